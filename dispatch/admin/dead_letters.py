@@ -342,7 +342,7 @@ class DeadLetterMover:
                 check((delivery,))
                 queue = self._destinations.queue_locked(to)
                 if area.queue.has_groups:
-                    note_groups(self._store, self._targets, queue)
+                    note_groups(self._destinations, self._targets, queue)
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
                 _, properties, body, timestamp = self._stamped(area, message, reason, delivery.attempts)
             own_id = message_id_of(properties) if properties else None
@@ -356,7 +356,7 @@ class DeadLetterMover:
         with self._store.journal.accepting_dead_letters():
             queue = self._destinations.queue_locked(to)
             if area.queue.has_groups:
-                note_groups(self._store, self._targets, queue)
+                note_groups(self._destinations, self._targets, queue)
             if area.is_persistent:
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
                 self._mover.commit(area, target, messages)

@@ -671,16 +671,19 @@ class Consumer(Taker):
         tried: frozenset[Delivery] | None = None
         if processed is not None:
             batch = (processed,) if type(processed) is Delivery else _batch(processed)
-            for delivery in batch:
-                if type(delivery) is not Delivery:
-                    raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
-                if delivery._consumer is not self:
-                    raise SettingsError("the delivery belongs to another consumer: name it there")
+            self._check_own(batch)
             tried = frozenset(batch)
         if self.monitor.lock.is_owned():
             self.monitor.call_later(self.close if tried is None else partial(self._end, tried))
             return
         self._end(tried)
+
+    def _check_own(self, deliveries: Sequence[object]) -> None:
+        for delivery in deliveries:
+            if type(delivery) is not Delivery:
+                raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
+            if delivery._consumer is not self:
+                raise SettingsError("the delivery belongs to another consumer: name it there")
 
     def _end(self, processed: frozenset[Delivery] | None) -> None:
         with self.monitor.lock, self.monitor.whole:

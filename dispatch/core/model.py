@@ -151,6 +151,11 @@ class Distribution(ABC):
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM."""
 
+    @property
+    @abstractmethod
+    def is_held_up(self) -> bool:
+        """Tell whether it hands out nothing for now, to nobody."""
+
     @abstractmethod
     def make_group(self, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group of the queue."""
@@ -190,6 +195,10 @@ class Distribution(ABC):
     @abstractmethod
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
+
+    @abstractmethod
+    def remember_put_off(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+        """Take over messages that an earlier process put off; return those that can't be held back any longer."""
 
     @abstractmethod
     def settled(self, area: LaneState, first: int, messages: int) -> None:

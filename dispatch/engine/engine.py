@@ -60,7 +60,7 @@ from ..core.overhead import DestinationOverhead, overhead_bytes
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import know_groups
+from ..distribution.grouped import GroupAssigner, assign
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
@@ -455,7 +455,7 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                know_groups(self.targets, queue)
+                assign(self.targets, queue)
             self.topics.restore()
             self.overhead.restore(*self._counts())
             for area in self.destinations.restore_lanes():
@@ -466,7 +466,14 @@ class Engine:
                 self.recorder.begin(area for queue in self.destinations.queues.values() for area in queue.lane_areas())
             self.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
-            self.delayed.restore(lambda area: area.queue.dealer is not None)
+            forgotten = self.delayed.restore()
+        if forgotten:
+            logger.warning(
+                "%d messages with a group come back before their delay is over: memory_limit has no room to hold their "
+                "groups back",
+                forgotten,
+                event="delays_forgotten",
+            )
         self._die = partial(Engine.die_in_child, self)
         _in_child.add(self._die)
 
@@ -482,9 +489,11 @@ class Engine:
             return None
         return (queue.non_persistent_lanes if number & VOLATILE else queue.areas)[priority]
 
-    def _counts(self) -> tuple[int, int, int]:
-        """Return how many queues, topics and subscriptions there are."""
-        return len(self.destinations.queues), len(self.topics.areas), len(self.store.subscriptions.by_number)
+    def _counts(self) -> tuple[int, int, int, int]:
+        """Return how many queues, topics and subscriptions there are, and queues with groups."""
+        queues = self.destinations.queues
+        grouped = sum(queue.has_groups for queue in queues.values())
+        return len(queues), len(self.topics.areas), len(self.store.subscriptions.by_number), grouped
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
@@ -651,7 +660,10 @@ class Engine:
         """Write the last status of a store that has failed, which says so."""
         if self.status is not None:
             with suppress(OSError):
-                self.status.write()
+                if self.monitor.lock.failure is None:
+                    self.status.write()
+                else:
+                    self.status.write_failed(dataclasses.asdict(self.health()))
 
     @property
     def settings(self) -> Settings:
@@ -673,6 +685,11 @@ class Engine:
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes
+            dealers = [queue.dealer for queue in self.destinations.queues.values()]
+            groups = [dealer.groups for dealer in dealers if isinstance(dealer, GroupAssigner)]
+            memory = self.targets.groups
+            assert memory.held_back_bytes == sum(one.held_back_bytes for one in groups)
+            audited["groups"] = sum(one.held_bytes for one in groups) - memory.owed_bytes
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"

@@ -94,6 +94,7 @@ class StatusReporter:
         self._pause_seconds = interval_seconds
         self._seen: dict[QueueArea, _Seen] = {}
         self._turn = 0
+        self._last: dict[str, Any] = {}
 
     def step(self) -> int:
         """Write a status if one is due; return how many were. Requires: no lock."""
@@ -120,7 +121,7 @@ class StatusReporter:
         named = sorted(seen, key=lambda queue: -seen[queue].busyness())[:QUEUES_MAX]
         self._seen = {queue: seen[queue] for queue in named}
         rows = [_row(queue, seen[queue]) for queue in sorted(named, key=lambda queue: queue.name)]
-        status = {
+        self._last = {
             "format": FORMAT,
             "time": self._monitor.clock_ms() / 1000,
             "interval_seconds": self._pause_seconds,
@@ -130,9 +131,17 @@ class StatusReporter:
             "consumers": self._consumers(named),
             "explain": _cut(self._sentence(named), SENTENCE_MAX),
         }
+        self._put()
+
+    def write_failed(self, health: dict[str, Any]) -> None:
+        """Write once more what was told last, but for its health: nothing else is to be known of a broken store."""
+        self._last |= {"format": FORMAT, "time": self._monitor.clock_ms() / 1000, "health": health}
+        self._put()
+
+    def _put(self) -> None:
         import json  # with the first status, not with the package
 
-        self._output.write(json.dumps(status, allow_nan=False).encode())
+        self._output.write(json.dumps(self._last, allow_nan=False).encode())
 
     def end(self) -> None:
         """Take the status away: the store is closed."""

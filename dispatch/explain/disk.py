@@ -45,6 +45,7 @@ _FREES_MEMORY: Final = {
     "tmp_storage": "consumers that acknowledge non-persistent messages",
     "relocation": "the end of the step that is under way",
     "attempts": "the acknowledgement of messages that came back",
+    "groups": "the end of the delays of messages with a group, or their settling",
     "duplicates": "a smaller duplicate_window, or fewer producers with one",
     "transactions": "the commit or the rollback of transactions",
 }

@@ -93,18 +93,20 @@ class CacheWarmer:
         """Requires: no lock."""
         if self._is_full or not self._lanes:
             return False
-        load: _HeadLoad | None = None
+        chosen: list[_HeadLoad] = []
         messages: list[StoredMessage] = []
         try:
             with self._area.lock, self._area.whole:
                 load = self._next()
+                if load is not None:
+                    chosen.append(load)
             if load is None:
                 return False
             messages, unreadable = load.area.store.read(load.regions)
         finally:
-            if load is not None:
+            for begun in chosen:
                 with self._area.lock, self._area.whole:
-                    self._install(load, messages)
+                    self._install(begun, messages)
         if unreadable:
             logger.debug(
                 "%d messages of a head can't be read: the consumer's load will tell",

@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 def lacks_descriptors(error: BaseException | None) -> bool:
-    """Return whether the want of a descriptor is behind an error."""
+    """Return whether the want of a descriptor is behind an error, or was met on the way to it."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
             return True
-        error = error.__cause__
+        error = error.__cause__ or error.__context__  # machine code names no cause
     return False
 
 

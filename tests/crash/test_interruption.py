@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import open_forebay
 from journals import all_bodies, journal_on, power_cut
 from manual_clock import ManualClock
@@ -37,6 +38,7 @@ def interrupted_once(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("method", ["add_one", "add_slice", "remove_one", "remove"])
 def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
     method: str, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +129,7 @@ def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, mo
     store.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_topic_whose_making_is_interrupted_does_not_swallow_a_queue_of_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -143,6 +146,7 @@ def test_topic_whose_making_is_interrupted_does_not_swallow_a_queue_of_its_numbe
     assert [delivery.body for delivery in store.queue("orders").subscribe().take(10)] == confirmed
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("method", ["take_dirty", "take_dead", "settle"])
 def test_checkpoint_that_is_interrupted_forgets_no_block(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SimulatedBay()

@@ -137,6 +137,23 @@ def slices_by_values(source: Source) -> Offences:
                     yield found.lineno, f"calls {ast.unparse(found.func)} for a slice: name the value first"
 
 
+def knows_in_a_finally_what_it_asks(source: Source) -> Offences:
+    """Machine code takes what a `try` has learnt about a name, "it isn't None", for true in its `finally` too."""
+
+    def asked(statements: list[ast.stmt]) -> Iterator[tuple[int, str]]:
+        for node in (node for statement in statements for node in ast.walk(statement)):
+            if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name):
+                if isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None:
+                    yield node.lineno, node.left.id
+
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Try) and node.finalbody:
+            learnt = {name for _, name in asked(node.body)}
+            for line, name in asked(node.finalbody):
+                if name in learnt:
+                    yield line, f"asks in a finally whether {name} is None, as its try did: use another name"
+
+
 def leaves_no_try_by_a_jump(source: Source) -> Offences:
     """Machine code can't be made of a `continue` or `break` that leaves a `try` with a `finally`."""
     loops = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -177,6 +194,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
     gets_the_system_from_above: FLOORS,
     executes_nothing_it_reads: PACKAGE,
     slices_by_values: FLOORS,
+    knows_in_a_finally_what_it_asks: FLOORS,
     leaves_no_try_by_a_jump: FLOORS,
     prints_nothing: FLOORS,
     never_sleeps: TESTS,
@@ -189,6 +207,7 @@ PLANTED: dict[Rule, str] = {
     gets_the_system_from_above: "from os import path",
     executes_nothing_it_reads: "eval('1')",
     slices_by_values: "rest = rest[write(rest) :]",
+    knows_in_a_finally_what_it_asks: "try:\n    x is None\nfinally:\n    x is None",
     leaves_no_try_by_a_jump: "for i in x:\n    try:\n        continue\n    finally:\n        f()",
     prints_nothing: "def f():\n    print(1)",
     never_sleeps: "import time\ntime.sleep(1)",

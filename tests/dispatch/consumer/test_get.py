@@ -7,6 +7,7 @@ import queue as standard
 import threading
 
 import pytest
+from compiled import interpreted
 from delivering import send_equal
 from loops import LoopBay
 from simulated_bay import SimulatedBay
@@ -55,6 +56,7 @@ def test_get_waits_for_a_message(queue: Queue) -> None:
     assert [message.body for message in found] == [b"x"]
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_message_whose_ack_fails_goes_back(bay: SimulatedBay, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send(b"x")
 
