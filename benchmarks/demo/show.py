@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ BROKER: Final = "localhost"
 CARD_CHECKS: Final = ("count", "order", "acknowledged", "memory", "disk", "tmp-storage")
 """Checks that have a line on the card where they hold; one that fails always has."""
 
+
+_FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 
 _SILENT: Final = {
     "recover": "the process was killed; what it confirmed is in the journal",
@@ -214,4 +217,5 @@ def picture(lines: Iterable[Line], title: str) -> str:
 
     console = Console(record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor")
     console.print(text_of(lines))
-    return console.export_svg(title=title)
+    # Without the fonts that rich would have the viewer's browser load from elsewhere.
+    return _FONTS.sub("", console.export_svg(title=title))

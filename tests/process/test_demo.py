@@ -135,7 +135,8 @@ def test_card_has_what_held_what_failed_and_the_limit_to_take() -> None:
     assert "    held    recovered from kill -9 in 0.25 s" in said
     assert said[-1] == "  recommended memory limit: 16.0 MiB (with more, hardly more comes from RAM)"
     assert all(cells(line) <= WIDTH for line in said)
-    assert picture(lines, "a [title]").startswith("<svg")
+    svg = picture(lines, "a [title]")
+    assert svg.startswith("<svg") and "url(http" not in svg and "@font-face" not in svg
 
 
 # ---------------------------------------------------------------------- the command
