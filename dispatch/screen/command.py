@@ -15,7 +15,7 @@ from ...store.disk.disk import OsDisk
 from ...store.errors import SettingsError
 from ..offline import Print, stores_in
 from .lines import ASCII, BLOCKS, Glyphs, clock_text, count, plain, screen, size
-from .view import Silence, View, look
+from .view import Silence, View, look, printable
 
 Look = Callable[[], View | Silence]
 
@@ -49,7 +49,7 @@ def top_command(arguments: Namespace, print_line: Print, wait: Callable[[float],
 def _only(directory: str) -> OsDisk:
     stores = stores_in(directory)
     if len(stores) > 1:
-        names = ", ".join(f"{directory.rstrip('/')}/{disk.root.rpartition('/')[2]}" for disk in stores[:5])
+        names = printable(", ".join(f"{directory.rstrip('/')}/{disk.root.rpartition('/')[2]}" for disk in stores[:5]))
         raise SettingsError(f"{directory} has {len(stores):,} brokers: name the directory of one, such as {names}")
     return stores[0]
 

@@ -15,7 +15,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Forebay, Health, Message, Settings, StoreFailed
-from forebay.dispatch.engine.status import CONSUMERS_MAX, QUEUES_MAX, SAMPLE_MAX, SQUARES_MAX, data_log_rows
+from forebay.dispatch.engine.status import CONSUMERS_MAX, CROWD, QUEUES_MAX, SAMPLE_MAX, SQUARES_MAX, data_log_rows
 from forebay.dispatch.explain.short import IN_FLIGHT_MAX
 from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
 
@@ -221,6 +221,16 @@ def test_status_names_the_consumers_with_most_to_do_and_explains_the_busiest_que
     told.wait(1)
     status = told.output.statuses[-1]
     assert status["consumers"] == [] and status["explain"].startswith("Memory: ")
+
+
+def test_status_names_no_consumer_of_a_crowd() -> None:
+    told = Told(memory_limit="64MiB")
+    crowd, few = told.bay.queue("crowd"), told.bay.queue("few")
+    consumers = [crowd.subscribe(prefetch=0) for _ in range(CROWD + 1)]
+    consumers += [few.subscribe(prefetch=0) for _ in range(2)]
+    told.wait(1)
+    assert [row["queue"] for row in told.output.statuses[-1]["consumers"]] == ["few", "few"]
+    assert told.output.row("crowd")["consumers"] == CROWD + 1
 
 
 def test_status_tells_the_live_share_of_data_logs_in_a_bounded_number_of_rows() -> None:
