@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
+from ...cache.process.memory import id_and_resident_bytes
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
@@ -55,7 +56,7 @@ from ..core.destinations import Destinations
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
-from ..core.model import LaneState, Taker
+from ..core.model import LaneState, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import DestinationOverhead, overhead_bytes
 from ..core.publisher import Publisher
@@ -81,7 +82,7 @@ from .statistics import (
     destination_statistics,
     statistics_of_topic,
 )
-from .status import StatusOutput, StatusReporter
+from .status import StatusOutput, StatusReporter, data_log_rows
 
 STATISTICS_AT_ONCE = 100
 """Destinations that statistics look at before others have the lock again."""
@@ -105,6 +106,7 @@ class Engine:
         settings: Settings,
         clock: Clock,
         why_stuck: Callable[[Engine, Taker], tuple[int, str] | None],
+        in_short: Callable[[Engine, Sequence[QueueArea]], str],
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
@@ -113,8 +115,9 @@ class Engine:
         """Open the store. Requires: the directory lock is held.
 
         metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
-        what to say of a consumer that waits and gets nothing, called under no lock. archive_disk: where the archive is,
-        if not in disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
+        what to say of a consumer that waits and gets nothing, called under no lock. in_short(engine, queues): a
+        sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
+        disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
         status goes; None: it is not written.
         """
         self.monitor = Monitor(clock)
@@ -146,7 +149,7 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
-        self._make_status(settings, status)
+        self._make_status(settings, status, partial(in_short, self))
         self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
@@ -385,7 +388,9 @@ class Engine:
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
 
-    def _make_status(self, settings: Settings, output: StatusOutput | None) -> None:
+    def _make_status(
+        self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
+    ) -> None:
         self.oldest = OldestMessages(self.monitor)
         self.status: StatusReporter | None = None
         if output is not None and settings.status_interval_seconds is not None:
@@ -396,6 +401,7 @@ class Engine:
                 output,
                 settings.status_interval_seconds,
                 self._status_of_the_whole,
+                sentence,
             )
 
     def _make_housekeeping(
@@ -638,7 +644,10 @@ class Engine:
         with self.monitor.lock:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()
+            data_logs = self.store.live_bytes_by_data_log()
+            recommended_bytes = self.targets.watch.curve().recommended_limit_bytes
         failing = self.maintenance.failing() | self.background.failing()
+        process_id, resident_bytes = id_and_resident_bytes()
         return {
             "health": dataclasses.asdict(self.health()),
             "memory": {
@@ -646,12 +655,16 @@ class Engine:
                 "held_bytes": memory.held_bytes,
                 "held_bytes_max": memory.held_bytes_max,
                 "holders": memory.holders,
+                "recommended_limit_bytes": recommended_bytes,
             },
             "store": store._asdict(),
             "tmp_storage": dataclasses.asdict(tmp_storage),
             "process": dataclasses.asdict(process) if process is not None else None,
             "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
             "topics": len(self.topics.areas),
+            "pid": process_id,
+            "resident_bytes": resident_bytes,
+            "data_logs": list(data_log_rows(data_logs)),
         }
 
     def _tell_failure(self) -> None:

@@ -96,13 +96,18 @@ def explain_whole(
     sentence = _disk_sentence(sizes, pins, messages, size_bytes, [(cause, kept[key]) for key, cause in ranked])
     causes = [cause for _, cause in ranked]
     if memory is not None:
-        most = max(memory.holders.items(), key=lambda found: found[1])
-        sentence = (
-            f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
-            f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}. {sentence}"
-        )
+        sentence = f"{memory_sentence(memory, could_give)} {sentence}"
         causes += memory_causes(memory)
     return Explanation(sentence, tuple(causes))
+
+
+def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, int]]) -> str:
+    """Say how much memory is held, by whom most, and who would give some back. could_give: see explain_whole."""
+    most = max(memory.holders.items(), key=lambda found: found[1])
+    return (
+        f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
+        f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}."
+    )
 
 
 def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:

@@ -29,6 +29,7 @@ LOOKS_ONLY = {
     "Queue.join",
     "Queue.statistics",
     "StatusReporter._chosen",
+    "StatusReporter._consumers",
     "StatusReporter.write",
     "Topic.statistics",
     "Topic.subscriptions",
@@ -37,6 +38,7 @@ LOOKS_ONLY = {
     "explain",
     "explain_blocked",
     "explain_consumer",
+    "explain_in_short",
     "explain_queue",
 }
 TRIES_ITSELF = {

@@ -210,4 +210,32 @@ DISPATCH_BUGS = (
         "pass",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
+    Bug(
+        "a status names consumers of crowds, and asks each of them about all",
+        "StatusReporter._consumers",
+        "len(consumers) <= CROWD",
+        "True",
+        "tests/dispatch/engine/test_status.py::test_status_names_no_consumer_of_a_crowd",
+    ),
+    Bug(
+        "a second close takes the socket of the next owner away",
+        "AdminSocket.stop",
+        "self._is_mine = False",
+        "pass",
+        "tests/dispatch/remote/test_admin_socket.py::test_second_close_and_a_forked_child_leave_the_socket_of_the_next_owner",
+    ),
+    Bug(
+        "a mistaken name makes a queue through the admin socket",
+        "_queue",
+        "name not in store.destinations()",
+        "False",
+        "tests/dispatch/remote/test_admin_socket.py::test_what_the_store_refuses_ends_with_its_words_and_changes_nothing",
+    ),
+    Bug(
+        "a text of a forged status steers the terminal",
+        "_text",
+        "printable(found)",
+        "found",
+        "tests/dispatch/screen/test_screen.py::test_hostile_status_fits_and_never_raises",
+    ),
 )
