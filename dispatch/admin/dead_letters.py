@@ -340,16 +340,16 @@ class DeadLetterMover:
             if to is not None:
                 queue = self._destinations.queue_locked(to)
                 if area.queue.has_groups:
-                    note_groups(self._store, self._targets, queue)
+                    note_groups(self._destinations, self._targets, queue)
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
-            transaction.reject(delivery, target, self._stamped(area, message, reason, delivery.attempts))
+            transaction.hold_rejected(delivery, target, self._stamped(area, message, reason, delivery.attempts))
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. Requires: the lock."""
         with self._store.journal.accepting_dead_letters():
             queue = self._destinations.queue_locked(to)
             if area.queue.has_groups:
-                note_groups(self._store, self._targets, queue)
+                note_groups(self._destinations, self._targets, queue)
             if area.is_persistent:
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
                 self._mover.commit(area, target, messages)

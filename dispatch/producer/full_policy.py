@@ -121,7 +121,7 @@ def dead_letter_on_overflow(
         with store.journal.accepting_dead_letters():
             queue = producers.destinations.queue_locked(to)
             if group is not None:
-                note_groups(store, producers.targets, queue)
+                note_groups(producers.destinations, producers.targets, queue)
             if persistent:
                 target = producers.destinations.lane(queue.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix

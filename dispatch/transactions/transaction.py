@@ -259,7 +259,7 @@ class Transaction:
         self.registry.charge(HELD_CHARGE_BYTES * len(deliveries))
         self._hold(deliveries)
 
-    def reject(self, delivery: Delivery, target: PersistentLaneState | None, message: StoredMessage) -> None:
+    def hold_rejected(self, delivery: Delivery, target: PersistentLaneState | None, message: StoredMessage) -> None:
         """Hold a delivery that is a dead letter from the commit on, and send that; StoreFull: neither.
 
         target: where dead letters go, and message: what is stored there, with its own timestamp. It is a message that
