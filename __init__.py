@@ -23,6 +23,7 @@ from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.transactions.transaction import Transaction
 from forebay.store.errors import (
+    AckTooLate,
     ArgumentError,
     Closed,
     Empty,
@@ -48,6 +49,7 @@ from forebay.store.recovery.recovery import RecoveryReport
 __version__ = "0.1.0"
 
 __all__ = [
+    "AckTooLate",
     "ArgumentError",
     "Cause",
     "CleanupReport",

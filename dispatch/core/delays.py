@@ -271,22 +271,3 @@ class TimedLanes:
                 self._sweep_at[area] = now + self._sweep_seconds(area.queue.name)
             self.next_sweep = min(self._sweep_at.values(), default=inf)
         return due
-
-
-class DueMessages:
-    """Everything that waits for its time, as takes and maintenance ask for it."""
-
-    def __init__(self, monitor: Monitor, delayed: DelayedRedelivery, timed: TimedLanes) -> None:
-        self._monitor = monitor
-        self._delayed = delayed
-        self._timed = timed
-
-    @property
-    def next_due(self) -> float | None:
-        """When the next message is due, on the monotonic clock. None: nothing waits."""
-        seconds = [found for found in (self._timed.due_seconds, self._delayed.due_seconds) if found is not None]
-        return self._monitor.monotonic() + min(seconds) if seconds else None
-
-    def release(self) -> int:
-        """Offer the messages whose time has come; return how many runs and messages. Requires: the lock."""
-        return self._timed.release_due() + self._delayed.release_due()

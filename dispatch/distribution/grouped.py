@@ -310,11 +310,12 @@ class GroupAssigner(Distribution):
             self._highest, self._lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def stand_back(self, consumer: Taker) -> None:
-        """Give back what is assigned to a consumer that is slow, or is not the exclusive one.
+        """Give back what is assigned to a consumer that is slow or drains, or is not the exclusive one.
 
-        Of its groups it keeps those that it holds messages of, or all, if the policy says so and nobody is exclusive.
+        Of its groups it keeps those that it holds messages of, or all, if it is slow, the policy says so and nobody is
+        exclusive.
         """
-        if self.queue.rebalances_groups or self.queue.exclusive not in (None, consumer):
+        if self.queue.rebalances_groups or self._gets_no_more(consumer):
             self._release(consumer, UNLIMITED)
         else:
             self._empty(self.hands[consumer])
@@ -495,7 +496,11 @@ class GroupAssigner(Distribution):
 
     def _is_withheld(self, stock: UnassignedMessages, owner: Taker) -> bool:
         """Whether what is this owner's is not dealt from that stock, or not now."""
-        return self.hands[owner].stock is not stock or self.queue.exclusive not in (None, owner)
+        return self.hands[owner].stock is not stock or self._gets_no_more(owner)
+
+    def _gets_no_more(self, consumer: Taker) -> bool:
+        """Tell whether others wait for what it holds of its groups: it drains, or another one is exclusive."""
+        return consumer.is_draining or self.queue.exclusive not in (None, consumer)
 
     def _drop(self, source: TargetList, *, keeps: bool = False) -> None:
         """The first direct message leaves the stock. keeps: it will be wanted again."""

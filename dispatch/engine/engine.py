@@ -50,8 +50,10 @@ from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import Consumers
 from ..consumer.stuck import StuckConsumers
-from ..core.delays import DelayedRedelivery, DueMessages, TimedLanes
+from ..core.deadlines import AckDeadlines
+from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
+from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.model import LaneState, QueueArea, Taker
@@ -249,7 +251,16 @@ class Engine:
             lambda name: policies.of(name).expiry_sweep_seconds,
             wakeups.wake_maintenance,
         )
-        self.due = DueMessages(monitor, self.delayed, self.timed)
+        self.redelivery = Redelivery(self.targets, self.delayed, policies, wakeups.wake_maintenance)
+        self.deadlines = AckDeadlines(
+            monitor,
+            self.targets,
+            self.redelivery,
+            self.budget.holder("deadlines"),
+            wakeups.wake_maintenance,
+            has_background=settings.background,
+        )
+        self.due = DueMessages(monitor, self.delayed, self.timed, self.deadlines)
         self.publisher = Publisher(
             monitor,
             store,
@@ -258,7 +269,6 @@ class Engine:
             leave_checkpoint=lambda: self.background.leave_checkpoint(),
         )
         self.removals = Removals(store, self.targets, self.delayed)
-        self.redelivery = Redelivery(self.targets, self.delayed, policies, wakeups.wake_maintenance)
         self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.targets)
         self.destinations = Destinations(
             monitor,
@@ -294,6 +304,7 @@ class Engine:
             targets,
             self.loader,
             self.due,
+            self.deadlines,
             self.redelivery,
             self.transactions,
             publisher,
@@ -690,6 +701,8 @@ class Engine:
             memory = self.targets.groups
             assert memory.held_back_bytes == sum(one.held_back_bytes for one in groups)
             audited["groups"] = sum(one.held_bytes for one in groups) - memory.owed_bytes
+            audited["deadlines"] = self.deadlines.charge_bytes
+            self.deadlines._check()
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"

@@ -40,6 +40,7 @@ from .groups import (
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"
+DRAINING: Final = "draining"
 PAUSED: Final = "paused"
 PREFETCH: Final = "prefetch"
 LOADING: Final = "loading"
@@ -213,6 +214,8 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     name = destination_text(queue)
     if consumer._is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
+    if consumer.is_draining:
+        return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
     places = _places(engine, queue)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
@@ -423,7 +426,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     free, name = places.free, destination_text(queue)
     if not free:
         return []
-    consumers = list(queue.consumers())
+    consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
     waiting = min(waiting_messages(queue), free)
@@ -495,6 +498,8 @@ def _because(cause: Cause) -> str:
             return "nothing is pending there"
         case "closed":
             return "it is closed"
+        case "draining":
+            return "it drains: it takes nothing more and settles what it holds"
         case "paused":
             return f"the queue is paused, with {messages} that nobody else holds"
         case "prefetch":

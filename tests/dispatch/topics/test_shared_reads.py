@@ -122,6 +122,23 @@ def test_nothing_is_kept_when_nobody_subscribes_any_more() -> None:
     bay.check()
 
 
+def test_a_load_that_is_given_up_when_nobody_subscribes_any_more_leaves_nothing() -> None:
+    bay = SimulatedBay()
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(prefetch=0) for _ in range(2)]
+    for _ in range(2000):
+        topic.send(bytes(KIB))
+    consumers.pop().close()
+    (target,) = bay.lists()
+    with bay.lock:
+        load = bay.loader.begin(target, is_needed=False)
+    assert load is not None and load.from_cache
+    consumers.pop().close()
+    bay.loader.give_up(load)
+    assert bay.bay.statistics().memory.holders["pending_cache"] == 0
+    bay.check()
+
+
 def test_a_message_that_comes_back_to_one_is_not_given_to_another_again() -> None:
     bay, consumers = lagging(2, "8MiB")
     one, other = consumers

@@ -108,6 +108,72 @@ DISPATCH_BUGS = (
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
+    Bug(
+        "a delivery is late from the first note on that is older than it",
+        "AckDeadlines._collect_lane",
+        "delivery._number > limit",
+        "False",
+        "tests/dispatch/redelivery/test_ack_deadline.py::test_each_delivery_is_late_between_its_deadline_and_an_eighth_more",
+    ),
+    Bug(
+        "what was given back for its deadline is acknowledged all the same",
+        "AckDeadlines._give_back",
+        "delivery._number = LATE",
+        "pass",
+        "tests/dispatch/redelivery/test_ack_deadline.py::test_what_settles_it_too_late_raises_with_numbers_and_changes_nothing",
+    ),
+    Bug(
+        "an extended delivery is late as any other",
+        "AckDeadlines._is_extended",
+        "return found is not None and found[0] == delivery._number",
+        "return False",
+        "tests/dispatch/redelivery/test_ack_deadline.py::test_extend_gives_so_many_seconds_from_now_on_again_and_again",
+    ),
+    Bug(
+        "extended deliveries that are settled stay in the table",
+        "AckDeadlines.extend",
+        "self._prune(consumer, watched)",
+        "pass",
+        "tests/dispatch/redelivery/test_ack_deadline.py::test_extended_deliveries_that_are_settled_take_no_memory_for_long",
+    ),
+    Bug(
+        "a closed consumer is still watched for its deadline",
+        "Consumer._close",
+        "self._deadlines.unwatch(self)",
+        "pass",
+        "tests/dispatch/redelivery/test_ack_deadline.py::test_a_close_ends_it_and_a_kill_brings_it_back_as_ever",
+    ),
+    Bug(
+        "handlers have messages of one group at a time",
+        "GroupTurns.begin",
+        "waiting.append(delivery)",
+        "return True",
+        "tests/dispatch/consumer/test_process.py::"
+        "test_messages_of_a_group_are_handled_one_after_the_other_and_in_order_also_where_some_fail",
+    ),
+    Bug(
+        "a handler that is cancelled keeps its delivery",
+        "AsyncConsumer._process",
+        "give_back(following)",
+        "pass",
+        "tests/dispatch/aio/test_aio_process.py::"
+        "test_one_that_is_cancelled_gives_back_uncounted_and_the_consumer_goes_on",
+    ),
+    Bug(
+        "a draining consumer keeps its groups",
+        "GroupAssigner._gets_no_more",
+        "return consumer.is_draining or self.queue.exclusive not in (None, consumer)",
+        "return self.queue.exclusive not in (None, consumer)",
+        "tests/dispatch/consumer/test_drain.py::"
+        "test_groups_go_to_others_each_as_soon_as_the_draining_consumer_holds_none_of_it",
+    ),
+    Bug(
+        "a consumer that drains leaves its waiting takes waiting",
+        "Consumer._stop_taking",
+        "self.consumer_group.arrived.notify_all()\nself.find_out()",
+        "pass",
+        "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
+    ),
     Bug("a commit is not synced", "Transaction.commit", "self._publisher.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
