@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
-from ..store.clock import SystemClock
-from ..store.disk.disk import OsDisk
+from ..store.clock import Clock, SystemClock
+from ..store.disk.disk import Disk, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
 from ..store.disk.status_file import StatusFile
 from ..store.disk.thrifty_disk import lacks_descriptors
@@ -236,6 +236,18 @@ def _import_what_is_used_later() -> None:
 def _warn_of_unclosed(what: str) -> None:
     problem = f"{what} was never closed: its directory stays held, and the next open replays"
     warnings.warn(problem, ResourceWarning, stacklevel=2)
+
+
+def engine_in_memory(disk: Disk, clock: Clock, settings: Settings) -> Engine:
+    """Open what is on a disk that is no directory of the system: without lock, index on disk, status or archive apart.
+
+    So each open replays the whole journal, and whoever opens answers for being the only one.
+    """
+
+    def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
+        return MemoryMetadataStore(cache_bytes)
+
+    return Engine(disk, metadata, settings, clock, _why_stuck)
 
 
 def open_forebay(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Forebay:

@@ -9,7 +9,15 @@ from math import ceil
 from typing import Protocol
 
 
+class Waiter(Protocol):
+    """What a thread waits for: a lock that another thread releases to wake it."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1, /) -> bool: ...
+
+
 class Clock(Protocol):
+    """Time and randomness of one open store. Its methods are called from any thread, also under the store's locks."""
+
     def monotonic(self) -> float:
         """Return seconds that only ever grow: for intervals."""
 
@@ -19,7 +27,14 @@ class Clock(Protocol):
     def computed_seconds(self) -> tuple[float, float]:
         """Return the CPU time of the calling thread, and of all threads of the process."""
 
-    def random_bytes(self, count: int) -> bytes: ...
+    def random_bytes(self, count: int) -> bytes:
+        """Return so many bytes that nobody can foresee: for ids and for what tells copies of a store apart."""
+
+    def wait(self, waiter: Waiter, seconds: float) -> bool:
+        """Acquire what the calling thread waits for; False: so many seconds of this clock passed before. -1: no limit.
+
+        It may return False earlier: whoever waits looks at `monotonic`, and waits again.
+        """
 
 
 class SteadyClock:
@@ -60,3 +75,8 @@ class SystemClock:
     def computed_seconds() -> tuple[float, float]:
         """Return the CPU time of the calling thread, and of all threads of the process. Two system calls."""
         return time.thread_time(), time.process_time()
+
+    @staticmethod
+    def wait(waiter: Waiter, seconds: float) -> bool:
+        """Acquire what the calling thread waits for; False: it did not come in time. -1: there is no limit."""
+        return waiter.acquire(True, seconds)

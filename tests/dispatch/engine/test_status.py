@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from inside import open_forebay
-from manual_clock import ManualClock
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -17,6 +16,7 @@ import forebay
 from forebay import Forebay, Health, Message, Settings, StoreFailed
 from forebay.dispatch.engine.status import QUEUES_MAX, SAMPLE_MAX
 from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
+from forebay.testing import ManualClock
 
 
 class Output:
