@@ -8,7 +8,7 @@ from ..store.disk.memory_disk import MemoryDisk
 from ..store.manual_clock import ManualClock
 from .config.checks import check_seconds
 from .config.settings import settings_from
-from .forebay import Forebay, engine_in_memory
+from .forebay import Forebay, engine_on_disk
 
 DEFAULTS: Final[dict[str, Any]] = {"background": False, "memory_limit": "64MiB"}
 """No thread, and the same limit on every machine."""
@@ -28,7 +28,7 @@ class MemoryForebay(Forebay):
         settings = settings_from(None, self.fields)
         self.clock: Final = ManualClock(jumps=not settings.background) if clock is None else clock
         self.disk: Final = MemoryDisk() if disk is None else disk
-        super().__init__(engine_in_memory(self.disk, self.clock, settings), None)
+        super().__init__(engine_on_disk(self.disk, self.clock, settings), None)
 
     def advance(self, seconds: float) -> int:
         """Let time pass, then do the background work that is due in this thread; returns how many things were done."""

@@ -6,13 +6,8 @@ import os
 import time
 from collections.abc import Callable
 from math import ceil
+from threading import Lock
 from typing import Protocol
-
-
-class Waiter(Protocol):
-    """What a thread waits for: a lock that another thread releases to wake it."""
-
-    def acquire(self, blocking: bool = True, timeout: float = -1, /) -> bool: ...
 
 
 class Clock(Protocol):
@@ -30,8 +25,8 @@ class Clock(Protocol):
     def random_bytes(self, count: int) -> bytes:
         """Return so many bytes that nobody can foresee: for ids and for what tells copies of a store apart."""
 
-    def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Acquire what the calling thread waits for; False: so many seconds of this clock passed before. -1: no limit.
+    def wait(self, waiter: Lock, seconds: float) -> bool:
+        """Acquire the lock that ends a wait of this thread; False: so many seconds of this clock passed. -1: no limit.
 
         It may return False earlier: whoever waits looks at `monotonic`, and waits again.
         """
@@ -77,6 +72,6 @@ class SystemClock:
         return time.thread_time(), time.process_time()
 
     @staticmethod
-    def wait(waiter: Waiter, seconds: float) -> bool:
-        """Acquire what the calling thread waits for; False: it did not come in time. -1: there is no limit."""
+    def wait(waiter: Lock, seconds: float) -> bool:
+        """Acquire the lock that ends a wait of this thread; False: it did not come in time. -1: there is no limit."""
         return waiter.acquire(True, seconds)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from random import Random
+from threading import Lock
 from typing import Final
-
-from .clock import Waiter
 
 POLL_SECONDS: Final = 0.01
 """Real time after which a thread that waits looks whether somebody has let the clock's time pass."""
@@ -55,7 +54,7 @@ class ManualClock:
         """Return the next bytes of the seed."""
         return self._random.randbytes(count)
 
-    def wait(self, waiter: Waiter, seconds: float) -> bool:
+    def wait(self, waiter: Lock, seconds: float) -> bool:
         """Jump to the limit, or wait for another thread."""
         if seconds < 0:
             return waiter.acquire(True, seconds)
