@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
@@ -22,7 +22,7 @@ from ..store.metadata.memory import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_clock, check_disk, check_name
-from .config.settings import Settings, settings_from
+from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.model import Taker
 from .engine.engine import Engine
@@ -257,7 +257,7 @@ def open_forebay(
     *,
     clock: Clock | None = None,
     disk: Disk | None = None,
-    **fields: Any,
+    **fields: Unpack[SettingsFields],
 ) -> Forebay:
     """Open a directory, making it if it is not there, and recover what a crash left.
 

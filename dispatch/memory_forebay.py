@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from ..store.disk.memory_disk import MemoryDisk
 from ..store.manual_clock import ManualClock
 from .config.checks import check_seconds
-from .config.settings import settings_from
+from .config.settings import SettingsFields, settings_from
 from .forebay import Forebay, engine_on_disk
 
 DEFAULTS: Final[dict[str, Any]] = {"background": False, "memory_limit": "64MiB"}
@@ -23,7 +23,9 @@ class MemoryForebay(Forebay):
     SettingsError, as forebay.open; of its other errors those of the journal.
     """
 
-    def __init__(self, clock: ManualClock | None = None, disk: MemoryDisk | None = None, **fields: Any) -> None:
+    def __init__(
+        self, clock: ManualClock | None = None, disk: MemoryDisk | None = None, **fields: Unpack[SettingsFields]
+    ) -> None:
         self.fields: Final = {**DEFAULTS, **fields}
         settings = settings_from(None, self.fields)
         self.clock: Final = ManualClock(jumps=not settings.background) if clock is None else clock

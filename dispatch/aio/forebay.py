@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Unpack
 
 from ...store.clock import Clock
 from ...store.disk.disk import Disk
@@ -13,7 +13,7 @@ from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..config.checks import check_name
-from ..config.settings import Settings
+from ..config.settings import Settings, SettingsFields
 from ..engine.health import Health
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
@@ -168,7 +168,7 @@ def open_in_loop(
     *,
     clock: Clock | None = None,
     disk: Disk | None = None,
-    **fields: Any,
+    **fields: Unpack[SettingsFields],
 ) -> Opening[AsyncForebay]:
     """Open a directory in the running loop, making it if it is not there, and recover what a crash left.
 

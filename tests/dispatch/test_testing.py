@@ -120,7 +120,7 @@ def test_a_full_disk_can_be_tried() -> None:
 
 def test_settings_are_checked_as_those_of_open() -> None:
     with pytest.raises(forebay.SettingsError, match="did you mean 'memory_limit'"):
-        MemoryForebay(memory_limt="1GiB")
+        MemoryForebay(memory_limt="1GiB")  # type: ignore[call-arg]
     with MemoryForebay(sync="never") as bay:
         assert bay.settings.sync == "never" and not bay.settings.background
         with pytest.raises(forebay.SettingsError, match="seconds"):
