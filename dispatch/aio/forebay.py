@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Unpack
 
+from ...store.clock import Clock
+from ...store.disk.disk import Disk
 from ...store.disk.layout import PathArgument
 from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..config.checks import check_name
-from ..config.settings import Settings
+from ..config.settings import Settings, SettingsFields
 from ..engine.health import Health
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
@@ -160,7 +162,14 @@ def _new_workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WORKERS, thread_name_prefix="forebay-aio")
 
 
-def open_in_loop(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Opening[AsyncForebay]:
+def open_in_loop(
+    directory: PathArgument | None = None,
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    **fields: Unpack[SettingsFields],
+) -> Opening[AsyncForebay]:
     """Open a directory in the running loop, making it if it is not there, and recover what a crash left.
 
     Await it, or enter it with `async with`. As forebay.open, in another thread.
@@ -169,7 +178,7 @@ def open_in_loop(directory: PathArgument, settings: Settings | None = None, **fi
     async def open_it() -> AsyncForebay:
         workers = _new_workers()
         try:
-            submitted = workers.submit(lambda: open_forebay(directory, settings, **fields))
+            submitted = workers.submit(lambda: open_forebay(directory, settings, clock=clock, disk=disk, **fields))
             return AsyncForebay(await finished(workers, submitted, Forebay.close), workers=workers)
         except BaseException:
             workers.shutdown(wait=False)
