@@ -19,6 +19,7 @@ from ..config.checks import check_bounds
 from ..config.redelivery import REJECTED
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
 from ..core.model import ConsumerGroup, Delivery, is_in_flight
+from .awaiting import asynchronous, awaited
 from .loop import LoopConfirmer
 from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
@@ -159,6 +160,11 @@ class ConsumerWaker:
         self.bell.ring(self.slow_called)
 
 
+@asynchronous(
+    "a consumer of forebay.aio",
+    loop="async for delivery in consumer:",
+    block="async with queue.subscribe() as consumer:",
+)
 class AsyncConsumer:
     """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
 
@@ -192,6 +198,7 @@ class AsyncConsumer:
         """Deliveries not settled yet."""
         return self._consumer.in_flight
 
+    @awaited("consumer.take()")
     async def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[AsyncDelivery]:
