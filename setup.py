@@ -25,6 +25,8 @@ INTERPRETED = (
     "aio/queue.py",
     "aio/consumer.py",
     "aio/transaction.py",
+    "aio/awaiting.py",
+    "aio/opening.py",
     "aio/send_order.py",
     "admin/*.py",  # what follows is done seldom, or for many messages at a time: compiling it made nothing faster
     "config/activemq_*.py",

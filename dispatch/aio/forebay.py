@@ -21,6 +21,7 @@ from ..explain.cause import Explanation
 from ..forebay import Forebay, open_forebay
 from ..queue import Queue
 from ..topic import Topic
+from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
@@ -29,6 +30,7 @@ from .transaction import AsyncTransaction
 from .wakeups import LoopWaker
 
 
+@asynchronous("a Forebay of forebay.aio", block="async with forebay.aio.open(…) as bay:")
 class AsyncForebay:
     """Made by `forebay.aio.open`, or in a running loop from a Forebay that is open. An async context manager.
 
@@ -66,6 +68,7 @@ class AsyncForebay:
         """Return what opening did."""
         return self._synchronous.recovery
 
+    @awaited("bay.queue(name)")
     async def queue(self, name: str) -> AsyncQueue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
         area = self._engine.destinations.queue(check_name(name), self._caller)
@@ -73,6 +76,7 @@ class AsyncForebay:
             await self._caller.confirmed()
         return AsyncQueue(self._context, Queue(self._engine, area, self._caller))
 
+    @awaited("bay.topic(name)")
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
         self._engine.monitor.raise_if_closed()
@@ -184,4 +188,4 @@ def open_in_loop(
             workers.shutdown(wait=False)
             raise
 
-    return Opening(open_it)
+    return Opening(open_it, "forebay.aio.open(…)")
