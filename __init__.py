@@ -22,6 +22,8 @@ from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.transactions.transaction import Transaction
+from forebay.store.clock import Clock
+from forebay.store.disk.disk import Directory, Disk, File
 from forebay.store.errors import (
     AckTooLate,
     ArgumentError,
@@ -31,6 +33,7 @@ from forebay.store.errors import (
     JournalCorrupt,
     MessageTooLarge,
     NestedCall,
+    NotAwaited,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -53,14 +56,18 @@ __all__ = [
     "ArgumentError",
     "Cause",
     "CleanupReport",
+    "Clock",
     "Closed",
     "Consumer",
     "ConsumerStatistics",
     "Delivery",
     "DestinationPolicy",
     "DestinationStatistics",
+    "Directory",
+    "Disk",
     "Empty",
     "Explanation",
+    "File",
     "Forebay",
     "ForebayError",
     "Health",
@@ -68,6 +75,7 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "NestedCall",
+    "NotAwaited",
     "Queue",
     "RecoveryReport",
     "ResizeReport",

@@ -54,7 +54,7 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     if given[:1] == ["load"]:
         _add_load(load)
     demo = commands.add_parser("demo", help="a story of a memory limit, with kill -9 and a verdict, shown live")
-    demo.add_argument("--fast", action="store_true", help="in one minute instead of five")
+    demo.add_argument("--fast", action="store_true", help="in one minute instead of four")
     demo.add_argument("--seconds", metavar="N", type=float, help="in about so many seconds")
     demo.add_argument("--record", metavar="FILE.svg", help="draw the fullest screen and the verdict")
     demo.set_defaults(run=_demo)

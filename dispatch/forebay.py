@@ -6,24 +6,24 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
-from ..store.clock import SystemClock
-from ..store.disk.disk import OsDisk
+from ..store.clock import Clock, SystemClock
+from ..store.disk.disk import Disk, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
 from ..store.disk.status_file import StatusFile
 from ..store.disk.thrifty_disk import lacks_descriptors
-from ..store.errors import StoreFailed, TooManyFiles
+from ..store.errors import ArgumentError, SettingsError, StoreFailed, TooManyFiles
 from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
 from ..store.metadata.memory import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
-from .config.checks import check_bounds, check_name
-from .config.settings import Settings, settings_from
+from .config.checks import check_bounds, check_clock, check_disk, check_name
+from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.model import QueueArea, Taker
 from .engine.engine import Engine
@@ -255,13 +255,55 @@ def _warn_of_unclosed(what: str) -> None:
     warnings.warn(problem, ResourceWarning, stacklevel=2)
 
 
-def open_forebay(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Forebay:
+def engine_on_disk(disk: Disk, clock: Clock, settings: Settings) -> Engine:
+    """Open what is on a disk that is no directory of the system: without lock, index on disk, status or archive apart.
+
+    So each open replays the whole journal, and whoever opens answers for being the only one.
+    """
+    _import_what_is_used_later()
+
+    def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
+        return MemoryMetadataStore(cache_bytes)
+
+    return Engine(disk, metadata, settings, clock, _why_stuck, _in_short)
+
+
+def open_forebay(
+    directory: PathArgument | None = None,
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    **fields: Unpack[SettingsFields],
+) -> Forebay:
     """Open a directory, making it if it is not there, and recover what a crash left.
 
     fields: fields of Settings, which go before those of settings. Raises
     SettingsError, StoreLocked, JournalCorrupt (nothing was changed), TooManyFiles (call again), StoreFailed.
+    clock: another time than the machine's. disk: where the files are, in the place of a directory; then nothing locks
+    it, so the host answers for being its only owner; the index is in RAM, so each open replays the whole journal; and
+    there is no status file, no `archive_directory`, and neither Spark nor the command line reads it.
     """
     chosen = settings_from(settings, fields)
+    time: Clock = SystemClock() if clock is None else check_clock(clock)
+    if disk is not None:
+        return Forebay(_engine_of_caller(disk, time, chosen, directory), None)
+    if directory is None:
+        raise ArgumentError("there is nothing to open: name a directory, or give a disk")
+    return _open_directory(directory, time, chosen)
+
+
+def _engine_of_caller(disk: Disk, clock: Clock, settings: Settings, directory: object) -> Engine:
+    if directory is not None:
+        raise SettingsError("a disk is opened in the place of a directory: give one of the two")
+    if settings.archive_directory is not None:
+        raise SettingsError("a disk given by the caller has its archive in itself: leave archive_directory out")
+    if settings.admin:
+        raise SettingsError("admin=True serves a socket in a directory, and a disk given by the caller has none")
+    return engine_on_disk(check_disk(disk), clock, settings)
+
+
+def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings) -> Forebay:
     _import_what_is_used_later()
     root = store_root(directory, chosen.broker_name)
     disk = OsDisk(root, maps=chosen.map_journal)
@@ -302,9 +344,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
             trace = new_trace(str(chosen.record_trace))
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         status = StatusFile(root)
-        engine = Engine(
-            disk, metadata, chosen, SystemClock(), _why_stuck, _in_short, archive_disk, trace, guard, status
-        )
+        engine = Engine(disk, metadata, chosen, clock, _why_stuck, _in_short, archive_disk, trace, guard, status)
     except BaseException as error:
         if admin_socket is not None:
             admin_socket.discard()

@@ -23,7 +23,7 @@ from .offline import Print, stores_in
 STALE_INTERVALS: Final = 5
 STALE_SECONDS: Final = 5.0
 """A status that is older than five of its intervals, and than this, tells of a process that is gone or stands still."""
-NUMBER_MAX: Final = 9e17
+NUMBER_MAX: Final = 900_000_000_000_000_000
 """A larger number, or one that is none, is nothing that a store says."""
 NUMBERS: Final = ("depth", "ready", "in_flight", "bytes", "consumers", "in_per_second", "out_per_second")
 
@@ -135,7 +135,9 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= NUMBER_MAX
+    if isinstance(value, int):  # apart from floats, for which machine code takes an int where both may come
+        return not isinstance(value, bool) and -NUMBER_MAX <= value <= NUMBER_MAX
+    return isinstance(value, float) and abs(value) <= NUMBER_MAX
 
 
 def _age_seconds(status: Row) -> float:

@@ -6,10 +6,13 @@ import os
 import time
 from collections.abc import Callable
 from math import ceil
+from threading import Lock
 from typing import Protocol
 
 
 class Clock(Protocol):
+    """Time and randomness of one open store. Its methods are called from any thread, also under the store's locks."""
+
     def monotonic(self) -> float:
         """Return seconds that only ever grow: for intervals."""
 
@@ -19,7 +22,14 @@ class Clock(Protocol):
     def computed_seconds(self) -> tuple[float, float]:
         """Return the CPU time of the calling thread, and of all threads of the process."""
 
-    def random_bytes(self, count: int) -> bytes: ...
+    def random_bytes(self, count: int) -> bytes:
+        """Return so many bytes that nobody can foresee: for ids and for what tells copies of a store apart."""
+
+    def wait(self, waiter: Lock, seconds: float) -> bool:
+        """Acquire the lock that ends a wait of this thread; False: so many seconds of this clock passed. -1: no limit.
+
+        It may return False earlier: whoever waits looks at `monotonic`, and waits again.
+        """
 
 
 class SteadyClock:
@@ -60,3 +70,8 @@ class SystemClock:
     def computed_seconds() -> tuple[float, float]:
         """Return the CPU time of the calling thread, and of all threads of the process. Two system calls."""
         return time.thread_time(), time.process_time()
+
+    @staticmethod
+    def wait(waiter: Lock, seconds: float) -> bool:
+        """Acquire the lock that ends a wait of this thread; False: it did not come in time. -1: there is no limit."""
+        return waiter.acquire(True, seconds)

@@ -15,6 +15,7 @@
       ├─ SubscriptionInUse    a durable subscription that has its one consumer already
       ├─ StateError           a call for which it is too late; a RuntimeError too
       ├─ Empty                a get found no message in time; a queue.Empty too
+      ├─ NotAwaited           an `await` or `async` is missing; a TypeError and an AttributeError too
       ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
       └─ Closed               the object was closed
 
@@ -233,6 +234,15 @@ class Empty(ForebayError, queue.Empty):
         super().__init__(f"queue {name!r} had no message within {waited_seconds:g} s: call get again later")
         self.queue = name
         self.waited_seconds = waited_seconds
+
+
+class NotAwaited(ForebayError, TypeError, AttributeError):
+    """An `await`, or the `async` of a `for` or `with`, was forgotten. Nothing was done; write what the text says."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what} is for an event loop, and nothing was done: {remedy}")
+        self.what = what
+        self.remedy = remedy
 
 
 class NestedCall(ForebayError):

@@ -49,7 +49,9 @@ class OwnedLock(_RLock):
     arrives. Only the entry is ours: it makes a `with` 60 ns longer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wait: Callable[[threading.Lock, float], bool] | None = None) -> None:
+        """wait: acquires what a thread waits for, within so many seconds of the store's clock; None: the machine's."""
+        self._wait = _wait if wait is None else wait
         self.on_late: Callable[[], None] | None = None
         """Called where something is put off until the lock is free."""
         self.on_broken: list[Callable[[StoreFailed], None]] = []
@@ -128,7 +130,7 @@ class OwnedLock(_RLock):
         try:
             self._resting[waiter] = None
             self._release_save()
-            is_in_time = waiter.acquire(True, seconds)
+            is_in_time = self._wait(waiter, seconds)
         except BaseException:
             if not self._is_owned():
                 self._acquire_restore(mine)
@@ -218,6 +220,11 @@ class Wakeup:
         with suppress(Empty):
             while True:
                 self._calls.get_nowait()
+
+
+def _wait(waiter: threading.Lock, seconds: float) -> bool:
+    """Acquire what this thread waits for; False: it did not come in time. -1: there is no limit."""
+    return waiter.acquire(True, seconds)
 
 
 def _let_pass(waiter: threading.Lock) -> bool:

@@ -83,7 +83,8 @@ def _one_limit(stretch: float) -> Chapter:
 
 
 def _stuck(stretch: float) -> Chapter:
-    rate = Schedule.parse("20000:5s").scaled(stretch)
+    # Never longer: with time, cleanup would have given the disk back before anybody asked.
+    rate = Schedule.parse("20000:5s").scaled(min(stretch, 1.0))
     messages = rate.messages or 1
     scenario = Scenario(
         "stuck",

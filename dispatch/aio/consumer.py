@@ -29,6 +29,7 @@ from ..consumer.processing import (
     report,
 )
 from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight
+from .awaiting import asynchronous, awaited
 from .loop import LoopConfirmer
 from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
@@ -173,6 +174,11 @@ class ConsumerWaker:
         self.bell.ring(self.slow_called)
 
 
+@asynchronous(
+    "a consumer of forebay.aio",
+    loop="async for delivery in consumer:",
+    block="async with queue.subscribe() as consumer:",
+)
 class AsyncConsumer:
     """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
 
@@ -211,6 +217,7 @@ class AsyncConsumer:
         """Deliveries not settled yet."""
         return self._consumer.in_flight
 
+    @awaited("consumer.take()")
     async def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[AsyncDelivery]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Unpack
 
+from ...store.clock import Clock
+from ...store.disk.disk import Disk
 from ...store.disk.layout import PathArgument
 from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..config.checks import check_name
-from ..config.settings import Settings
+from ..config.settings import Settings, SettingsFields
 from ..engine.health import Health
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
@@ -19,6 +21,7 @@ from ..explain.cause import Explanation
 from ..forebay import Forebay, open_forebay
 from ..queue import Queue
 from ..topic import Topic
+from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
@@ -27,6 +30,7 @@ from .transaction import AsyncTransaction
 from .wakeups import LoopWaker
 
 
+@asynchronous("a Forebay of forebay.aio", block="async with forebay.aio.open(…) as bay:")
 class AsyncForebay:
     """Made by `forebay.aio.open`, or in a running loop from a Forebay that is open. An async context manager.
 
@@ -64,6 +68,7 @@ class AsyncForebay:
         """Return what opening did."""
         return self._synchronous.recovery
 
+    @awaited("bay.queue(name)")
     async def queue(self, name: str) -> AsyncQueue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
         area = self._engine.destinations.queue(check_name(name), self._caller)
@@ -71,6 +76,7 @@ class AsyncForebay:
             await self._caller.confirmed()
         return AsyncQueue(self._context, Queue(self._engine, area, self._caller))
 
+    @awaited("bay.topic(name)")
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
         self._engine.monitor.raise_if_closed()
@@ -160,7 +166,14 @@ def _new_workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WORKERS, thread_name_prefix="forebay-aio")
 
 
-def open_in_loop(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Opening[AsyncForebay]:
+def open_in_loop(
+    directory: PathArgument | None = None,
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    **fields: Unpack[SettingsFields],
+) -> Opening[AsyncForebay]:
     """Open a directory in the running loop, making it if it is not there, and recover what a crash left.
 
     Await it, or enter it with `async with`. As forebay.open, in another thread.
@@ -169,10 +182,10 @@ def open_in_loop(directory: PathArgument, settings: Settings | None = None, **fi
     async def open_it() -> AsyncForebay:
         workers = _new_workers()
         try:
-            submitted = workers.submit(lambda: open_forebay(directory, settings, **fields))
+            submitted = workers.submit(lambda: open_forebay(directory, settings, clock=clock, disk=disk, **fields))
             return AsyncForebay(await finished(workers, submitted, Forebay.close), workers=workers)
         except BaseException:
             workers.shutdown(wait=False)
             raise
 
-    return Opening(open_it)
+    return Opening(open_it, "forebay.aio.open(…)")

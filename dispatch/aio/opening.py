@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+
+from ...store.errors import NotAwaited
 
 
 class Closable(Protocol):
@@ -19,9 +21,22 @@ class Opening(Generic[T]):
     Nothing happens before. Cancelled while it opens, it leaves nothing open.
     """
 
-    def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]], call: str) -> None:
+        """call: as one writes it, for whoever forgets to await it."""
+        self._call = call
         self._open_it = open_it
         self._opened: T | None = None
+
+    if not TYPE_CHECKING:  # to them it has no other attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            self.refuse()
+
+    def refuse(self, *_: object) -> NoReturn:
+        """Say what to write in the place of using it as what it opens."""
+        raise NotAwaited(self._call, f"write `await {self._call}`, or `async with {self._call} as …:`")
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._open_it().__await__()
@@ -33,3 +48,11 @@ class Opening(Generic[T]):
     async def __aexit__(self, *_: object) -> None:
         assert self._opened is not None
         await self._opened.close()
+
+
+def _refuse(opening: Opening[Any], *_: object) -> NoReturn:
+    opening.refuse()
+
+
+for _name in ("__iter__", "__aiter__", "__enter__", "__exit__"):
+    setattr(Opening, _name, _refuse)  # not in the class: to type checkers it is no iterable and no context manager

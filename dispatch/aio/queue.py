@@ -17,6 +17,7 @@ from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue
 from ..topic import Topic
+from .awaiting import awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import MustAwait
 from .opening import Opening
@@ -194,7 +195,7 @@ class AsyncQueue(AsyncSender):
                 bell.slow_called = partial(on_slow, adopted)
             return adopted
 
-        return Opening(subscribe)
+        return Opening(subscribe, "queue.subscribe()")
 
     @property
     def _synchronous(self) -> Queue:
@@ -226,6 +227,7 @@ class AsyncQueue(AsyncSender):
         finally:
             await self._caller.call(close)
 
+    @awaited("queue.get()")
     async def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good: it is acknowledged before this returns. As Queue.get.
 
@@ -240,6 +242,7 @@ class AsyncQueue(AsyncSender):
             await consumer.ack(deliveries)
         return message
 
+    @awaited("queue.peek()")
     async def peek(self) -> Message | None:
         """The first of what `browse` yields, what is in flight included; None: the queue is empty."""
         return await asyncio.to_thread(self._synchronous.peek)
@@ -260,6 +263,7 @@ class AsyncQueue(AsyncSender):
                 return False
             await asyncio.sleep(JOIN_POLL_SECONDS)
 
+    @awaited("queue.find(message_id)")
     async def find(self, message_id: str) -> Message | None:
         """The pending message with this id; None: there is none. As Queue.find."""
         return await asyncio.to_thread(self._synchronous.find, message_id)
@@ -344,7 +348,7 @@ class AsyncTopic(AsyncSender):
 
             return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell)
 
-        return Opening(subscribe)
+        return Opening(subscribe, "topic.subscribe()")
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..transactions.transaction import Transaction
+from .awaiting import asynchronous
 from .loop import LoopConfirmer
 
 
+@asynchronous("a transaction of forebay.aio", block="async with bay.transaction() as transaction:")
 class AsyncTransaction:
     """Made by `Forebay.transaction`, or found by `Forebay.prepared`. Belongs to its loop.
 

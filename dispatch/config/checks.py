@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...store.errors import SettingsError, argument_error
+from ...store.clock import Clock
+from ...store.disk.disk import Disk
+from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from .policy import TIMEOUT_SECONDS_MAX
 from .sizes import is_number
@@ -18,6 +20,39 @@ def check_seconds(name: str, seconds: object) -> None:
     if not is_number(seconds, 0, SECONDS_MAX):
         problem = f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}"
         raise argument_error(problem, seconds, int, float)
+
+
+_CLOCK: Final = ("monotonic", "time_ms", "computed_seconds", "random_bytes", "wait")
+_DISK: Final = (
+    "open",
+    "open_for_reading",
+    "exists",
+    "list",
+    "make_directory",
+    "rename",
+    "remove",
+    "sync_directory",
+    "open_directory",
+    "free_bytes",
+)
+
+
+def check_clock(clock: Clock) -> Clock:
+    """Return a clock that has what a Clock has."""
+    _check_methods("clock", clock, _CLOCK)
+    return clock
+
+
+def check_disk(disk: Disk) -> Disk:
+    """Return a disk that has what a Disk has."""
+    _check_methods("disk", disk, _DISK)
+    return disk
+
+
+def _check_methods(name: str, given: object, methods: tuple[str, ...]) -> None:
+    missing = [method for method in methods if not callable(getattr(given, method, None))]
+    if missing:
+        raise ArgumentError(f"{name} must have the methods {', '.join(missing)}: {type(given).__name__} has them not")
 
 
 def check_bounds(timeout: object, max_bytes: object) -> None:

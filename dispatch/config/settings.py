@@ -17,7 +17,7 @@ import reprlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, TypedDict, get_args
 
 from ...cache.process.memory import default_limit_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
@@ -300,6 +300,37 @@ class Settings:
         from .settings_file import write_toml
 
         return write_toml(self)
+
+
+class SettingsFields(TypedDict, total=False):
+    """The keywords of `forebay.open` for type checkers, so that these see a setting that is wrong. See Settings."""
+
+    broker_name: str
+    sync: SyncMode
+    memory_limit: int | str | None
+    max_message_bytes: int | str
+    store_limit: int | str | None
+    on_missing_data_log: OnMissing
+    temp_limit: int | str
+    lock_wait_seconds: float
+    verify_on_open: bool
+    background: bool
+    policies: Mapping[str, DestinationPolicy]
+    archive_data_logs: bool
+    archive_directory: PathArgument | None
+    record_trace: PathArgument | None
+    sync_interval_seconds: float
+    use_vectored_io: bool
+    map_journal: bool
+    max_file_length: int | str
+    max_checkpoint_adds: int
+    checkpoint_interval_seconds: float
+    cleanup_interval_seconds: float
+    status_interval_seconds: float | None
+    persistent_index: bool
+    index_transaction_adds: int
+    index_page_size: int | str
+    index_cache_size: int | str | None
 
 
 def _settings_of(fields: dict[str, Any]) -> Settings:

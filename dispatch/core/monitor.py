@@ -24,7 +24,7 @@ class Monitor:
     """One for each open directory."""
 
     def __init__(self, clock: Clock) -> None:
-        self.lock = OwnedLock()
+        self.lock = OwnedLock(clock.wait)
         self.lock.on_late = self._poke
         self.whole = Whole(self.lock)
         """`with lock, whole:` is for what changes something: it is done whole, or the store lets nobody in any more."""

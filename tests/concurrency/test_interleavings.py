@@ -14,7 +14,8 @@ import pytest
 from compiled import interpreted
 from interleaved_traffic import InterleavedTraffic
 from interleavings import Condition, Lock, Schedule, Stuck, Thread, Turns, any_thread, by_priority
-from manual_clock import ManualClock
+
+from forebay.testing import ManualClock
 
 pytestmark = interpreted("puts other locks, conditions and threads in the place of the store's")
 """Locks, conditions and threads of the store are in the place of others, and its lines are stepped through."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from journals import data_logs
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
@@ -24,6 +23,7 @@ from forebay import Message, Queue, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.index.lane import Lane
 from forebay.store.metadata.store import MetadataFull
+from forebay.testing import ManualClock
 
 FILE_BYTES = 65_536
 CAPACITY_BYTES = 8 * FILE_BYTES

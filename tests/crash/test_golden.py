@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from golden_store import EXPECTED, GOLDEN, HEADERS, PAGE_BYTES, SEED, golden, open_golden, pending_in, write_golden
 from journals import all_records
-from manual_clock import ManualClock
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
@@ -17,6 +16,7 @@ from forebay.store.format.properties import decode_properties
 from forebay.store.format.record import KIND_NAMES, LOST
 from forebay.store.journal.data_log import FORMAT_VERSION
 from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.testing import ManualClock
 
 VERSIONS = sorted(int(path.name.removeprefix("version-")) for path in GOLDEN.iterdir())
 

@@ -10,7 +10,6 @@ import pytest
 from compiled import interpreted
 from inside import open_forebay
 from journals import all_bodies, journal_on, power_cut
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk, SimulatedFile
 from simulated_metadata import SimulatedMetadataStore
@@ -20,6 +19,7 @@ from forebay.store.format.record import ATTEST, DESTINATION, DROP
 from forebay.store.index.index import Index
 from forebay.store.index.lane import Lane
 from forebay.store.index.subscriptions import Subscriptions
+from forebay.testing import ManualClock
 
 
 def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import pytest
 from crashing import CrashExplorer, Left
 from inside import inside
-from manual_clock import ManualClock
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message
+from forebay.testing import ManualClock
 
 LONG = 1_000.0
 NAMES = ("orders", "prices")

@@ -15,7 +15,6 @@ import pytest
 from crash_workload import canonical, found_in
 from crashing import POWER_CUTS, SETTINGS, SYNC_MODES, same
 from inside import open_forebay
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from relocating import begin_data_log, name_survivors, opened_on, relocate
 from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
@@ -23,6 +22,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.config.settings import SyncMode
+from forebay.testing import ManualClock
 
 
 class Life:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from crashing import FIRST_SEED, SEEDS_APART, SYNC_MODES, CrashExplorer, Left, run_seeds
-from manual_clock import ManualClock
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from storm import Storm
 
 from forebay.dispatch.config.settings import SyncMode
+from forebay.testing import ManualClock
 
 STATES = 120
 SOAK_STATES = 30_000

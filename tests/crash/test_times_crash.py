@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import pytest
 from crashing import CrashExplorer, Left
 from inside import inside
-from manual_clock import ManualClock
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message
+from forebay.testing import ManualClock
 
 LONG = 10_000.0
 

@@ -12,7 +12,6 @@ import prometheus_client
 import pytest
 import yaml
 from inside import open_forebay
-from manual_clock import ManualClock
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from simulated_bay import SimulatedBay
@@ -21,6 +20,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 import forebay.metrics
 from forebay import ArgumentError, Message, Settings
+from forebay.testing import ManualClock
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "docs/operating/grafana-dashboard.json").read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ from forebay.store.format.record import crc32
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
-DOORS = {"__init__.py", "__main__.py", "aio.py", "metrics.py", "setup.py"}
+DOORS = {"__init__.py", "__main__.py", "aio.py", "metrics.py", "setup.py", "testing.py"}
 NOT_INSTALLED = {"tests", "build", "dist"}
 
 # Asked by place, because a build leaves metadata in the root too.

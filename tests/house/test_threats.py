@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 from inside import open_forebay
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -19,6 +18,7 @@ from simulated_metadata import SimulatedMetadataStore
 import forebay
 from forebay import ForebayError, Message
 from forebay.store.disk.layout import data_log_name
+from forebay.testing import ManualClock
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "secret-of-a-body"

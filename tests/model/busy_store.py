@@ -7,7 +7,6 @@ from typing import Any
 
 from inside import open_forebay
 from interplay_model import QUEUES, TOPICS
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -15,6 +14,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Forebay, Message, Settings
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
+from forebay.testing import ManualClock
 
 SELECTORS = {"third": "kind = 0"}
 

@@ -20,13 +20,13 @@ from unittest.mock import patch
 
 from inside import inside, open_forebay
 from interleavings import Schedule, Thread, Turns, any_thread, by_priority, in_the_place_of_threading
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, StateError, TransactionError
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core import load_requests as read_ahead
+from forebay.testing import ManualClock
 
 SIZES: Final = ((40, 5_000), (40, 20_000), (40, 5_000, 60_000), (40_000, 250_000))
 """Of bodies, so that some fill a data log, and those of the last ones all memory."""

@@ -24,14 +24,14 @@ from random import Random
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
-from manual_clock import ManualClock
-
 import forebay
 from forebay.store.locks import OwnedCondition, OwnedLock, Wakeup
+from forebay.testing import ManualClock
 
 STEPS_MAX = 50_000
 """More than any run needs that comes to an end."""
 FLOORS = tuple(str(Path(forebay.__file__).with_name(floor)) for floor in ("store", "cache", "dispatch"))
+CLOCK = ManualClock.advance.__code__.co_filename
 
 
 class Stuck(AssertionError):
@@ -249,8 +249,8 @@ class Turns:
         """As sys.settrace calls it."""
         code = frame.f_code
         path = code.co_filename
-        # What is imported is imported under a lock that the turns don't know.
-        if not path.startswith(FLOORS) or code.co_name == "<module>":
+        # What is imported is imported under a lock that the turns don't know. The clock is the turns' own.
+        if not path.startswith(FLOORS) or code.co_name == "<module>" or path == CLOCK:
             return None
         return self._trace_line
 
@@ -323,7 +323,8 @@ class Thread:
 class Lock:
     """As threading.Lock. Of those who wait for it anyone may be the next."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, wait: object = None) -> None:
+        """wait: what the store's own lock takes; here the turns pass the time."""
         self._turns = turns
         self.owner: Thread | None = None
         self.on_late: Callable[[], None] | None = None

@@ -18,7 +18,6 @@ from extents import sequences
 from inside import inside, open_forebay
 from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_prepared, found_in
 from interplay_workload import PENDING_MAX, WEIGHTS, Workload
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -43,6 +42,7 @@ from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_d
 from forebay.store.maintenance import relocation
 from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.store import MetadataStore
+from forebay.testing import ManualClock
 
 MARK = "kr-store/state/mark"
 

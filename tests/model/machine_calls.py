@@ -7,11 +7,11 @@ from random import Random
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from manual_clock import ManualClock
 from plain_model import Entry, Letter, Rule, own_id
 
 from forebay import DestinationPolicy, Message
 from forebay.store.message import HeaderValue
+from forebay.testing import ManualClock
 
 QUEUES = ("orders", "parcels", "prices", "logs")
 TOPICS = ("prices", "news")

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from crashing import POWER_CUTS, CrashingWorkload, Left, Life, same
 from inside import inside
 from interplay_model import check_stored
-from manual_clock import ManualClock
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Transaction
 from forebay.dispatch.config.redelivery import SUBSCRIPTION
 from forebay.dispatch.config.settings import SyncMode
+from forebay.testing import ManualClock
 
 QUEUES = ("orders", "prices", "bounded", "fading", "plain", "worthless")
 DEAD_LETTER_QUEUES = ("DLQ.orders", "dead", "DLQ.news")

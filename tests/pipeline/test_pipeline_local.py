@@ -11,7 +11,6 @@ import pytest
 from closed_stores import place_of, small_bay, two_data_logs
 from inside import inside, open_forebay
 from journals import data_logs
-from manual_clock import ManualClock
 from pipeline_stores import damaged, random_stores, written
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -27,6 +26,7 @@ from forebay.store.format.record import MESSAGE
 from forebay.store.inspect.read_only import open_read_only
 from forebay.store.journal.scan import open_data_logs
 from forebay.store.recovery.verify import DataLogFacts, examine, judge
+from forebay.testing import ManualClock
 
 HERE = Store("localhost", "")
 

@@ -18,12 +18,12 @@ from random import Random
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from inside import open_forebay
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import DestinationPolicy, Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
+from forebay.testing import ManualClock
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000

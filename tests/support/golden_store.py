@@ -11,7 +11,6 @@ import math
 from pathlib import Path
 
 from import_sets import Row, bring
-from manual_clock import ManualClock
 from message_stores import OpenStore
 
 from forebay.store.disk.disk import OsDisk
@@ -24,6 +23,7 @@ from forebay.store.ingest.ingest import ingest_sets
 from forebay.store.journal.data_log import FORMAT_VERSION
 from forebay.store.message import HeaderValue
 from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.testing import ManualClock
 
 GOLDEN = Path(__file__).parent / "golden"
 EXPECTED = "expected.json"

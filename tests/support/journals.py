@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay.store.disk.disk import Disk
@@ -15,6 +14,7 @@ from forebay.store.inspect.dump import Row, dump
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
 from forebay.store.journal.journal import Journal
 from forebay.store.locks import OwnedLock
+from forebay.testing import ManualClock
 
 STORE_ID = bytes(range(16))
 FIRST_RECORD = (STATE, 0, b"first record of a data log")

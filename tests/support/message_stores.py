@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from manual_clock import ManualClock
-
 from forebay.store.account import Unlimited
 from forebay.store.disk.disk import Disk
 from forebay.store.index.data_log_use import DataLogUse
@@ -16,6 +14,7 @@ from forebay.store.locks import OwnedLock
 from forebay.store.message_store import MessageStore, StoreOptions
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
+from forebay.testing import ManualClock
 
 
 class OpenStore:

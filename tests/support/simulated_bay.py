@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 from inside import Inside, open_forebay
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
+from forebay.testing import ManualClock
 
 
 class _SyncedMetadataStore(SimulatedMetadataStore):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from compiled import interpreted
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -23,6 +22,7 @@ from forebay.dispatch.forebay import Forebay
 from forebay.store.format.times import NO_TIMES, Times
 from forebay.store.inspect.dump import dump
 from forebay.store.recovery.verify import examine_all, judge
+from forebay.testing import ManualClock
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from delivering import number_of, numbers
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -28,6 +27,7 @@ from forebay import (
 )
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.forebay import Forebay
+from forebay.testing import ManualClock
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:

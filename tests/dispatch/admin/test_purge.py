@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from compiled import interpreted
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -17,6 +16,7 @@ from forebay import Closed, Consumer, Delivery, Message, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.forebay import Forebay
 from forebay.store.index.lane import Lane
+from forebay.testing import ManualClock
 
 ACK_BYTES = 48
 

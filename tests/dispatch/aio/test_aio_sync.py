@@ -13,11 +13,11 @@ import pytest
 from compiled import interpreted
 from inside import open_forebay
 from loops import ByHand, Inline, LoopBay, ticks
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Message, StoreFailed
+from forebay.testing import ManualClock
 
 
 class NoWorkers(Inline):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from inside import open_forebay
-from manual_clock import ManualClock
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -18,6 +17,7 @@ from forebay import Forebay, Health, Message, Settings, StoreFailed
 from forebay.dispatch.engine.status import CONSUMERS_MAX, CROWD, QUEUES_MAX, SAMPLE_MAX, SQUARES_MAX, data_log_rows
 from forebay.dispatch.explain.short import IN_FLIGHT_MAX
 from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
+from forebay.testing import ManualClock
 
 
 class Output:

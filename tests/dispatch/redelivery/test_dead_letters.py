@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from delivering import bodies
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -17,6 +16,7 @@ from forebay import Delivery, DestinationPolicy, Message, Queue
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.forebay import Forebay
 from forebay.store.message_store import INDEX_LIMIT
+from forebay.testing import ManualClock
 
 
 def failing(max_attempts: int | None = 2, **fields: Any) -> SimulatedBay:

@@ -10,7 +10,6 @@ import pytest
 from delivering import bodies
 from inside import inside, open_forebay
 from loops import LoopBay, ticks
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -20,6 +19,7 @@ from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.forebay import Forebay
 from forebay.store.inspect.dump import dump
 from forebay.store.recovery.verify import examine_all, judge
+from forebay.testing import ManualClock
 
 
 def busy(bay: SimulatedBay) -> tuple[Topic, list[Consumer]]:

@@ -1,4 +1,4 @@
-"""What every disk promises, on the real one and on the simulated one alike; then what only the real one can show."""
+"""What every disk promises, on the real one and on those in memory alike; then what only the real one can show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import methodcaller
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ from simulated_disk import SimulatedDisk, SimulatedFile
 from forebay.store.disk import disk as disk_module
 from forebay.store.disk import os_file
 from forebay.store.disk.disk import Disk, File, OsDisk
+from forebay.store.disk.memory_disk import MemoryDisk, MemoryFile
 from forebay.store.disk.os_file import OsFile
 
 
@@ -56,10 +57,13 @@ def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OsDisk]:
         file.close()
 
 
-@pytest.fixture(params=["real", "mapped", "simulated"])
+IN_MEMORY: dict[str, Callable[[], Disk]] = {"simulated": SimulatedDisk, "memory": MemoryDisk}
+
+
+@pytest.fixture(params=["real", "mapped", "simulated", "memory"])
 def disk(request: pytest.FixtureRequest) -> Disk:
-    if request.param == "simulated":
-        return SimulatedDisk()
+    if request.param in IN_MEMORY:
+        return IN_MEMORY[request.param]()
     found: OsDisk = request.getfixturevalue(request.param)
     return found
 
@@ -248,9 +252,10 @@ def test_a_disk_that_is_not_full_has_free_bytes(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_both_disks_answer_any_mix_of_calls_alike(seed: int, real: OsDisk) -> None:
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_both_disks_answer_any_mix_of_calls_alike(kind: str, seed: int, real: OsDisk) -> None:
     random = Random(seed)
-    simulated = SimulatedDisk()
+    simulated = IN_MEMORY[kind]()
     pairs: list[tuple[File, File]] = []
     names = ["a", "b", "d/a", "d/b", "e/a"]
 
@@ -273,7 +278,7 @@ def test_both_disks_answer_any_mix_of_calls_alike(seed: int, real: OsDisk) -> No
         action = random.randrange(6)
         if action == 0 or not pairs:
             one, other = answers(methodcaller("open", name, create=random.random() < 0.7), real, simulated)
-            if isinstance(one, OsFile) and isinstance(other, SimulatedFile):
+            if isinstance(one, OsFile) and isinstance(other, SimulatedFile | MemoryFile):
                 pairs.append((one, other))
             else:
                 assert one == other, f"seed {seed}"

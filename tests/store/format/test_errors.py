@@ -20,6 +20,7 @@ from forebay.store.errors import (
     JournalCorrupt,
     MessageTooLarge,
     NestedCall,
+    NotAwaited,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -69,6 +70,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
     ),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
     (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
+    (
+        NotAwaited("bay.queue(name)", "write `await bay.queue(name)`"),
+        {"what": "bay.queue(name)", "remedy": "write `await bay.queue(name)`"},
+        "write `await bay",
+    ),
     (NestedCall(), {}, "set an event there"),
     (Closed("the store"), {"what": "the store"}, "open or subscribe again"),
 ]
@@ -85,7 +91,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 17
+    assert len(found) == 18
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from manual_clock import ManualClock
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.clock import SteadyClock
@@ -33,6 +32,7 @@ from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
 from forebay.store.metadata.store import MetadataDamaged, MetadataStore
 from forebay.store.numbering import BLOCK_MESSAGES
+from forebay.testing import ManualClock
 
 NOW = 1_700_000_000_000
 

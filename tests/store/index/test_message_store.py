@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from journals import all_records, data_logs, power_cut, walked
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -22,6 +21,7 @@ from forebay.store.format.state import decode_state
 from forebay.store.journal.marker import read_marker
 from forebay.store.metadata.store import MetadataFull
 from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
+from forebay.testing import ManualClock
 
 BODY = b"x" * 1000
 NAME = "orders"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from compiled import interpreted
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -21,6 +20,7 @@ from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.disk import Disk, File, OsDisk
 from forebay.store.disk.layout import ARCHIVE, JOURNAL, data_log_id, data_log_name
 from forebay.store.maintenance.archive import Archive
+from forebay.testing import ManualClock
 
 STORE_ID = ManualClock().random_bytes(16)
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.errors import StoreFailed, StoreFull
 from forebay.store.metadata.store import MetadataDamaged, MetadataFull
+from forebay.testing import ManualClock
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from metadata_stores import change_at, history_until
 from simulated_disk import SimulatedDisk
@@ -20,6 +19,7 @@ from forebay import Forebay, Message, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.store.metadata.memory import ROW_BYTES, MemoryMetadataStore
 from forebay.store.metadata.store import MetadataDamaged, MetadataFull
+from forebay.testing import ManualClock
 
 PLACES = "kr-store/data/places.db"
 

@@ -14,7 +14,6 @@ from random import Random
 
 import pytest
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_inode import SECTOR_BYTES
@@ -26,6 +25,7 @@ from forebay.store.disk.layout import JOURNAL, STATE_DIRECTORY, data_log_id, dat
 from forebay.store.format.record import DIRECTORY, MESSAGE, Header, crc32, decode_slice
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
 from forebay.store.message import Headers
+from forebay.testing import ManualClock
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", sync="never")
 MARK = f"{STATE_DIRECTORY}/mark"

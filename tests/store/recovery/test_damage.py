@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import pytest
 from crashing import same, without_logs
 from journals import data_logs, walked
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -20,6 +19,7 @@ from forebay import JournalCorrupt
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import MESSAGE, decode_slice
 from forebay.store.recovery.repair import DamagedPlace
+from forebay.testing import ManualClock
 
 FILE_BYTES: Final = 8192
 PAGE_BYTES: Final = 1024

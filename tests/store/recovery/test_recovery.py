@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from crash_workload import canonical, found_in
 from journals import data_log_header, data_logs, power_cut
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
@@ -21,6 +20,7 @@ from forebay.store.disk.layout import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.errors import JournalCorrupt
 from forebay.store.journal.sync_mark import SYNC_MARK
 from forebay.store.recovery.recovery import QUARANTINE_FILES_MAX
+from forebay.testing import ManualClock
 
 BODY = bytes(1000)
 LIVES = iter(range(1, 1 << 30))

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from inside import open_forebay
 from journals import data_logs, walked
-from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
@@ -21,6 +20,7 @@ from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.recovery.quarantine import PARTS_MAX
 from forebay.store.recovery.repair import DamagedPlace
 from forebay.store.recovery.verify import examine_all, judge
+from forebay.testing import ManualClock
 
 FILE_BYTES = 8192
 BODY = b"body of a message " * 10

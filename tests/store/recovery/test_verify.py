@@ -12,7 +12,6 @@ from closed_stores import Beside, GrowingDisk, place_of, places, records, rewrit
 from crash_workload import Mix, Model, Workload
 from crashing import FIRST_SEED
 from inside import open_forebay
-from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -31,6 +30,7 @@ from forebay.store.journal.data_log import (
 )
 from forebay.store.journal.scan import RELISTINGS_MAX
 from forebay.store.recovery.verify import DataLogFacts, Verdict, examine, examine_all, judge
+from forebay.testing import ManualClock
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB")
 

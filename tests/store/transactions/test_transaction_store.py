@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from inside import inside, open_forebay
-from manual_clock import ManualClock
 from message_stores import uses_of
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
@@ -36,6 +35,7 @@ from forebay.store.maintenance.removable import removable
 from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.store.transactions import read_lengths
+from forebay.testing import ManualClock
 
 SMALL_FILES: dict[str, Any] = {"max_file_length": "64KiB", "memory_limit": "16MiB"}
 FILLER = bytes(20_000)

@@ -1,0 +1,54 @@
+"""MemoryForebay: an open store on a disk in RAM, for tests of whoever uses the library."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Unpack
+
+from ..store.disk.memory_disk import MemoryDisk
+from ..store.manual_clock import ManualClock
+from .config.checks import check_seconds
+from .config.settings import SettingsFields, settings_from
+from .forebay import Forebay, engine_on_disk
+
+DEFAULTS: Final[dict[str, Any]] = {"background": False, "memory_limit": "64MiB"}
+"""No thread, and the same limit on every machine."""
+
+
+class MemoryForebay(Forebay):
+    """A `Forebay` without a file and, unless it is asked for one, without a thread. Time passes when a test says so.
+
+    fields: those of Settings, of which `background` is False and `memory_limit`
+    64MiB. clock: None: a ManualClock of its own; without background it `jumps`,
+    so that no wait with a timeout takes real time. disk: None: an empty one.
+    SettingsError, as forebay.open; of its other errors those of the journal.
+    """
+
+    def __init__(
+        self, clock: ManualClock | None = None, disk: MemoryDisk | None = None, **fields: Unpack[SettingsFields]
+    ) -> None:
+        self.fields: Final = {**DEFAULTS, **fields}
+        settings = settings_from(None, self.fields)
+        self.clock: Final = ManualClock(jumps=not settings.background) if clock is None else clock
+        self.disk: Final = MemoryDisk() if disk is None else disk
+        super().__init__(engine_on_disk(self.disk, self.clock, settings), None)
+
+    def advance(self, seconds: float) -> int:
+        """Let time pass, then do the background work that is due in this thread; returns how many things were done."""
+        check_seconds("seconds", seconds)
+        self.clock.advance(seconds)
+        return self.step()
+
+    def reopen(self) -> MemoryForebay:
+        """Close this one, and return another with the same settings that opened the same disk."""
+        self.close()
+        return MemoryForebay(self.clock, self.disk, **self.fields)
+
+    def crash(self) -> MemoryForebay:
+        """Return another with the same settings, of what the next process finds when this one is killed now.
+
+        This one goes on undisturbed on its own disk: close it, or forget it.
+        """
+        return MemoryForebay(self.clock, self.disk.copy(), **self.fields)
+
+    def __enter__(self) -> MemoryForebay:
+        return self

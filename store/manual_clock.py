@@ -1,0 +1,66 @@
+"""ManualClock: time that passes when a test says so, and random bytes that come again with their seed."""
+
+from __future__ import annotations
+
+from random import Random
+from threading import Lock
+from typing import Final
+
+POLL_SECONDS: Final = 0.01
+"""Real time after which a thread that waits looks whether somebody has let the clock's time pass."""
+
+JUMP_SECONDS_MIN: Final = 0.001
+"""What is due is due to the millisecond, so a shorter jump might not reach it."""
+
+
+class ManualClock:
+    """A `Clock` for tests. Its time stands still until `advance`; both of its times advance together.
+
+    jumps: a wait with a limit takes no real time. The clock jumps to the limit instead, as if nobody had come
+    meanwhile, so that `take(timeout=5)` of an empty queue returns at once and five seconds later. It is meant for tests
+    with one thread, in which nobody could come. Otherwise a wait goes on until another thread ends it or lets the time
+    pass. A wait without a limit is for ever either way.
+    """
+
+    def __init__(self, seed: int = 0, *, start_ms: int = 1_700_000_000_000, jumps: bool = False) -> None:
+        self._random = Random(seed)
+        self._start_ms = start_ms
+        self._seconds = 0.0
+        self.jumps = jumps
+        self.computed = (0.0, 0.0)
+        """CPU seconds of whoever calls, and of all."""
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. Nothing happens by itself: call `step` of the store for what is due then."""
+        self._seconds += seconds
+
+    def set_back(self, seconds: float) -> None:
+        """Set the system's clock back, or forward with a negative number. No time passes."""
+        self._start_ms -= int(seconds * 1000)
+
+    def monotonic(self) -> float:
+        """Return the seconds that passed."""
+        return self._seconds
+
+    def time_ms(self) -> int:
+        """Return milliseconds since 1970, as the system's clock would show them."""
+        return self._start_ms + int(self._seconds * 1000)
+
+    def computed_seconds(self) -> tuple[float, float]:
+        """Return what `computed` was set to."""
+        return self.computed
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return the next bytes of the seed."""
+        return self._random.randbytes(count)
+
+    def wait(self, waiter: Lock, seconds: float) -> bool:
+        """Jump to the limit, or wait for another thread."""
+        if seconds < 0:
+            return waiter.acquire(True, seconds)
+        if not self.jumps:
+            return waiter.acquire(True, min(seconds, POLL_SECONDS))
+        if waiter.acquire(False):
+            return True
+        self.advance(max(seconds, JUMP_SECONDS_MIN))
+        return False
