@@ -477,8 +477,6 @@ class PlainModel:
             place.counts = dict.fromkeys(COUNTS, 0)
             for entry in place.entries:
                 entry.reader = None
-                if place.has_groups:
-                    entry.back_ms = 0  # a queue with groups knows no delay of the process before
                 entry.branch = entry.branch if entry.branch in self.prepared.values() else None
                 entry.is_dead = entry.branch is None and place.rule.is_last(entry.attempts)
 
