@@ -70,9 +70,9 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
 
 # In an environment of its own: who only wants to look does not wait for what the tests need, a Java and Spark among it.
-demo: ## one short run of the load test, with its story
+demo: ## a minute's story of a memory limit, with kill -9 and a verdict
 	@$(MAKE) --no-print-directory install VENV=$(DEMO_VENV) EXTRAS=terminal
-	$(DEMO_VENV)/bin/forebay load tour
+	$(DEMO_VENV)/bin/forebay demo --fast
 
 test: $(STAMP) ## all tests that end within minutes
 	$(PYTEST) $(SHARED) $(PYTEST_ARGS) $(PYTEST_TARGET)

@@ -25,6 +25,7 @@ from forebay.dispatch.transactions.transaction import Transaction
 from forebay.store.clock import Clock
 from forebay.store.disk.disk import Directory, Disk, File
 from forebay.store.errors import (
+    AckTooLate,
     ArgumentError,
     Closed,
     Empty,
@@ -51,6 +52,7 @@ from forebay.store.recovery.recovery import RecoveryReport
 __version__ = "0.1.0"
 
 __all__ = [
+    "AckTooLate",
     "ArgumentError",
     "Cause",
     "CleanupReport",

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 from forebay.store.errors import ForebayError, SelectorError, SettingsError
@@ -53,12 +53,18 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     )
     if given[:1] == ["load"]:
         _add_load(load)
+    demo = commands.add_parser("demo", help="a story of a memory limit, with kill -9 and a verdict, shown live")
+    demo.add_argument("--fast", action="store_true", help="in one minute instead of four")
+    demo.add_argument("--seconds", metavar="N", type=float, help="in about so many seconds")
+    demo.add_argument("--record", metavar="FILE.svg", help="draw the fullest screen and the verdict")
+    demo.set_defaults(run=_demo)
     verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
     verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     verify.set_defaults(run=_verify)
-    explain = commands.add_parser("explain", help="say why data logs remain, from the journal alone")
+    explain = commands.add_parser("explain", help="say why data logs remain, or who holds a queue's messages")
     explain.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     explain.add_argument("data_log", metavar="DATA_LOG", nargs="?", type=int, help="the id of one (all of them)")
+    explain.add_argument("--queue", metavar="NAME", help="who holds its messages; of a running store with admin=True")
     explain.set_defaults(run=_explain)
     dump = commands.add_parser("dump", help="print a store's journal as JSON Lines, a line a record or message")
     dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
@@ -70,9 +76,15 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     queues.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="with --watch (%(default)s)")
     queues.add_argument("--json", action="store_true", help="print one JSON object a line")
     queues.set_defaults(run=_queues)
+    top = commands.add_parser("top", help="show memory, queues, consumers and journal of a running store, live")
+    top.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    top.add_argument("--once", action="store_true", help="print one screen as plain text, and end")
+    top.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="between two (%(default)s)")
+    top.set_defaults(run=_top)
     health = commands.add_parser("health", help="end with 0 if a store is open and well, else with 1")
     health.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     health.set_defaults(run=_health)
+    _add_operations(commands.add_parser)
     pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
     if given[:1] == ["pipeline"]:
         _add_pipeline(pipeline)
@@ -125,6 +137,27 @@ def _add_load(load: ArgumentParser) -> None:
     load.set_defaults(run=_load)
 
 
+def _add_operations(add_parser: Callable[..., ArgumentParser]) -> None:
+    """Add the commands that go through the admin socket."""
+
+    def added(name: str, run: Callable[[Namespace], int], help: str) -> ArgumentParser:
+        parser = add_parser(name, help=help, description=f"{help}. Its process must have opened it with admin=True.")
+        parser.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+        parser.set_defaults(run=run, do=name)
+        return parser
+
+    resize = added("resize", _resize, "give a running store another memory limit, until its next open")
+    resize.add_argument("memory_limit", metavar="SIZE", help='such as "16MiB"')
+    for name, what in (("pause", "have a queue hand out nothing"), ("resume", "have a paused queue hand out again")):
+        added(name, _pause, what).add_argument("queue", metavar="QUEUE")
+    added("purge", _purge, "remove what is pending and not in flight").add_argument("queue", metavar="QUEUE")
+    move = added("move", _move, "move what is pending to another queue")
+    move.add_argument("queue", metavar="QUEUE")
+    move.add_argument("to", metavar="TO")
+    move.add_argument("--selector", metavar="TEXT", help="only what it matches")
+    move.add_argument("--limit", metavar="N", type=int, help="so many at most")
+
+
 def _add_pipeline(parser: ArgumentParser) -> None:
     from forebay.pipeline.commands import bulk as bulk_command
     from forebay.pipeline.commands import questions as command
@@ -140,6 +173,12 @@ def _load(arguments: Namespace) -> int:
     return command.load(arguments)
 
 
+def _demo(arguments: Namespace) -> int:
+    from forebay.benchmarks.demo.command import demo
+
+    return demo(arguments)
+
+
 def _verify(arguments: Namespace) -> int:
     from forebay.dispatch.offline import verify_command
 
@@ -147,9 +186,9 @@ def _verify(arguments: Namespace) -> int:
 
 
 def _explain(arguments: Namespace) -> int:
-    from forebay.dispatch.offline import explain_command
+    from forebay.dispatch.operate import explain_live_command
 
-    return explain_command(arguments, print)
+    return explain_live_command(arguments, print)
 
 
 def _dump(arguments: Namespace) -> int:
@@ -164,10 +203,40 @@ def _queues(arguments: Namespace) -> int:
     return queues_command(arguments, print_now, time.sleep)
 
 
+def _top(arguments: Namespace) -> int:
+    from forebay.dispatch.screen.command import top_command
+
+    return top_command(arguments, print_now, time.sleep)
+
+
 def _health(arguments: Namespace) -> int:
     from forebay.dispatch.live import health_command
 
     return health_command(arguments, print)
+
+
+def _resize(arguments: Namespace) -> int:
+    from forebay.dispatch.operate import resize_command
+
+    return resize_command(arguments, print)
+
+
+def _pause(arguments: Namespace) -> int:
+    from forebay.dispatch.operate import pause_command
+
+    return pause_command(arguments, print)
+
+
+def _purge(arguments: Namespace) -> int:
+    from forebay.dispatch.operate import purge_command
+
+    return purge_command(arguments, print)
+
+
+def _move(arguments: Namespace) -> int:
+    from forebay.dispatch.operate import move_command
+
+    return move_command(arguments, print)
 
 
 def _plan(arguments: Namespace) -> int:

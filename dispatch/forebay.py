@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from typing import Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
@@ -24,7 +25,7 @@ from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_clock, check_disk, check_name
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
-from .core.model import Taker
+from .core.model import QueueArea, Taker
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.resizing import ResizeReport
@@ -34,13 +35,18 @@ from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction
 
+if TYPE_CHECKING:
+    from ..store.disk.admin_socket import AdminSocket
+    from .remote.server import AdminServer
+
 
 class Forebay:
     """Made by `forebay.open`. Thread-safe; a context manager; belongs to the process that opened it."""
 
-    def __init__(self, engine: Engine, lock: DirectoryLock | None) -> None:
+    def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
         self._lock = lock
+        self._admin = admin
         self._closing = OwnedLock()
 
     @property
@@ -167,11 +173,15 @@ class Forebay:
         emit_late()
 
     def _close(self, timeout: float | None) -> None:
+        if self._admin is not None:
+            self._admin.stop()  # first, so that nothing new is asked for; what it is at gets Closed
         try:
             self._engine.close(timeout)
         except Exception:
             self._let_go()
             raise
+        if self._admin is not None:
+            self._admin.join(timeout)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -208,6 +218,12 @@ def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
     return why_stuck(engine, consumer)
 
 
+def _in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
+    from .explain.short import explain_in_short  # with the first status, not with the package
+
+    return explain_in_short(engine, queues)
+
+
 _USED_LATER: Final = (
     "hashlib",
     "json",
@@ -215,6 +231,7 @@ _USED_LATER: Final = (
     "psutil",
     "socket",
     "forebay.dispatch.explain.queues",
+    "forebay.dispatch.explain.short",
     "forebay.dispatch.explain.stuck",
     "forebay.dispatch.explain.whole",
     "forebay.store.maintenance.retention",
@@ -248,7 +265,7 @@ def engine_on_disk(disk: Disk, clock: Clock, settings: Settings) -> Engine:
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
         return MemoryMetadataStore(cache_bytes)
 
-    return Engine(disk, metadata, settings, clock, _why_stuck)
+    return Engine(disk, metadata, settings, clock, _why_stuck, _in_short)
 
 
 def open_forebay(
@@ -281,6 +298,8 @@ def _engine_of_caller(disk: Disk, clock: Clock, settings: Settings, directory: o
         raise SettingsError("a disk is opened in the place of a directory: give one of the two")
     if settings.archive_directory is not None:
         raise SettingsError("a disk given by the caller has its archive in itself: leave archive_directory out")
+    if settings.admin:
+        raise SettingsError("admin=True serves a socket in a directory, and a disk given by the caller has none")
     return engine_on_disk(check_disk(disk), clock, settings)
 
 
@@ -314,7 +333,10 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings) -> 
         on_disk.clear()  # nobody brings it up to date from now on
         return MemoryMetadataStore(cache_bytes)
 
+    admin_socket: AdminSocket | None = None
     try:
+        if chosen.admin:
+            admin_socket = _admin_socket(root)
         trace = None
         if chosen.record_trace is not None:
             from .planning.recorder import new_trace  # for those who plan
@@ -322,10 +344,28 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings) -> 
             trace = new_trace(str(chosen.record_trace))
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         status = StatusFile(root)
-        engine = Engine(disk, metadata, chosen, clock, _why_stuck, archive_disk, trace, guard, status)
+        engine = Engine(disk, metadata, chosen, clock, _why_stuck, _in_short, archive_disk, trace, guard, status)
     except BaseException as error:
+        if admin_socket is not None:
+            admin_socket.discard()
         lock.release()
         if isinstance(error, StoreFailed) and lacks_descriptors(error):
             raise TooManyFiles from error
         raise
-    return Forebay(engine, lock)
+    if admin_socket is None:
+        return Forebay(engine, lock)
+    from .remote.server import AdminServer  # for those who ask for it
+
+    # Its own door to the same store, so that one that was never closed is still found to be nobody's.
+    return Forebay(engine, lock, AdminServer(admin_socket, Forebay(engine, None)))
+
+
+def _admin_socket(root: str) -> AdminSocket:
+    from ..store.disk.admin_socket import AdminSocket
+
+    try:
+        return AdminSocket(root)
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise TooManyFiles from error
+        raise refusal(root, error) from error

@@ -8,7 +8,6 @@ read.
 from __future__ import annotations
 
 import json
-import math
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -24,6 +23,8 @@ from .offline import Print, stores_in
 STALE_INTERVALS: Final = 5
 STALE_SECONDS: Final = 5.0
 """A status that is older than five of its intervals, and than this, tells of a process that is gone or stands still."""
+NUMBER_MAX: Final = 900_000_000_000_000_000
+"""A larger number, or one that is none, is nothing that a store says."""
 NUMBERS: Final = ("depth", "ready", "in_flight", "bytes", "consumers", "in_per_second", "out_per_second")
 
 Row = dict[str, Any]
@@ -65,13 +66,13 @@ def _problems(disk: OsDisk) -> list[str]:
     if status is None:
         return ["no process says that it has the store open, or it was opened with status_interval_seconds=None"]
     age = _age_seconds(status)
-    if _is_stale(status, age):
+    if is_stale(status, age):
         return [f"the process that has the store open has said nothing for {age_text(age)}: it is gone or stands still"]
     health = status.get("health")
     problems = health.get("problems") if isinstance(health, dict) else None
     if not isinstance(problems, list):
         return ["the status file makes no sense"]
-    return [_printable(problem) for problem in problems]
+    return [printable(problem) for problem in problems]
 
 
 # ---------------------------------------------------------------------- what a store says
@@ -96,7 +97,7 @@ def live_status(root: str) -> Row | None:
 def _queues(disk: OsDisk) -> tuple[list[Row], list[str]]:
     """Return a row for each queue, and what is to be said about them."""
     status = live_status(disk.root)
-    if status is None or _is_stale(status, _age_seconds(status)):
+    if status is None or is_stale(status, _age_seconds(status)):
         return list(_of_journal(disk)), ["nobody says that the store is open: these are from the journal"]
     found = status.get("queues")
     rows = [_of_status(row) for row in found if _makes_sense(row)] if isinstance(found, list) else []
@@ -134,14 +135,17 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, int):  # apart from floats, for which machine code takes an int where both may come
+        return not isinstance(value, bool) and -NUMBER_MAX <= value <= NUMBER_MAX
+    return isinstance(value, float) and abs(value) <= NUMBER_MAX
 
 
 def _age_seconds(status: Row) -> float:
     return max(SystemClock().time_ms() / 1000 - float(status["time"]), 0.0)
 
 
-def _is_stale(status: Row, age_seconds: float) -> bool:
+def is_stale(status: Row, age_seconds: float) -> bool:
+    """Return whether whoever wrote a status should have written another one by now."""
     return age_seconds > max(STALE_INTERVALS * float(status["interval_seconds"]), STALE_SECONDS)
 
 
@@ -158,7 +162,7 @@ def _table(broker: str, rows: list[Row], remarks: list[str]) -> Iterator[str]:
         counts = (f"{row[name]:,}" for name in ("depth", "ready", "in_flight"))
         rates = (f"{row[name]:,.0f}" for name in ("in_per_second", "out_per_second"))
         size = size_text(row["bytes"])
-        lines.append((_printable(row["name"]), *counts, size, oldest, f"{row['consumers']:,}", *rates))
+        lines.append((printable(row["name"]), *counts, size, oldest, f"{row['consumers']:,}", *rates))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for first, *others in lines if rows else ():
         cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
@@ -166,7 +170,7 @@ def _table(broker: str, rows: list[Row], remarks: list[str]) -> Iterator[str]:
     yield from (f"  {remark}" for remark in remarks)
 
 
-def _printable(text: object) -> str:
+def printable(text: object) -> str:
     """Return a text from a file that anybody may have written, without what steers a terminal."""
     return "".join(one if one.isprintable() else "?" for one in str(text))
 

@@ -10,7 +10,7 @@ from ..store.errors import ArgumentError, Empty, SettingsError, argument_error
 from ..store.locks import condition_of
 from ..store.message import Message
 from .config.checks import check_bounds, check_name
-from .consumer.consumer import Consumer, as_message, check_subscription, compiled
+from .consumer.consumer import Consumer, as_message, check_subscription, compiled, deadline_of
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
@@ -46,6 +46,7 @@ class Queue(Sender):
         priority: int = 0,
         on_ready: Callable[[], None] | None = None,
         on_slow: Callable[[Consumer], None] | None = None,
+        ack_deadline_seconds: float | None = None,
     ) -> Consumer:
         """A consumer that competes with the others of this queue for the messages its selector matches.
 
@@ -57,10 +58,15 @@ class Queue(Sender):
         prefetch: most deliveries it may hold unsettled; None: what the policy of this queue says, 1,000 if none does.
         on_ready is called, never under a lock, when a take would find
         something after one that found nothing, and once when the queue is
-        deleted or the store closed. SelectorError, SettingsError, Closed.
+        deleted or the store closed. ack_deadline_seconds: what it does not
+        settle in that time comes back; 0: it has all time; None: what the
+        policy says, which by default is no deadline. SelectorError,
+        SettingsError, Closed; StoreFull where memory has no room for a deadline.
         """
+        policy = self._engine.policies.of(self._area.name)
         if prefetch is None:
-            prefetch = self._engine.policies.of(self._area.name).prefetch
+            prefetch = policy.prefetch
+        deadline_seconds = deadline_of(ack_deadline_seconds, policy)
         chosen = check_subscription(selector, prefetch, on_ready, on_slow)
         if type(exclusive) is not bool:
             raise ArgumentError(f"exclusive must be True or False, not {exclusive!r}")
@@ -76,7 +82,10 @@ class Queue(Sender):
             area.raise_if_deleted()
             if priority:
                 assign(engine.targets, area)
-            consumer = engine.consumers.attach(area, chosen, prefetch, on_ready, priority, on_slow)
+            with engine.deadlines.room(deadline_seconds):
+                consumer = engine.consumers.attach(
+                    area, chosen, prefetch, on_ready, priority, on_slow, deadline_seconds=deadline_seconds
+                )
             if exclusive:
                 area.join_exclusive(consumer)
         if monitor.deferred:
@@ -95,7 +104,7 @@ class Queue(Sender):
         ack, as Consumer.ack; Closed.
         """
         check_bounds(timeout, None)
-        with self.subscribe(prefetch=1) as consumer:
+        with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
             deliveries = consumer.take(1, timeout=timeout)
             if not deliveries:
                 raise Empty(self._area.name, timeout or 0.0)

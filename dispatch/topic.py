@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..store.errors import TransactionError
 from .config.checks import check_name
-from .consumer.consumer import Consumer, check_subscription
+from .consumer.consumer import Consumer, check_subscription, deadline_of
 from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
@@ -37,6 +37,7 @@ class Topic(Sender):
         selector: str | None = None,
         prefetch: int | None = None,
         on_ready: Callable[[], None] | None = None,
+        ack_deadline_seconds: float | None = None,
     ) -> Consumer:
         """A consumer of what is sent from now on.
 
@@ -44,14 +45,17 @@ class Topic(Sender):
         over restarts, until `unsubscribe`; subscribing again finds what came
         meanwhile. It has one consumer at a time and keeps its selector.
         Without a name the subscription ends with its consumer, a close or a
-        crash. prefetch: as of a queue. Raises SubscriptionInUse, SelectorError, SettingsError (another
-        selector than it was made with; nothing was changed), StoreFull, Closed.
+        crash. prefetch, ack_deadline_seconds: as of a queue. Raises SubscriptionInUse,
+        SelectorError, SettingsError (another selector than it was made with;
+        nothing was changed), StoreFull, Closed.
         """
+        policy = self._engine.policies.of(self._area.name)
         if prefetch is None:
-            prefetch = self._engine.policies.of(self._area.name).prefetch
+            prefetch = policy.prefetch
+        deadline = deadline_of(ack_deadline_seconds, policy)
         compiled = check_subscription(selector, prefetch, on_ready)
         name = check_name(durable, "a durable subscription") if durable is not None else None
-        return self._engine.topics.subscribe(self._topic, name, compiled, prefetch, on_ready)
+        return self._engine.topics.subscribe(self._topic, name, compiled, prefetch, on_ready, deadline)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.

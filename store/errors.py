@@ -207,6 +207,26 @@ class StateError(ForebayError, RuntimeError):
     """
 
 
+class AckTooLate(StateError):
+    """A delivery was to be settled after its ack deadline, when it had gone back to be delivered again.
+
+    Nothing was changed: somebody else may have it by now, as its next attempt.
+    Undo what you did for it, or see to it that doing it twice does no harm;
+    `extend` a delivery in time, or give the consumer a longer deadline.
+    """
+
+    def __init__(self, destination: str, sequence: int, attempts: int, deadline_seconds: float) -> None:
+        super().__init__(
+            f"delivery {sequence} of {destination!r} was not settled within its {deadline_seconds:g} s, so it comes "
+            "again: extend it in time, or subscribe with a longer ack_deadline_seconds"
+        )
+        self.destination = destination
+        self.sequence = sequence
+        self.attempts = attempts
+        """Of the delivery that came too late."""
+        self.deadline_seconds = deadline_seconds
+
+
 class Empty(ForebayError, queue.Empty):
     """A `get` found no message in time. Nothing was taken; call again, or do something else first."""
 
@@ -242,8 +262,11 @@ class NestedCall(ForebayError):
 
 
 class Closed(ForebayError):
-    """The store or consumer was closed, or the queue or topic deleted. Open, subscribe or name it again."""
+    """The store or consumer was closed, the consumer drains, or the queue or topic was deleted.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is closed: open or subscribe again")
+    Open, subscribe or name it again.
+    """
+
+    def __init__(self, what: str, state: str = "closed") -> None:
+        super().__init__(f"{what} is {state}: open or subscribe again")
         self.what = what

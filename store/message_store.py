@@ -832,6 +832,17 @@ class MessageStore:
         with self._lock:
             return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
+    def live_bytes_by_data_log(self) -> list[tuple[int, int, int]]:
+        """Return id, bytes and bytes of pending messages of each data log, the oldest first.
+
+        Requires: state lock. O(data logs), no disk.
+        """
+        sizes = self.journal.sizes | {self.journal.data_log: self.journal.offset}
+        uses = self.index.uses
+        return [
+            (number, sizes[number], uses[number].pending_bytes if number in uses else 0) for number in sorted(sizes)
+        ]
+
     def attest(self) -> bool:
         """After traffic has ended, say in the journal how far it is durable. Requires: no lock.
 

@@ -66,6 +66,8 @@ class Plan:
     consumers: Sequence[ConsumerPlan]
     joins_after: Sequence[int]
     """Messages moved, in this process, before each consumer subscribes."""
+    paces_after: Sequence[Sequence[tuple[int, float]]]
+    """The later paces of each consumer, by messages moved before."""
     acts: Sequence[Act]
     acts_after: Sequence[int]
     """Messages moved before each act. Acts that are not reached are done when the threads are through."""
@@ -173,7 +175,14 @@ class BrokerProcess:
         if plan.backlog_first:
             self._progress.all_sent.wait()
         consuming = Consuming(
-            bay, number, plan.consumers[number], self._workload, plan.batch_messages, self._progress, self._tell
+            bay,
+            number,
+            plan.consumers[number],
+            plan.paces_after[number],
+            self._workload,
+            plan.batch_messages,
+            self._progress,
+            self._tell,
         )
         consuming.run([bay.queue(name) for name in plan.destinations], plan.joins_after[number])
 
@@ -189,6 +198,8 @@ class BrokerProcess:
                 facts = {"purged": purged}
             case "resize":
                 facts = {"held_bytes": bay.resize(act.memory).held_bytes}
+            case "explain":
+                facts = {"sentence": "Disk:" + bay.explain().sentence.rpartition("Disk:")[2]}
             case "cleanup":
                 live_bytes = bay.statistics().store.live_bytes
                 deleted = sum(len(bay.cleanup().deleted) for _ in range(CLEANUPS))

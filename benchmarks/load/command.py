@@ -91,8 +91,8 @@ def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     """Return the scenarios to run; every argument is checked before the first message is made."""
     if arguments.html is not None:
         drawing.require("--html")
-    _check_writable("json", arguments.json)
-    _check_writable("html", arguments.html)
+    check_writable("json", arguments.json)
+    check_writable("html", arguments.html)
     if arguments.rounds < 1:
         raise SettingsError(f"rounds={arguments.rounds} must be at least 1")
     if arguments.input is not None:
@@ -102,8 +102,8 @@ def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     return [(scenario, _generated(scenario, arguments.seed)) for scenario in scenarios * arguments.rounds]
 
 
-def _check_writable(name: str, path: str | None) -> None:
-    """Rather now than after a minute's work. What is there already stays."""
+def check_writable(name: str, path: str | None) -> None:
+    """Check that a file can be written, rather now than after a minute's work. What is there already stays."""
     if path is not None:
         try:
             Path(path).open("a").close()

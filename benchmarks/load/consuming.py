@@ -37,11 +37,13 @@ class Consuming:
         bay: forebay.Forebay,
         number: int,
         plan: ConsumerPlan,
+        paces_after: Sequence[tuple[int, float]],
         workload: Workload,
         batch_messages: int,
         progress: Progress,
         tell: Tell,
     ) -> None:
+        """paces_after: the plan's later paces, each with the messages that the process has moved before."""
         self._bay = bay
         self._number = number
         self._plan = plan
@@ -51,8 +53,7 @@ class Consuming:
         self._random = random.Random(number)
         self._has_begun = False
         self._batch_messages = batch_messages
-        if plan.pace is not None:
-            self._batch_messages = min(batch_messages, max(1, int(plan.pace * POLL_SECONDS)))
+        self._paces_after = paces_after
 
     def run(self, queues: Sequence[forebay.Queue], joins_after: int) -> None:
         """Until nothing is left to take. joins_after: messages that the process has moved before."""
@@ -71,7 +72,9 @@ class Consuming:
         subscribed = time.monotonic()
         settled = 0
         while not self._progress.is_drained([queue]):
-            batch = consumer.take(self._batch_messages, timeout=POLL_SECONDS)
+            pace = self._pace()
+            most = self._batch_messages if pace is None else min(self._batch_messages, max(1, int(pace * POLL_SECONDS)))
+            batch = consumer.take(most, timeout=POLL_SECONDS)
             if not batch:
                 continue
             taken = time.monotonic()
@@ -81,8 +84,16 @@ class Consuming:
             if plan.leaves_after is not None and settled >= plan.leaves_after:
                 return
             settled += self._settle(consumer, batch, taken)
-            if plan.pace is not None:
-                time.sleep(len(batch) / plan.pace)
+            if pace is not None:
+                time.sleep(len(batch) / pace)
+
+    def _pace(self) -> float | None:
+        """Return the pace that holds now."""
+        pace = self._plan.pace
+        for after, later in self._paces_after:
+            if self._progress.moved_messages >= after:
+                pace = later
+        return pace
 
     def _settle(self, consumer: forebay.Consumer, batch: list[forebay.Delivery], taken: float) -> int:
         """Settle a batch and return how many were acknowledged: all, or none at the turn of a rollback."""

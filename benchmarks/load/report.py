@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from .evidence import Check
 from .result import Sample
@@ -27,6 +27,16 @@ _LEGEND: Final = (
     "held: bytes charged to the memory limit; USS: growth of the broker process's own memory;\n"
     "spill: tmp-storage; hit: deliveries that did not wait for the disk; blocked: sends that waited for room"
 )
+
+
+class Audience(Protocol):
+    """Who hears of a run while it goes on."""
+
+    def line(self, sample: Sample, done: int) -> None:
+        """Take the sample of a second, and how much of the work is done."""
+
+    def note(self, seconds: float, text: str) -> None:
+        """Take what happened between two lines."""
 
 
 class Report:

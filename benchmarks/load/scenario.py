@@ -20,8 +20,8 @@ Kind = Literal["plain", "rare", "stuck"]
 KINDS: Final[tuple[Kind, ...]] = ("plain", "rare", "stuck")
 """The header `kind` of a message: rare is the last 1 % of each producer, stuck each stuck_every-th."""
 
-Deed = Literal["kill", "purge", "resize", "cleanup"]
-DEEDS: Final[tuple[Deed, ...]] = ("kill", "purge", "resize", "cleanup")
+Deed = Literal["kill", "purge", "resize", "cleanup", "explain"]
+DEEDS: Final[tuple[Deed, ...]] = ("kill", "purge", "resize", "cleanup", "explain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class ConsumerPlan:
     """Messages after which the consumer closes, with a batch unsettled, and subscribes anew."""
     rollbacks: float = 0.0
     """The share of its batches that it rolls back. Above 0 it acknowledges in transactions."""
+    paces: tuple[tuple[float, float], ...] = ()
+    """Later paces: each with the share of the work from which on it holds, in order."""
 
     @property
     def selector(self) -> str | None:

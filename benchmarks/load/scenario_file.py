@@ -179,6 +179,19 @@ def _kinds(value: object) -> tuple[object, ...]:
     return tuple(value)
 
 
+def _paces(value: object) -> tuple[tuple[float, float], ...]:
+    form = "a list of [share of the work, messages a second], the shares rising"
+    found: list[tuple[float, float]] = []
+    for step in value if isinstance(value, list) else [None]:
+        if not isinstance(step, list) or len(step) != 2:
+            raise ValueError(form)
+        share, pace = step
+        if not is_number(share, found[-1][0] if found else 0, 1) or not is_number(pace, 1, 10**9):
+            raise ValueError(form)
+        found.append((share, pace))
+    return tuple(found)
+
+
 def _rate(value: object) -> Schedule:
     if is_number(value, 0.001, 10**9):
         return Schedule.parse(f"{value}")
@@ -207,6 +220,7 @@ _CONSUMER: Final[Mapping[str, _Word]] = {
     "count": _whole(1, _CONSUMERS_MAX),
     "kinds": _kinds,
     "pace": _number(1, 10**9),
+    "paces": _paces,
     "prefetch": _whole(1, 1_000_000),
     "joins_at": _number(0, 1),
     "leaves_after": _whole(1, MESSAGES_MAX),

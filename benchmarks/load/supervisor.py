@@ -25,7 +25,7 @@ from .broker_process import Plan
 from .events import Decoder, Event, Kind
 from .evidence import Evidence
 from .latency import Latencies
-from .report import Report
+from .report import Audience
 from .result import Run, Sample
 from .scenario import Act, Scenario
 from .words import counted, mib
@@ -51,7 +51,7 @@ _NO_GAUGES: Final[Mapping[str, Any]] = {**dict.fromkeys(_LEVELS, 0), **_NEW_COUN
 class Supervisor:
     """One run. Not to be used twice."""
 
-    def __init__(self, scenario: Scenario, workload: Workload, directory: str, report: Report) -> None:
+    def __init__(self, scenario: Scenario, workload: Workload, directory: str, report: Audience) -> None:
         self._scenario = scenario
         self._workload = workload
         self._directory = directory
@@ -133,6 +133,10 @@ class Supervisor:
             began=self._began,
             consumers=scenario.consumers,
             joins_after=[int(consumer.joins_at * self._work) - done for consumer in scenario.consumers],
+            paces_after=[
+                [(int(share * self._work) - done, pace) for share, pace in consumer.paces]
+                for consumer in scenario.consumers
+            ],
             acts=self._acts,
             acts_after=[int(act.at * self._work) - done for act in self._acts],
             left_messages=self._unwanted,
@@ -219,6 +223,9 @@ class Supervisor:
                 assert act.memory is not None
                 self._bounds.resized(act.memory)
                 text = f"resized to {mib(act.memory)}, {mib(facts['held_bytes'])} held"
+            case "explain":
+                self._note(f"explained: {facts['sentence']}")
+                return
             case _:
                 self._bounds.cleaned(facts)
                 text = f"cleaned up: {counted(facts['deleted'], 'data log')} deleted, {facts['data_logs']} left"

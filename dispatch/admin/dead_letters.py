@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
-from ...store.format.properties import decode_properties, encode_properties, group_of, message_id_of
+from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane
@@ -26,7 +26,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
-from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME
+from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import Delivery, LaneState, QueueArea
@@ -44,6 +44,8 @@ from .move import BATCH_BLOCKS, Mover
 logger = LateLogger("forebay.dispatch")
 
 BATCH_MESSAGES: Final = 256
+READ_BYTES: Final = 1 << 20
+"""Of rejected messages that are not in RAM at one time, and one message more."""
 STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 Check = Callable[[Sequence[Delivery]], None]
@@ -264,32 +266,27 @@ class DeadLetterMover:
     ) -> None:
         """Let what a consumer holds go to its dead-letter queue now, or be gone where there is none.
 
-        check: raises where one of them is settled, which is asked under the lock. StoreFull: those of the batches
-        before are dead letters, the rest is still held. Requires: no lock.
+        check: raises where one of them is settled, which is asked under the lock. StoreFull, or StoreFailed where one
+        can't be read: those of the batches before are dead letters, the rest is still held. Requires: no lock.
         """
-        contents = {delivery: _content(delivery) for delivery in deliveries}
         if transaction is not None:
-            for delivery, message in contents.items():
-                self._reject_in(transaction, delivery, message, reason, check)
+            for delivery in deliveries:
+                self._reject_in(transaction, delivery, _content(delivery), reason, check)
             return
         remaining = list(deliveries)
         while remaining:
-            first, batch = remaining[0], remaining[:BATCH_MESSAGES]
-            if any(held._area is not first._area for held in batch):
-                batch = [held for held in batch if held._area is first._area]
-            batch.sort(key=lambda held: held.sequence)
+            area, batch = remaining[0]._area, _read_batch(remaining)
             self._store.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 check(remaining)
-                self._reject(first._area, [(held, contents[held]) for held in batch], reason)
+                self._reject(area, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                 for delivery in batch:
                     delivery._consumer.credit_came()
                 position = self._store.journal.end
             self._publisher.confirm(position)
             self._monitor.run_deferred()
-            done = set(batch)
-            remaining = [held for held in remaining if held not in done]
+            remaining = [held for held in remaining if held not in batch]
 
     def _reject(
         self,
@@ -336,27 +333,23 @@ class DeadLetterMover:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         area = delivery._area
         to = self._rejected_to(area)
-        if to is not None:
-            with self._monitor.lock, self._monitor.whole:
-                self._monitor.raise_if_closed()
-                check((delivery,))
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            check((delivery,))
+            target = None
+            if to is not None:
                 queue = self._destinations.queue_locked(to)
                 if area.queue.has_groups:
-                    note_groups(self._store, self._targets, queue)
+                    note_groups(self._destinations, self._targets, queue)
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
-                _, properties, body, timestamp = self._stamped(area, message, reason, delivery.attempts)
-            own_id = message_id_of(properties) if properties else None
-            transaction.add(target, timestamp, [(properties, body or b"")], [own_id], [])
-        with self._monitor.lock, self._monitor.whole:
-            check((delivery,))
-            transaction.hold((delivery,))
+            transaction.hold_rejected(delivery, target, self._stamped(area, message, reason, delivery.attempts))
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. Requires: the lock."""
         with self._store.journal.accepting_dead_letters():
             queue = self._destinations.queue_locked(to)
             if area.queue.has_groups:
-                note_groups(self._store, self._targets, queue)
+                note_groups(self._destinations, self._targets, queue)
             if area.is_persistent:
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
                 self._mover.commit(area, target, messages)
@@ -393,9 +386,26 @@ class DeadLetterMover:
         try:
             headers, own_id = decode_properties(properties) if properties else ({}, None)
             message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
-            return sequence, encode_properties(headers | added, message_id, group_of(properties)), body, timestamp
+            headers = dead_letter_headers(headers, added)
+            return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
             return message  # what makes no sense, or has no room for more, stays as it is
+
+
+def _read_batch(deliveries: Sequence[Delivery]) -> dict[Delivery, StoredMessage]:
+    """Return the next ones of one lane with their contents: so many that what is read for them is bounded.
+
+    Requires: no lock.
+    """
+    area, read_bytes = deliveries[0]._area, 0
+    batch: dict[Delivery, StoredMessage] = {}
+    for delivery in islice((held for held in deliveries if held._area is area), BATCH_MESSAGES):
+        if read_bytes >= READ_BYTES:
+            break
+        batch[delivery] = message = _content(delivery)
+        if delivery._body is None:
+            read_bytes += len(message[1]) + len(message[2] or b"")
+    return batch
 
 
 def _content(delivery: Delivery) -> StoredMessage:

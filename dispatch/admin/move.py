@@ -112,7 +112,7 @@ class Mover:
                 free = [_with_times(area, message) for message in free]
             if free:
                 if area.queue.has_groups:
-                    note_groups(self._store, self._targets, to)
+                    note_groups(self._destinations, self._targets, to)
                 with store.journal.whole:
                     self.commit(area, target, free)
             position = store.journal.end
@@ -127,7 +127,7 @@ class Mover:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if area.queue.has_groups:
-                note_groups(self._store, self._targets, to)
+                note_groups(self._destinations, self._targets, to)
             try:
                 for sequence, properties, body, timestamp in batch:
                     if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:

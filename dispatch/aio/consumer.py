@@ -8,17 +8,27 @@ loop waits neither for that nor for any sync.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from typing import Any, Final
 
 from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
 from ..config.redelivery import REJECTED
-from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
-from ..core.model import ConsumerGroup, Delivery, is_in_flight
+from ..consumer.consumer import DRAIN_POLL_SECONDS, LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
+from ..consumer.processing import (
+    ExceptionTypes,
+    GroupTurns,
+    LostRaces,
+    Rejections,
+    came_back,
+    give_back,
+    report,
+)
+from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight
 from .awaiting import asynchronous, awaited
 from .loop import LoopConfirmer
 from .send_order import SendOrder
@@ -124,13 +134,17 @@ class AsyncDelivery:
         """Never to be processed: it is a dead letter now, or with the commit. See AsyncConsumer.reject."""
         await self._consumer.reject(self, reason, transaction=transaction)
 
+    async def extend(self, seconds: float) -> None:
+        """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
+        await self._consumer.extend(self, seconds)
+
     async def __aenter__(self) -> AsyncDelivery:
         """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
         self._delivery._is_seen = True
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self._delivery):
+        if not is_in_flight(self._delivery) and self._delivery._number != LATE:
             return
         if kind is None:
             await self.ack()
@@ -194,6 +208,11 @@ class AsyncConsumer:
         self._consumer.prefetch = prefetch
 
     @property
+    def is_draining(self) -> bool:
+        """Whether it takes nothing more and only settles what it holds."""
+        return self._consumer.is_draining
+
+    @property
     def in_flight(self) -> int:
         """Deliveries not settled yet."""
         return self._consumer.in_flight
@@ -214,7 +233,7 @@ class AsyncConsumer:
             check_bounds(timeout, max_bytes)
         if self._caller.ends_turn():
             await asyncio.sleep(0)
-        if timeout == 0 or not self._line.is_busy:
+        if timeout == 0 or not self._line.is_busy or self._consumer.is_over:
             with engine.monitor.lock:
                 try:
                     deliveries = self._consumer.take_direct(max_messages, max_bytes)
@@ -330,6 +349,85 @@ class AsyncConsumer:
             while deliveries := await self.take(max_messages, timeout=timeout):
                 yield deliveries
 
+    async def process(
+        self,
+        handler: Callable[[AsyncDelivery], Awaitable[object] | object],
+        concurrency: int = 1,
+        *,
+        reject_on: ExceptionTypes = (),
+    ) -> None:
+        """Await handler(delivery) for each message, and settle it; returns when the consumer is closed or has drained.
+
+        As Consumer.process, with `concurrency` tasks; a handler that is no
+        coroutine function holds the loop up. Cancelled, it cancels its
+        handlers: what they worked on goes back uncounted, and the consumer
+        goes on taking.
+        """
+        rejections = Rejections(handler, concurrency, reject_on)
+        turns = GroupTurns()
+        tasks = [asyncio.create_task(self._process(handler, rejections, turns)) for _ in range(concurrency)]
+        try:
+            _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if pending:
+                self._consumer.begin_drain()
+                await asyncio.wait(pending)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        for task in tasks:
+            task.result()
+
+    async def _process(
+        self, handler: Callable[[AsyncDelivery], object], rejections: Rejections, turns: GroupTurns
+    ) -> None:
+        async for delivery in self:
+            # No other task ran since it was taken.
+            following = delivery._delivery if turns.begin(delivery._delivery, turns.returns) else None
+            while following is not None:
+                is_done = False
+                try:
+                    is_done = await self._handle(handler, AsyncDelivery(self, following), rejections)
+                except (KeyboardInterrupt, asyncio.CancelledError):
+                    give_back(following)  # they say nothing about the message
+                    raise
+                finally:
+                    if not is_done:
+                        turns.go_back(following)
+                following = turns.end(following) if is_done else None
+
+    async def _handle(
+        self, handler: Callable[[AsyncDelivery], object], delivery: AsyncDelivery, rejections: Rejections
+    ) -> bool:
+        """Return whether it is done with, and not back in its place."""
+        inner = delivery._delivery
+        try:
+            result = handler(delivery)
+            if isawaitable(result):
+                await result
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                with suppress(ForebayError):
+                    inner.nack()  # without an await: this ends the loop
+                raise
+            report(inner, error)
+            if is_in_flight(inner):
+                reason = rejections.reason(error)
+                with LostRaces(inner):
+                    await (delivery.nack() if reason is None else delivery.reject(reason))
+            return not came_back(inner)
+        if is_in_flight(inner):
+            with LostRaces(inner):
+                await delivery.ack()
+                return True
+        return not came_back(inner)
+
     async def __anext__(self) -> AsyncDelivery:
         """Waits for the next message; the iteration ends when the consumer or the store is closed."""
         try:
@@ -415,7 +513,31 @@ class AsyncConsumer:
         inner = None if transaction is None else inner_transaction(transaction)
         await asyncio.to_thread(self._consumer.reject, _inner(deliveries), reason, transaction=inner)
 
+    async def extend(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], seconds: float) -> None:
+        """Give deliveries so many seconds from now on, until their ack deadline passes. As Consumer.extend."""
+        await self._settle(partial(self._consumer.extend, seconds=seconds), _inner(deliveries))
+
+    @property
+    def ack_deadline_seconds(self) -> float | None:
+        """What it does not settle in that time comes back; None: it has all time."""
+        return self._consumer.ack_deadline_seconds
+
     # ------------------------------------------------------------------ the rest
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Take nothing more, and wait until all that it holds is settled; returns whether it is.
+
+        As Consumer.drain; other tasks run meanwhile. One that is cancelled has begun to drain.
+        """
+        check_bounds(timeout, None)
+        loop, consumer = self._caller.loop, self._consumer
+        deadline = None if timeout is None else loop.time() + timeout
+        consumer.begin_drain()
+        while not consumer.is_drained:
+            if deadline is not None and loop.time() >= deadline:
+                return False
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        return True
 
     async def close(self, *, processed: AsyncDelivery | Sequence[AsyncDelivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.

@@ -167,6 +167,7 @@ class AsyncQueue(AsyncSender):
         exclusive: bool = False,
         priority: int = 0,
         on_slow: Callable[[AsyncConsumer], None] | None = None,
+        ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
         """A consumer that competes with the others of this queue for the messages its selector matches.
 
@@ -187,6 +188,7 @@ class AsyncQueue(AsyncSender):
                 priority=priority,
                 on_ready=bell,
                 on_slow=called,  # type: ignore[arg-type]
+                ack_deadline_seconds=ack_deadline_seconds,
             )
             adopted = self._adopt(consumer, bell)
             if on_slow is not None:
@@ -232,7 +234,7 @@ class AsyncQueue(AsyncSender):
         One that is cancelled has taken nothing, or has lost to its ack only the answer.
         """
         check_bounds(timeout, None)
-        async with self.subscribe(prefetch=1) as consumer:
+        async with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
             deliveries = await consumer.take(1, timeout=timeout)
             if not deliveries:
                 raise Empty(self.name, timeout or 0.0)
@@ -323,7 +325,12 @@ class AsyncTopic(AsyncSender):
     _sender: Topic
 
     def subscribe(
-        self, *, durable: str | None = None, selector: str | None = None, prefetch: int | None = None
+        self,
+        *,
+        durable: str | None = None,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
         """A consumer of what is sent from now on. Await it, or enter it with `async with`. As Topic.subscribe."""
 
@@ -331,7 +338,13 @@ class AsyncTopic(AsyncSender):
             bell = ConsumerWaker(self._context.bell)
 
             def in_thread() -> Consumer:
-                return self._sender.subscribe(durable=durable, selector=selector, prefetch=prefetch, on_ready=bell)
+                return self._sender.subscribe(
+                    durable=durable,
+                    selector=selector,
+                    prefetch=prefetch,
+                    on_ready=bell,
+                    ack_deadline_seconds=ack_deadline_seconds,
+                )
 
             return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell)
 

@@ -46,12 +46,14 @@ class LoopWaker:
 class FairWaiters:
     """See the module. Belongs to the loop's thread."""
 
-    __slots__ = ("_waiting", "_is_called", "is_armed")
+    __slots__ = ("_waiting", "_is_called", "_called", "is_armed")
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._is_called = False
         """One was called and has neither passed on nor joined again. It looks after all that came so far."""
+        self._called: asyncio.Future[None] | None = None
+        """What was called until it leaves the line, apart from those that were woken because their consumer ended."""
         self.is_armed = False
         """The next arrival calls one of this line."""
 
@@ -69,7 +71,11 @@ class FairWaiters:
 
     def leave(self, future: asyncio.Future[None]) -> bool:
         """True: it was called, and must pass on or join again when it has looked."""
-        return self._waiting.pop(future, self) is self
+        self._waiting.pop(future, None)
+        is_called = future is self._called
+        if is_called:
+            self._called = None
+        return is_called
 
     def call(self) -> None:
         """Something may have come: let the first one look, if nobody is about to."""
@@ -78,6 +84,7 @@ class FairWaiters:
             future, _ = self._waiting.popitem(last=False)
             if not future.done():
                 future.set_result(None)
+                self._called = future
                 self._is_called = True
 
     def pass_on(self) -> None:

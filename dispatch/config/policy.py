@@ -24,6 +24,7 @@ Eviction = Literal["oldest", "newest", "lowest_priority", "latest_per_key"]
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
 SWEEP_SECONDS_MIN: Final = 0.1
+ACK_DEADLINE_SECONDS_MIN: Final = 1.0
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
@@ -56,6 +57,10 @@ class DestinationPolicy:
     block_timeout_seconds: float | None = None
     """Seconds that a send waits for room before it raises StoreFull, where it does not say it; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
+
+    ack_deadline_seconds: float | None = None
+    """Seconds after which a delivery that is not settled comes back, as a failed attempt; from 1 on; None: never.
+    More: fewer messages are delivered twice, a later redelivery of what a stuck consumer holds."""
 
     slow_consumer_seconds: float | None = 30.0
     """Seconds without a take or an ack after which a consumer that holds or could have messages is slow; None: never.
@@ -145,6 +150,8 @@ class DestinationPolicy:
         seconds = self.block_timeout_seconds
         if seconds is not None:
             _check_number("block_timeout_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX), int, float)
+        if self.ack_deadline_seconds is not None:
+            check_ack_deadline(self.ack_deadline_seconds)
         seconds = self.slow_consumer_seconds
         if seconds is not None:
             is_right = is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0
@@ -176,6 +183,14 @@ class DestinationPolicy:
 def _check_number(name: str, value: object, is_right: bool, *types: type) -> None:
     if not is_right:
         raise argument_error(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None", value, *types)
+
+
+def check_ack_deadline(seconds: object) -> None:
+    """Raise SettingsError unless this is an ack deadline."""
+    if not is_number(seconds, ACK_DEADLINE_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
+        bounds = f"seconds from {ACK_DEADLINE_SECONDS_MIN:g} to {TIMEOUT_SECONDS_MAX:,}"
+        problem = f"ack_deadline_seconds={reprlib.repr(seconds)} must be {bounds}"
+        raise argument_error(problem, seconds, int, float)
 
 
 def check_prefetch(prefetch: object) -> None:

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 from ...store.errors import SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from ...store.index.delivery_counts import ATTEMPTS_MAX
+from ...store.message import HeaderValue
 from .sizes import is_number
 
 CountOnClose = Literal["processed", "all", "none"]
@@ -45,6 +46,11 @@ REJECTED: Final = "rejected"
 """The reason: a consumer said so, and nothing else."""
 FULL: Final = "full"
 """The reason: its destination had no room for it."""
+
+
+def dead_letter_headers(headers: dict[str, HeaderValue], added: dict[str, HeaderValue]) -> dict[str, HeaderValue]:
+    """Return a dead letter's headers: its own, without what it was told when it was a dead letter before, and these."""
+    return {name: value for name, value in headers.items() if name != SUBSCRIPTION} | added
 
 
 class RedeliveryRule(NamedTuple):

@@ -154,8 +154,12 @@ class Settings:
     More: less work, disk given back later."""
 
     status_interval_seconds: float | None = 1.0
-    """Seconds between two status files, which `forebay queues` and `health` read, at least 1; None: none is written.
+    """Seconds, at least 1, between two status files, which `forebay top`, `queues` and `health` read; None: no file.
     More: less work, and what they show is older. None: they see only what the journal says, and no consumer."""
+
+    admin: bool = False
+    """Whether a socket beside the journal lets other processes of this user explain, resize, pause, purge and move.
+    True: one thread more, and whoever may open that socket may change the store."""
 
     persistent_index: bool = True
     """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
@@ -196,6 +200,7 @@ class Settings:
             "map_journal",
             "persistent_index",
             "archive_data_logs",
+            "admin",
         ):
             _check_choice(name, getattr(self, name), (True, False))
         for name in ("archive_directory", "record_trace"):
@@ -206,6 +211,8 @@ class Settings:
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         if self.status_interval_seconds is not None:
             _check_seconds("status_interval_seconds", self.status_interval_seconds, minimum=1.0)
+        if self.admin and not self.background:
+            raise SettingsError("admin=True needs background=True: a thread serves its socket")
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
         _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
 
@@ -320,6 +327,7 @@ class SettingsFields(TypedDict, total=False):
     checkpoint_interval_seconds: float
     cleanup_interval_seconds: float
     status_interval_seconds: float | None
+    admin: bool
     persistent_index: bool
     index_transaction_adds: int
     index_page_size: int | str

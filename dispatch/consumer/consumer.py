@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ...store.disk.ready_signal import ReadySignal
 from ...store.errors import (
+    AckTooLate,
     ArgumentError,
     Closed,
     SettingsError,
@@ -23,22 +24,26 @@ from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
-from ..config.policy import check_prefetch
+from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
 from ..config.redelivery import REJECTED
-from ..core.delays import DueMessages
+from ..core.deadlines import AckDeadlines
+from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
+from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
+from .processing import ExceptionTypes, Processing, Rejections, run_in_threads
 from .stuck import AckReminder
 
 logger = LateLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
+DRAIN_POLL_SECONDS: Final = 0.025
+"""Between two looks of a drain, so that no ack pays for those who wait for the last one."""
 
 Check = Callable[[Sequence[Delivery]], None]
 Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
@@ -107,6 +112,8 @@ class Consumer(Taker):
         self._targets = makers.targets
         self._loader = makers.loader
         self._due = makers.due
+        self._deadlines = makers.deadlines
+        self.ack_deadline_seconds = None
         self._redelivery = makers.redelivery
         self._reject = makers.reject
         self._transactions = makers.transactions
@@ -119,6 +126,8 @@ class Consumer(Taker):
         """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
+        self._is_over = False
+        """It takes nothing ever again: it is closed or drains."""
         self.is_synchronous = on_ready is None
         """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
         self._waits_for_credit = False
@@ -164,13 +173,18 @@ class Consumer(Taker):
 
     @property
     def prefetch(self) -> int:
-        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
-        return self.prefetch_limit
+        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time.
+
+        While it drains that is 0, and setting it does nothing.
+        """
+        return max(self.prefetch_limit, 0)
 
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
         with self.monitor.lock, self.monitor.whole:
+            if self.is_draining:
+                return
             self.prefetch_limit = prefetch
             self.credit_came()
             if self.queue.dealer is not None:
@@ -186,7 +200,8 @@ class Consumer(Taker):
         message. timeout=None waits for ever. Never more than `prefetch` leaves.
         O(messages) without a disk read where the eager loader is ahead; else
         one load, counted as misses. The loader stands back from a thread that
-        takes and never pauses: that loads for itself. Raises Closed.
+        takes and never pauses: that loads for itself. Raises Closed, also
+        while the consumer drains.
         """
         if type(max_messages) is not int or max_messages < 1:
             raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
@@ -196,7 +211,7 @@ class Consumer(Taker):
         if max_messages == 1:
             with self.monitor.lock:
                 try:
-                    if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
+                    if not self._is_over and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
                         one = self._collect_one(self)
                         if one is not None:
                             return [one]
@@ -205,8 +220,8 @@ class Consumer(Taker):
                     raise
         with self.monitor.lock:
             try:
-                if self._is_closed:
-                    raise Closed("the consumer")
+                if self._is_over:
+                    raise self._over()
                 most = self._credit(max_messages)
                 deliveries = self._collect(self, most, max_bytes) if most > 0 else []
             except BaseException as error:
@@ -220,14 +235,17 @@ class Consumer(Taker):
 
     def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out what needs no wait; [] where `look` must go on. Requires: the lock."""
-        if self._is_closed:
-            raise Closed("the consumer")
+        if self._is_over:
+            raise self._over()
         most = self._credit(max_messages)
         if most == 1:
             one = self._collect_one(self)
             if one is not None:
                 return [one]
         return self._collect(self, most, max_bytes) if most > 0 else []
+
+    def _over(self) -> Closed:
+        return Closed("the consumer", "closed" if self._is_closed else "draining and takes nothing more")
 
     def _credit(self, max_messages: int) -> int:
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
@@ -270,8 +288,8 @@ class Consumer(Taker):
         Requires: the lock.
         """
         targets = self._targets
-        if self._is_closed:
-            raise Closed("the consumer")
+        if self._is_over:
+            raise self._over()
         self._due.release()
         search.load = None
         search.is_coming = search.has_credit = False
@@ -367,6 +385,30 @@ class Consumer(Taker):
                 return
             yield deliveries
 
+    def process(
+        self, handler: Callable[[Delivery], object], concurrency: int = 1, *, reject_on: ExceptionTypes = ()
+    ) -> None:
+        """Call handler(delivery) for each message, and settle it; returns when the consumer is closed or has drained.
+
+        A handler that returns acknowledges. One that raises an Exception gives
+        back, to be tried again as the policy says; reject_on: exceptions that
+        make a dead letter of it at once, with their text as the reason. What
+        the handler settled itself stays as it is. Each failure is logged
+        (event `handler_raised`).
+        concurrency: so many calls at a time, in this thread and others; never
+        more than `prefetch`. 1: strictly in order, where nothing comes back
+        after a delay. Messages of one group are handled one after the other
+        and in order, whatever the concurrency.
+        KeyboardInterrupt gives back what this thread works on, uncounted;
+        that, SystemExit, and an error of an ack, let the consumer drain, and
+        are raised when all handlers have returned. ArgumentError, StoreFull,
+        StoreFailed.
+        """
+        rejections = Rejections(handler, concurrency, reject_on)
+        iteration = iter(self)
+        processing = Processing(handler, rejections, lambda: next(iteration, None))
+        run_in_threads(processing.run, concurrency, self.begin_drain)
+
     def fileno(self) -> int:
         """A file descriptor that is readable when a take would find something after one that found nothing.
 
@@ -379,8 +421,8 @@ class Consumer(Taker):
         TooManyFiles, Closed.
         """
         with self.monitor.lock:
-            if self._is_closed:
-                raise Closed("the consumer")
+            if self._is_over:
+                raise self._over()
             signal = self._signal
             if signal is None:
                 signal = self._signal = ReadySignal()
@@ -405,7 +447,12 @@ class Consumer(Taker):
     @property
     def is_waiting(self) -> bool:
         """See Taker."""
-        return self._waits_for_credit or self._is_armed or self._waiting > 0
+        return not self._is_over and (self._waits_for_credit or self._is_armed or self._waiting > 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every take raises Closed: it is closed or drains. The lock may be free."""
+        return self._is_over
 
     # ------------------------------------------------------------------ settling
 
@@ -570,6 +617,20 @@ class Consumer(Taker):
             check(batch)
         self._reject(batch, reason, checked, check)
 
+    def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
+        """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
+
+        Call it again and again for work that takes long. Does nothing where the
+        consumer has no deadline. AckTooLate where it has passed already;
+        SettingsError, StateError, TransactionError: as ack. StoreFull: memory
+        has no room to note it, and nothing was changed. O(deliveries).
+        """
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        check_seconds("seconds", seconds)
+        with self.monitor.lock, self.monitor.whole:
+            self._check_held(batch)
+            self._deadlines.extend(self, batch, seconds)
+
     def _in_transaction(self, transaction: object) -> Transaction:
         checked = self._transactions.checked(transaction)
         if not self.queue.takes_transactions:
@@ -593,6 +654,9 @@ class Consumer(Taker):
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
+                if delivery._number == LATE:
+                    deadline = self.ack_deadline_seconds or 0.0
+                    raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
                 self._transactions.raise_if_held(delivery)
                 raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
@@ -660,6 +724,62 @@ class Consumer(Taker):
 
     # ------------------------------------------------------------------ the rest
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take nothing more, and wait until all that it holds is settled; returns whether it is.
+
+        From now on takes raise Closed, those that wait among them, and
+        iterations end; it can't be undone. Others get at once what it was to
+        get, and of its groups each as soon as it holds no message of it; an
+        exclusive consumer stays it until it is closed. Settle what is in
+        flight meanwhile, then close it: no attempt is lost.
+        timeout: seconds to wait; None: for ever. When they have passed it
+        goes on draining: call again, or close. In a handler inside a call of
+        the store it begins when that call has ended, and returns False. It
+        looks 40 times a second. Closed: the store is.
+        """
+        check_bounds(timeout, None)
+        if self.monitor.lock.is_owned():
+            self.monitor.call_later(self.begin_drain)
+            return False
+        deadline = None if timeout is None else self.monitor.monotonic() + timeout
+        never = condition_of(self.monitor.lock)
+        self.begin_drain()
+        with self.monitor.lock:
+            while not self.is_drained:
+                if deadline is not None and self.monitor.monotonic() >= deadline:
+                    return False
+                never.wait(DRAIN_POLL_SECONDS)
+        return True
+
+    def begin_drain(self) -> None:
+        """Do what `drain` does, without a wait. Twice is once. Requires: no lock."""
+        with self.monitor.lock, self.monitor.whole:
+            if not self._is_over:
+                self._stop_taking()
+        self.monitor.run_deferred()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it holds nothing that is to be settled. Closed: the store is."""
+        self.monitor.raise_if_closed()
+        return self._is_closed or not self.in_flight
+
+    def _stop_taking(self) -> None:
+        self._is_over = True
+        self.prefetch_limit = DRAINING
+        self._targets.waits_for_memory.pop(self, None)
+        self.reconfigure()
+        dealer = self.queue.dealer
+        if dealer is not None:
+            dealer.stand_back(self)
+            dealer.woken()
+        self._credited.notify_all()
+        self.consumer_group.arrived.notify_all()
+        self.find_out()
+        # It may have been told of messages, and leaves them to others.
+        if dealer is None:
+            self._targets.wake(self.consumer_group)
+
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
@@ -702,7 +822,7 @@ class Consumer(Taker):
             self.monitor.deferred.append(self._on_ready)
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
-        self._is_closed = True
+        self._is_closed = self._is_over = True
         consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
         targets.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
@@ -714,6 +834,7 @@ class Consumer(Taker):
                 targets.unsubscribe(self.queue, consumer_group)
         self._reminder.closes(self, held)
         self._redelivery.return_held(held, processed)
+        self._deadlines.unwatch(self)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
         if dealer is not None:
@@ -745,7 +866,7 @@ class Consumer(Taker):
 
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
-        self._is_closed = True
+        self._is_closed = self._is_over = True
         if self._signal is not None:
             self._signal.close()
 
@@ -772,7 +893,7 @@ class Consumer(Taker):
             )
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else f"{self.in_flight} in flight"
+        state = "closed" if self._is_closed else f"{self.in_flight} in flight{', draining' * self.is_draining}"
         return f"<Consumer of {self.queue.name!r} {state}>"
 
     def __enter__(self) -> Consumer:
@@ -792,6 +913,7 @@ class Consumers:
         targets: TargetArea,
         loader: EagerLoader,
         due: DueMessages,
+        deadlines: AckDeadlines,
         redelivery: Redelivery,
         transactions: TransactionRegistry,
         publisher: Publisher,
@@ -804,6 +926,7 @@ class Consumers:
         self.targets = targets
         self.loader = loader
         self.due = due
+        self.deadlines = deadlines
         self.redelivery = redelivery
         self.transactions = transactions
         self.publisher = publisher
@@ -819,10 +942,18 @@ class Consumers:
         on_ready: Callable[[], None] | None,
         priority: int = 0,
         on_slow: Callable[[Consumer], None] | None = None,
+        *,
+        deadline_seconds: float = 0.0,
     ) -> Consumer:
-        """Make a consumer of a queue or subscription. Requires: the lock."""
+        """Make a consumer of a queue or subscription. deadline_seconds: 0: it has none.
+
+        Requires: the lock, and `deadlines.room`.
+        """
         group = self.targets.subscribe(queue, selector)
         consumer = Consumer(self, queue, group, prefetch, on_ready)
+        if deadline_seconds:
+            self.deadlines.watch(consumer, deadline_seconds)
+            consumer.ack_deadline_seconds = deadline_seconds
         consumer.priority, consumer.on_slow = priority, on_slow
         group.consumers[consumer] = None
         if queue.dealer is not None:
@@ -846,6 +977,16 @@ def check_subscription(selector: object, prefetch: object, on_ready: object, on_
     if on_slow is not None and not callable(on_slow):
         raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
     return compiled(selector)
+
+
+def deadline_of(given: object, policy: DestinationPolicy) -> float:
+    """Return the ack deadline that a `subscribe` asks for, else that of the policy; 0: none. SettingsError."""
+    if given is None:
+        return policy.ack_deadline_seconds or 0.0
+    if given != 0 or type(given) is bool:
+        check_ack_deadline(given)
+    assert isinstance(given, int | float)
+    return float(given)
 
 
 def compiled(selector: object) -> Selector | None:

@@ -52,16 +52,21 @@ class DelayedRedelivery:
         self._unplaced: list[tuple[LaneState, int, int, int]] = []
         """(lane, first, last, when due) of what finds no room in the index before a checkpoint."""
 
-    def restore(self, ends: Callable[[LaneState], bool]) -> None:
-        """Take over what opening found. Requires: the lock.
+    def restore(self) -> int:
+        """Take over what opening found. Return how many delays of messages with a group are over before their time.
 
-        ends: whether the delays of a lane ended with the process.
+        RAM may have no room for all their groups, so those come back at once. Requires: the lock.
         """
-        for number, waiting in self._index.put_off.items():
+        forgotten = 0
+        for number, waiting in list(self._index.put_off.items()):
             area = self._find(number)
-            if area is not None and ends(area):
-                waiting.forget_all()
+            if area is not None and area.queue.dealer is not None and waiting.pending_messages:
+                for first, last in area.queue.dealer.remember_put_off(area, list(self.runs(area))):
+                    waiting.forget(first, last)
+                    forgotten += last - first + 1
+                self._timetable.refresh_due(waiting)
         self._next_due_ms = self._earliest()
+        return forgotten
 
     def due_at(self, delay_seconds: float) -> int:
         """Return when a delay that begins now is over, in the store's time; never early."""
@@ -266,22 +271,3 @@ class TimedLanes:
                 self._sweep_at[area] = now + self._sweep_seconds(area.queue.name)
             self.next_sweep = min(self._sweep_at.values(), default=inf)
         return due
-
-
-class DueMessages:
-    """Everything that waits for its time, as takes and maintenance ask for it."""
-
-    def __init__(self, monitor: Monitor, delayed: DelayedRedelivery, timed: TimedLanes) -> None:
-        self._monitor = monitor
-        self._delayed = delayed
-        self._timed = timed
-
-    @property
-    def next_due(self) -> float | None:
-        """When the next message is due, on the monotonic clock. None: nothing waits."""
-        seconds = [found for found in (self._timed.due_seconds, self._delayed.due_seconds) if found is not None]
-        return self._monitor.monotonic() + min(seconds) if seconds else None
-
-    def release(self) -> int:
-        """Offer the messages whose time has come; return how many runs and messages. Requires: the lock."""
-        return self._timed.release_due() + self._delayed.release_due()

@@ -18,7 +18,7 @@ from .lists import TargetArea
 from .model import NonPersistentLaneState, PersistentLaneState, QueueArea
 from .monitor import Monitor
 from .non_persistent import SpillingLane
-from .overhead import QUEUE_BYTES, DestinationOverhead
+from .overhead import GROUPS_BYTES, QUEUE_BYTES, DestinationOverhead
 from .publisher import Confirmer, Publisher
 
 
@@ -86,6 +86,15 @@ class Destinations:
         if policy.is_limiting:
             area.admission = DestinationLimits(area, policy, self._monitor.lock, self._monitor.monotonic)
 
+    def note_groups(self, queue: QueueArea) -> None:
+        """Record that a queue has messages with groups, also after a restart. StoreFull: memory has no room for it.
+
+        Requires: the lock.
+        """
+        with self._overhead.one_more(GROUPS_BYTES):
+            self._store.note_groups(queue.number)
+            queue.has_groups = True
+
     def restore(self) -> list[QueueArea]:
         """Take over the queues that opening found; return those that have messages with groups. Requires: the lock."""
         grouped: list[QueueArea] = []
@@ -93,6 +102,7 @@ class Destinations:
             if destination.kind == QUEUE:
                 queue = self._add(destination.number, destination.name)
                 if destination.has_groups:
+                    queue.has_groups = True
                     grouped.append(queue)
         return grouped
 
@@ -109,7 +119,7 @@ class Destinations:
     def remove(self, queue: QueueArea) -> None:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
-        self._overhead.one_less(QUEUE_BYTES)
+        self._overhead.one_less(QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
     def unregister(self, area: QueueArea) -> None:

@@ -26,6 +26,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
+from .group_memory import GroupMemory
 from .load_requests import LoadRequests
 from .model import (
     ConsumerGroup,
@@ -80,6 +81,7 @@ class TargetArea(ListKeeper):
         self._on_lane_gone = on_lane_gone
         self.targets = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
+        self.groups = GroupMemory(budget.holder("groups"))
         self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
         overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
@@ -108,6 +110,7 @@ class TargetArea(ListKeeper):
         """Beyond it deliveries are lazy."""
         self.in_flight_bytes_max = shares.in_flight_bytes_max
         self.large_message_bytes = shares.large_message_bytes
+        self.groups.take_shares(shares.limit_bytes)
         self.overflow.take_shares(shares)
         self.make_room(0, None)
         self.make_room(0, None, least=0)
@@ -553,10 +556,10 @@ class TargetArea(ListKeeper):
         for target in consumer_group.in_turn():
             if target.twin is not None:
                 target = turn(target)[0]
+            if target.is_ready:
+                return None  # it is there, and not to be had now: a load would not help
             if target.has_supply:
                 return target
-            if target.direct:
-                return None
         return None
 
     def has_any(self, consumer_group: ConsumerGroup) -> bool:

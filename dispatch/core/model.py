@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count, islice, pairwise, takewhile
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
@@ -50,6 +50,12 @@ from ..config.redelivery import REJECTED
 from ..selectors.selector import Selector
 from .monitor import Monitor
 
+DRAINING: Final = -1
+"""The prefetch limit of a consumer that drains: it has no credit ever again."""
+
+LATE: Final = -1
+"""The number of a delivery that was not settled before its deadline, and has gone back."""
+
 
 class Taker(ABC):
     """A consumer, as far as lists, groups and transactions know it."""
@@ -60,7 +66,7 @@ class Taker(ABC):
     priority: int
     """Consumers of higher priority are served first."""
     prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
+    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it; DRAINING."""
     in_flight: int
     """Deliveries not settled yet."""
     delivered: int
@@ -82,8 +88,15 @@ class Taker(ABC):
     tell_at: float
     """When the log may say again that it is stuck."""
     is_exclusive: bool
+    ack_deadline_seconds: float | None
+    """What it does not settle in that time comes back; None: it has all time. Read-only for callers."""
     is_synchronous: bool
     """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it takes nothing more and only settles what it holds."""
+        return self.prefetch_limit == DRAINING
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
@@ -102,6 +115,10 @@ class Taker(ABC):
         self, deliveries: Delivery | Sequence[Delivery], reason: str = REJECTED, *, transaction: Any = None
     ) -> None:
         """Settle deliveries that are dead letters."""
+
+    @abstractmethod
+    def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
+        """Move the deadline of deliveries."""
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
@@ -151,6 +168,11 @@ class Distribution(ABC):
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM."""
 
+    @property
+    @abstractmethod
+    def is_held_up(self) -> bool:
+        """Tell whether it hands out nothing for now, to nobody."""
+
     @abstractmethod
     def make_group(self, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group of the queue."""
@@ -190,6 +212,10 @@ class Distribution(ABC):
     @abstractmethod
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
+
+    @abstractmethod
+    def remember_put_off(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+        """Take over messages that an earlier process put off; return those that can't be held back any longer."""
 
     @abstractmethod
     def settled(self, area: LaneState, first: int, messages: int) -> None:
@@ -690,17 +716,21 @@ class Delivery:
         """Never to be processed: it is a dead letter now, or with the commit. See Consumer.reject."""
         self._consumer.reject(self, reason, transaction=transaction)
 
+    def extend(self, seconds: float) -> None:
+        """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
+        self._consumer.extend(self, seconds)
+
     def __enter__(self) -> Delivery:
         """Settle it at the end of the block: `ack`, or `nack` where the block raises.
 
         What the block settled itself, or what went back with its consumer, is left as it is. An error of the ack is
-        raised; where the block raises, that counts.
+        raised, AckTooLate among them; where the block raises, that counts.
         """
         self._is_seen = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self):
+        if not is_in_flight(self) and self._number != LATE:
             return
         if kind is None:
             self.ack()
@@ -1242,7 +1272,8 @@ class QueueArea(LimitedDestination):
 
     def holds_up(self, consumer: Taker) -> bool:
         """Whether a consumer gets nothing, whatever is there."""
-        return self.is_paused or (self.exclusive is not None and self.exclusive is not consumer)
+        is_exclusive = self.exclusive is None or self.exclusive is consumer
+        return self.is_paused or not is_exclusive or consumer.is_draining
 
     @property
     def missed(self) -> int:

@@ -16,6 +16,8 @@ from ...store.errors import SettingsError, StoreFull
 from .lists import TargetArea
 
 QUEUE_BYTES: Final = 1152
+GROUPS_BYTES: Final = 10_240
+"""Of a queue that has, or had, messages with groups, beside the queue: who owns which, and what hands them out."""
 TOPIC_BYTES: Final = 1664
 SUBSCRIPTION_BYTES: Final = 768
 """That nobody reads, with what it keeps of one priority of its topic. Measured with tracemalloc over 10,000 of each."""
@@ -47,9 +49,9 @@ class DestinationOverhead:
         """Release the charge of a destination or subscription that is gone."""
         self.holder.release(charge_bytes)
 
-    def restore(self, queues: int, topics: int, subscriptions: int) -> None:
-        """Charge for what opening found. SettingsError: the limit is too low for so many."""
-        charge = overhead_bytes(queues, topics, subscriptions)
+    def restore(self, queues: int, topics: int, subscriptions: int, grouped: int) -> None:
+        """Charge for what opening found. grouped: queues with groups. SettingsError: the limit is too low for all."""
+        charge = overhead_bytes(queues, topics, subscriptions, grouped)
         if charge > self._targets.shares.destinations_bytes or not self.holder.reserve(charge):
             raise SettingsError(
                 f"memory_limit has no room for the {queues + topics + subscriptions:,} destinations and subscriptions "
@@ -57,6 +59,6 @@ class DestinationOverhead:
             )
 
 
-def overhead_bytes(queues: int, topics: int, subscriptions: int) -> int:
-    """Return what so many destinations and subscriptions are charged."""
-    return QUEUE_BYTES * queues + TOPIC_BYTES * topics + SUBSCRIPTION_BYTES * subscriptions
+def overhead_bytes(queues: int, topics: int, subscriptions: int, grouped: int) -> int:
+    """Return what so many destinations and subscriptions are charged; of the queues so many have groups."""
+    return QUEUE_BYTES * queues + TOPIC_BYTES * topics + SUBSCRIPTION_BYTES * subscriptions + GROUPS_BYTES * grouped

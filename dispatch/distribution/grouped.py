@@ -17,14 +17,15 @@ something is in its hands stays with it until that is settled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from ...cache.charge import charge_bytes
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
-from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
+from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList, pair, turn
 from ..core.monitor import Monitor
@@ -34,6 +35,8 @@ from .message_groups import Groups, bucket_of, put_aside
 NOTHING_BEHIND = 1 << 62
 """The frontier of a list that looks for nothing by itself."""
 UNLIMITED: Final = 1 << 62
+BATCH_MESSAGES: Final = 64
+"""Read at one go to learn their groups."""
 
 
 _Passed = dict[LaneState, SequenceSet]
@@ -209,7 +212,7 @@ class GroupAssigner(Distribution):
     def __init__(self, queue: QueueArea, targets: TargetArea) -> None:
         self.queue = queue
         self.targets = targets
-        self.groups = Groups()
+        self.groups = Groups(targets.groups)
         self._ranks: dict[int, dict[Taker, None]] = {}
         """Its consumers by priority."""
         self._priorities: list[int] = []
@@ -296,6 +299,7 @@ class GroupAssigner(Distribution):
         stock.is_fed(consumer)
         del stock.consumers[consumer]
         self.queue.misses += hand.misses
+        self.targets.groups.forget(hand)
         if not stock.consumers:
             self.targets.unsubscribe(self.queue, stock)
 
@@ -306,11 +310,12 @@ class GroupAssigner(Distribution):
             self._highest, self._lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def stand_back(self, consumer: Taker) -> None:
-        """Give back what is assigned to a consumer that is slow, or is not the exclusive one.
+        """Give back what is assigned to a consumer that is slow or drains, or is not the exclusive one.
 
-        Of its groups it keeps those that it holds messages of, or all, if the policy says so and nobody is exclusive.
+        Of its groups it keeps those that it holds messages of, or all, if it is slow, the policy says so and nobody is
+        exclusive.
         """
-        if self.queue.rebalances_groups or self.queue.exclusive not in (None, consumer):
+        if self.queue.rebalances_groups or self._gets_no_more(consumer):
             self._release(consumer, UNLIMITED)
         else:
             self._empty(self.hands[consumer])
@@ -329,6 +334,10 @@ class GroupAssigner(Distribution):
         """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""
         deliveries: list[Delivery] = []
         hand = self.hands[consumer]
+        if self.is_held_up:
+            self.targets.groups.refuse(hand, partial(self.targets.wake, hand))
+            hand.stock.is_hungry(consumer)
+            return deliveries
         if hand.stock.left:
             hand.stock.offer_left(consumer.priority)
         self._collect(hand, most, max_bytes, deliveries)
@@ -351,6 +360,11 @@ class GroupAssigner(Distribution):
         if consumer.priority > self._lowest:
             self.woken()
         return deliveries
+
+    @property
+    def is_held_up(self) -> bool:
+        """See Distribution: memory has no room to hold back another group, which whoever takes may want to."""
+        return self.queue.has_groups and self.targets.groups.is_full
 
     def _collect(self, hand: AssignedMessages, most: int, max_bytes: int | None, deliveries: list[Delivery]) -> None:
         for own, stock in zip(hand.lists, hand.stock.lists, strict=True):
@@ -453,8 +467,9 @@ class GroupAssigner(Distribution):
             if owner is not None and not self._is_withheld(stock, owner):
                 self.groups.dealt(area, message[0], group)
             if self.groups.is_halted(area, message[0], group):
+                self._drop(source)
                 self.groups.wait(area, message[0], group)
-                self._drop(source, keeps=True)
+                self._keep(area, message)
                 return None
         assert owner is not None
         if self._is_withheld(stock, owner):
@@ -481,7 +496,11 @@ class GroupAssigner(Distribution):
 
     def _is_withheld(self, stock: UnassignedMessages, owner: Taker) -> bool:
         """Whether what is this owner's is not dealt from that stock, or not now."""
-        return self.hands[owner].stock is not stock or self.queue.exclusive not in (None, owner)
+        return self.hands[owner].stock is not stock or self._gets_no_more(owner)
+
+    def _gets_no_more(self, consumer: Taker) -> bool:
+        """Tell whether others wait for what it holds of its groups: it drains, or another one is exclusive."""
+        return consumer.is_draining or self.queue.exclusive not in (None, consumer)
 
     def _drop(self, source: TargetList, *, keeps: bool = False) -> None:
         """The first direct message leaves the stock. keeps: it will be wanted again."""
@@ -681,7 +700,7 @@ class GroupAssigner(Distribution):
     def offer_again(self, area: LaneState, message: StoredMessage) -> None:
         """Offer a pending message again, and keep it in the caches if they have room for it."""
         sequence = message[0]
-        group = self.groups.delayed.get((area, sequence)) or self.group_of(area, message)
+        group = self.groups.holds_back(area, sequence) or self.group_of(area, message)
         self._go_on(area, sequence, group)
         if group is not None and self.groups.is_halted(area, sequence, group):
             self.groups.wait(area, sequence, group)
@@ -692,6 +711,7 @@ class GroupAssigner(Distribution):
         for other, runs in self.groups.go_on(area, sequence).items():
             for first, last in runs:
                 self._offer_run(group, other, first, last)
+        self.targets.groups.go_on()
 
     def _offer_run(self, group: str | None, area: LaneState, first: int, last: int) -> None:
         """To the hand of the group's owner where that has come past it, else to the stock; to all without an owner."""
@@ -747,11 +767,27 @@ class GroupAssigner(Distribution):
         elif delivery._body is None:
             self._known[delivery._area, delivery.sequence] = group
 
+    def remember_put_off(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+        """See Distribution. Reads each of the messages. One that can't be read holds back nobody."""
+        forgotten = SequenceSet()
+        for at, last in runs:
+            while (run := area.lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
+                end = min(run[1], last)
+                at = end + 1
+                if self.targets.groups.is_full:
+                    forgotten.add(run[0], end)
+                    continue
+                messages, _ = area.store.read(area.store.plan(area.lane, [(run[0], end)]))
+                for message in messages:
+                    group = self.group_of(area, message)
+                    if group is not None:
+                        self.groups.halt(area, message[0], group)
+        return forgotten
+
     def settled(self, area: LaneState, first: int, messages: int) -> None:
         """A transaction has settled these: groups that waited for them go on."""
-        gone = range(first, first + messages)
-        for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
-            self._go_on(other, sequence, self.groups.delayed[other, sequence])
+        for sequence in self.groups.held_back(area, first, first + messages - 1):
+            self._go_on(area, sequence, self.groups.holds_back(area, sequence))
 
     def forget(self, area: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
@@ -759,8 +795,9 @@ class GroupAssigner(Distribution):
             self._offer_withheld(consumer)
         for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:
             del self._known[key]
-        for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
-            self._go_on(other, sequence, self.groups.delayed[other, sequence])
+        for first, last in gone:
+            for sequence in self.groups.held_back(area, first, last):
+                self._go_on(area, sequence, self.groups.holds_back(area, sequence))
 
 
 def credit(queue: QueueArea, consumer: Taker) -> int:
@@ -779,26 +816,20 @@ def _next(target: TargetList) -> TargetList | None:
     return source if source.is_ready else None
 
 
-def use_groups(monitor: Monitor, store: MessageStore, targets: TargetArea, queue: QueueArea) -> None:
+def use_groups(monitor: Monitor, destinations: Destinations, targets: TargetArea, queue: QueueArea) -> None:
     """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
     if queue.is_queue:
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
-            note_groups(store, targets, queue)
+            note_groups(destinations, targets, queue)
 
 
-def note_groups(store: MessageStore, targets: TargetArea, queue: QueueArea) -> None:
-    """Record that a queue has messages with groups, also after a restart: one record, once. Requires: the lock."""
+def note_groups(destinations: Destinations, targets: TargetArea, queue: QueueArea) -> None:
+    """Assign the messages of a queue that has messages with groups from now on. StoreFull. Requires: the lock."""
     if not queue.has_groups:
-        store.note_groups(queue.number)
-        know_groups(targets, queue)
-
-
-def know_groups(targets: TargetArea, queue: QueueArea) -> None:
-    """Assign the messages of a queue that has, or had, messages with groups. Requires: the lock."""
-    queue.has_groups = True
-    assign(targets, queue)
+        destinations.note_groups(queue)
+        assign(targets, queue)
 
 
 def assign(targets: TargetArea, queue: QueueArea) -> None:

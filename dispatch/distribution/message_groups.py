@@ -1,22 +1,29 @@
 """Groups: who owns which groups of messages in one queue, and which of them wait for a message put off.
 
 A group is owned by way of its bucket, so a million groups take no more room
-than a few thousand: 32 KiB for the owners, and 250 bytes for each bucket of
-which something was dealt to a hand that has not been empty since. What waits,
-waits by its group's own name: a message that comes back later holds up nobody
-but those behind it in the same group.
+than a thousand. What waits, waits by its group's own name: a message that
+comes back later holds up nobody but those behind it in the same group.
 """
 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, cast
 
-from ...store.sequence_set import SequenceSet
+from ...cache.charge import OVERHEAD_BYTES
+from ...store.sequence_set import RUN_BYTES, SequenceSet
+from ..core.group_memory import GroupMemory
 from ..core.model import LaneState, NonPersistentLaneState, Taker
 
-BUCKETS: Final = 4096
+BUCKETS: Final = 1024
+HELD_BACK_BYTES: Final = OVERHEAD_BYTES
+"""What is remembered of a message that comes back later, beside its group's name: no more than its delivery took."""
+DEALT_BYTES: Final = 256
+"""What is remembered of a bucket of which something was dealt."""
+WAITING_BYTES: Final = 368
+"""What it takes that something of a lane waits behind a message, beside its runs. All measured with tracemalloc."""
 RUNS_MAX: Final = 1024
 """Of messages put aside for one reason in one lane: 16 KiB. Beyond it runs are joined across what lies between."""
 
@@ -42,31 +49,58 @@ def _place(area: LaneState, sequence: int) -> tuple[int, int, int]:
     return cast("NonPersistentLaneState", area).store_lane.before(sequence), 0, sequence
 
 
+def _find(places: list[tuple[int, int, int]], area: LaneState, sequence: int) -> int:
+    if area.is_persistent:
+        return bisect_left(places, (sequence, 1, 0))
+    # Where it stands among those of the other lane is not told any more once they are gone.
+    return next(at for at, place in enumerate(places) if place[1:] == (0, sequence))
+
+
 class _Halt:
-    """What a group waits for, in one priority."""
+    """A group that waits for messages of one priority."""
 
-    __slots__ = ("places", "waiting")
+    __slots__ = ("group", "places", "waiting")
 
-    def __init__(self) -> None:
-        self.places: dict[tuple[LaneState, int], tuple[int, int, int]] = {}
-        """Of the messages that come back later."""
-        self.waiting: dict[LaneState, SequenceSet] = {}
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.places: list[tuple[int, int, int]] = []
+        """Of the messages that come back later, in order."""
+        self.waiting: dict[LaneState, SequenceSet] | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What it is charged."""
+        held_bytes = (HELD_BACK_BYTES + len(self.group.encode())) * len(self.places)
+        for runs in () if self.waiting is None else self.waiting.values():
+            held_bytes += WAITING_BYTES + RUN_BYTES * len(runs)
+        return held_bytes
 
 
 class Groups:
     """The state lock guards it."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: GroupMemory) -> None:
+        self.memory = memory
         self._owners: list[Taker | None] = []
         """By bucket; nothing while nobody owns any."""
         self._owned: dict[Taker, int] = {}
         """How many buckets each owner has."""
         self._dealt: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
         """Of each owner, by bucket and priority: the last place that was dealt to its hand, as it is now."""
-        self.delayed: dict[tuple[LaneState, int], str] = {}
-        """The group of each message that comes back later."""
+        self._held_back: dict[LaneState, dict[int, _Halt]] = {}
+        """By lane and sequence, what each message that comes back later holds back."""
         self._halts: dict[tuple[str, int], _Halt] = {}
         """By group and priority."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it is charged. O(everything)."""
+        return self.held_back_bytes + sum(DEALT_BYTES * len(places) for places in self._dealt.values())
+
+    @property
+    def held_back_bytes(self) -> int:
+        """What it is charged for messages that hold back their groups. O(those)."""
+        return sum(halt.held_bytes for halt in self._halts.values())
 
     # ------------------------------------------------------------------ owners
 
@@ -114,7 +148,11 @@ class Groups:
         places = self._dealt.setdefault(owner, {})
         place = _place(area, sequence)
         key = bucket, area.lane.priority
-        places[key] = max(places.get(key, place), place)
+        known = places.get(key)
+        if known is None:
+            self.memory.charge(DEALT_BYTES)
+        if known is None or known < place:
+            places[key] = place
 
     def is_ahead(self, area: LaneState, sequence: int, group: str) -> bool:
         """Whether what is dealt to the hand of its owner has come past it, so that it belongs there too.
@@ -129,42 +167,93 @@ class Groups:
 
     def deal_again(self, consumer: Taker) -> None:
         """Note that nothing is assigned to the owner: what was is unassigned again, or taken."""
-        self._dealt.pop(consumer, None)
+        places = self._dealt.pop(consumer, None)
+        if places is not None:
+            self.memory.release(DEALT_BYTES * len(places))
 
     # ------------------------------------------------------------------ what waits
 
     def halt(self, area: LaneState, sequence: int, group: str) -> None:
         """Halt the group of a message that comes back later: what is behind the message waits for it."""
-        self.delayed[area, sequence] = group
-        halt = self._halts.setdefault((group, area.lane.priority), _Halt())
-        halt.places[area, sequence] = _place(area, sequence)
+        held_back = self._held_back.setdefault(area, {})
+        if sequence in held_back:
+            return
+        key = group, area.lane.priority
+        halt = self._halts.get(key)
+        if halt is None:
+            halt = self._halts[key] = _Halt(group)
+        held_back[sequence] = halt
+        insort(halt.places, _place(area, sequence))
+        self.memory.hold_back(HELD_BACK_BYTES + len(halt.group.encode()))
+
+    def holds_back(self, area: LaneState, sequence: int) -> str | None:
+        """Return the group of a message that comes back later; None: it is not one."""
+        held_back = self._held_back.get(area)
+        halt = held_back.get(sequence) if held_back is not None else None
+        return None if halt is None else halt.group
+
+    def held_back(self, area: LaneState, first: int, last: int) -> list[int]:
+        """Return which of first..last hold back their groups, in order. O(those, or the run)."""
+        held_back = self._held_back.get(area, {})
+        if last - first < len(held_back):
+            return [sequence for sequence in range(first, last + 1) if sequence in held_back]
+        return sorted(sequence for sequence in held_back if first <= sequence <= last)
 
     def is_halted(self, area: LaneState, sequence: int, group: str) -> bool:
-        """Whether a message waits for one before it. O(messages of its group that are put off)."""
+        """Whether a message waits for one before it."""
         if not self._halts:
             return False
         halt = self._halts.get((group, area.lane.priority))
-        return halt is not None and _place(area, sequence) > min(halt.places.values())
+        return halt is not None and _place(area, sequence) > halt.places[0]
 
     def wait(self, area: LaneState, sequence: int, group: str) -> None:
         """Let a message of a halted group wait, in no list."""
-        put_aside(
-            area, self._halts[group, area.lane.priority].waiting.setdefault(area, SequenceSet()), sequence, sequence
-        )
+        halt = self._halts[group, area.lane.priority]
+        if halt.waiting is None:
+            halt.waiting = {}
+        runs = halt.waiting.get(area)
+        charge = 0
+        if runs is None:
+            runs = halt.waiting[area] = SequenceSet()
+            charge = WAITING_BYTES
+        before = len(runs)
+        put_aside(area, runs, sequence, sequence)
+        charge += RUN_BYTES * (len(runs) - before)
+        if charge > 0:
+            self.memory.hold_back(charge)
+        elif charge < 0:
+            self.memory.let_go(-charge)
 
     def go_on(self, area: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
         """A message is put off no longer, or settled; returns what waited for it, which may have to wait for others."""
-        group = self.delayed.pop((area, sequence), None)
-        if group is None:
+        held_back = self._held_back.get(area)
+        halt = held_back.pop(sequence, None) if held_back is not None else None
+        if held_back is None or halt is None:
             return {}
-        key = group, area.lane.priority
-        halt = self._halts[key]
-        del halt.places[area, sequence]
-        waiting, halt.waiting = halt.waiting, {}
+        if not held_back:
+            del self._held_back[area]
+        charged = halt.held_bytes
+        del halt.places[_find(halt.places, area, sequence)]
+        waiting, halt.waiting = halt.waiting, None
+        self.memory.let_go(charged - halt.held_bytes)
         if not halt.places:
-            del self._halts[key]
-        return waiting
+            del self._halts[halt.group, area.lane.priority]
+        return waiting or {}
 
     def waiting(self, area: LaneState) -> int:
         """How many messages of a lane wait, or somewhat more."""
-        return sum(halt.waiting[area].count for halt in self._halts.values() if area in halt.waiting)
+        halts = [halt.waiting for halt in self._halts.values() if halt.waiting is not None]
+        return sum(waiting[area].count for waiting in halts if area in waiting)
+
+    def _check(self) -> None:
+        """AssertionError where messages that come back later and the groups that they hold back disagree."""
+        places: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        for area, held_back in self._held_back.items():
+            assert held_back
+            for sequence, halt in held_back.items():
+                key = halt.group, area.lane.priority
+                assert self._halts[key] is halt
+                places.setdefault(key, []).append(_place(area, sequence))
+        assert {key: sorted(found) for key, found in places.items()} == {
+            key: halt.places for key, halt in self._halts.items()
+        }

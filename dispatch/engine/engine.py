@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
+from ...cache.process.memory import id_and_resident_bytes
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
@@ -49,17 +50,19 @@ from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import Consumers
 from ..consumer.stuck import StuckConsumers
-from ..core.delays import DelayedRedelivery, DueMessages, TimedLanes
+from ..core.deadlines import AckDeadlines
+from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
+from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
-from ..core.model import LaneState, Taker
+from ..core.model import LaneState, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import DestinationOverhead, overhead_bytes
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import know_groups
+from ..distribution.grouped import GroupAssigner, assign
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
@@ -79,7 +82,7 @@ from .statistics import (
     destination_statistics,
     statistics_of_topic,
 )
-from .status import StatusOutput, StatusReporter
+from .status import StatusOutput, StatusReporter, data_log_rows
 
 STATISTICS_AT_ONCE = 100
 """Destinations that statistics look at before others have the lock again."""
@@ -103,6 +106,7 @@ class Engine:
         settings: Settings,
         clock: Clock,
         why_stuck: Callable[[Engine, Taker], tuple[int, str] | None],
+        in_short: Callable[[Engine, Sequence[QueueArea]], str],
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
@@ -111,8 +115,9 @@ class Engine:
         """Open the store. Requires: the directory lock is held.
 
         metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
-        what to say of a consumer that waits and gets nothing, called under no lock. archive_disk: where the archive is,
-        if not in disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
+        what to say of a consumer that waits and gets nothing, called under no lock. in_short(engine, queues): a
+        sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
+        disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
         status goes; None: it is not written.
         """
         self.monitor = Monitor(clock)
@@ -144,7 +149,7 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
-        self._make_status(settings, status)
+        self._make_status(settings, status, partial(in_short, self))
         self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
@@ -246,7 +251,16 @@ class Engine:
             lambda name: policies.of(name).expiry_sweep_seconds,
             wakeups.wake_maintenance,
         )
-        self.due = DueMessages(monitor, self.delayed, self.timed)
+        self.redelivery = Redelivery(self.targets, self.delayed, policies, wakeups.wake_maintenance)
+        self.deadlines = AckDeadlines(
+            monitor,
+            self.targets,
+            self.redelivery,
+            self.budget.holder("deadlines"),
+            wakeups.wake_maintenance,
+            has_background=settings.background,
+        )
+        self.due = DueMessages(monitor, self.delayed, self.timed, self.deadlines)
         self.publisher = Publisher(
             monitor,
             store,
@@ -255,7 +269,6 @@ class Engine:
             leave_checkpoint=lambda: self.background.leave_checkpoint(),
         )
         self.removals = Removals(store, self.targets, self.delayed)
-        self.redelivery = Redelivery(self.targets, self.delayed, policies, wakeups.wake_maintenance)
         self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.targets)
         self.destinations = Destinations(
             monitor,
@@ -291,6 +304,7 @@ class Engine:
             targets,
             self.loader,
             self.due,
+            self.deadlines,
             self.redelivery,
             self.transactions,
             publisher,
@@ -374,7 +388,9 @@ class Engine:
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
 
-    def _make_status(self, settings: Settings, output: StatusOutput | None) -> None:
+    def _make_status(
+        self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
+    ) -> None:
         self.oldest = OldestMessages(self.monitor)
         self.status: StatusReporter | None = None
         if output is not None and settings.status_interval_seconds is not None:
@@ -385,6 +401,7 @@ class Engine:
                 output,
                 settings.status_interval_seconds,
                 self._status_of_the_whole,
+                sentence,
             )
 
     def _make_housekeeping(
@@ -449,7 +466,7 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                know_groups(self.targets, queue)
+                assign(self.targets, queue)
             self.topics.restore()
             self.overhead.restore(*self._counts())
             for area in self.destinations.restore_lanes():
@@ -460,7 +477,14 @@ class Engine:
                 self.recorder.begin(area for queue in self.destinations.queues.values() for area in queue.lane_areas())
             self.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
-            self.delayed.restore(lambda area: area.queue.dealer is not None)
+            forgotten = self.delayed.restore()
+        if forgotten:
+            logger.warning(
+                "%d messages with a group come back before their delay is over: memory_limit has no room to hold their "
+                "groups back",
+                forgotten,
+                event="delays_forgotten",
+            )
         self._die = partial(Engine.die_in_child, self)
         _in_child.add(self._die)
 
@@ -476,9 +500,11 @@ class Engine:
             return None
         return (queue.non_persistent_lanes if number & VOLATILE else queue.areas)[priority]
 
-    def _counts(self) -> tuple[int, int, int]:
-        """Return how many queues, topics and subscriptions there are."""
-        return len(self.destinations.queues), len(self.topics.areas), len(self.store.subscriptions.by_number)
+    def _counts(self) -> tuple[int, int, int, int]:
+        """Return how many queues, topics and subscriptions there are, and queues with groups."""
+        queues = self.destinations.queues
+        grouped = sum(queue.has_groups for queue in queues.values())
+        return len(queues), len(self.topics.areas), len(self.store.subscriptions.by_number), grouped
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
@@ -618,7 +644,10 @@ class Engine:
         with self.monitor.lock:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()
+            data_logs = self.store.live_bytes_by_data_log()
+            recommended_bytes = self.targets.watch.curve().recommended_limit_bytes
         failing = self.maintenance.failing() | self.background.failing()
+        process_id, resident_bytes = id_and_resident_bytes()
         return {
             "health": dataclasses.asdict(self.health()),
             "memory": {
@@ -626,19 +655,26 @@ class Engine:
                 "held_bytes": memory.held_bytes,
                 "held_bytes_max": memory.held_bytes_max,
                 "holders": memory.holders,
+                "recommended_limit_bytes": recommended_bytes,
             },
             "store": store._asdict(),
             "tmp_storage": dataclasses.asdict(tmp_storage),
             "process": dataclasses.asdict(process) if process is not None else None,
             "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
             "topics": len(self.topics.areas),
+            "pid": process_id,
+            "resident_bytes": resident_bytes,
+            "data_logs": list(data_log_rows(data_logs)),
         }
 
     def _tell_failure(self) -> None:
         """Write the last status of a store that has failed, which says so."""
         if self.status is not None:
             with suppress(OSError):
-                self.status.write()
+                if self.monitor.lock.failure is None:
+                    self.status.write()
+                else:
+                    self.status.write_failed(dataclasses.asdict(self.health()))
 
     @property
     def settings(self) -> Settings:
@@ -660,6 +696,13 @@ class Engine:
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes
+            dealers = [queue.dealer for queue in self.destinations.queues.values()]
+            groups = [dealer.groups for dealer in dealers if isinstance(dealer, GroupAssigner)]
+            memory = self.targets.groups
+            assert memory.held_back_bytes == sum(one.held_back_bytes for one in groups)
+            audited["groups"] = sum(one.held_bytes for one in groups) - memory.owed_bytes
+            audited["deadlines"] = self.deadlines.charge_bytes
+            self.deadlines._check()
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"

@@ -35,6 +35,9 @@ def _problems(
     if monitor.is_closed:
         yield "the store is closed"
         return
+    if monitor.lock.failure is not None:
+        yield str(monitor.lock.failure)
+        return
     with monitor.lock:
         failure, is_full, is_short = store.journal.failure, store.is_full, targets.is_short
     if failure is not None:

@@ -15,7 +15,8 @@ from ..admin.expiry import ExpirySweeper
 from ..config.settings import Settings
 from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
-from ..core.delays import DueMessages, TimedLanes
+from ..core.delays import TimedLanes
+from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import Taker
 from ..core.monitor import Monitor
@@ -227,10 +228,9 @@ class Maintenance:
     def pause(self) -> float:
         """Return the seconds until something is due, or is to be tried again."""
         now = self._monitor.monotonic()
-        parked = self._due.next_due
-        released = self._measured_at + MEASURE_SECONDS
+        released = min(self._measured_at + MEASURE_SECONDS, self._due.next_look)
         due = min(
-            self._release_duty.next_at(released if parked is None else min(released, parked)),
+            self._release_duty.next_at(released),
             self._expiry_duty.next_at(self._timed.next_sweep),
             self._checkpoint_duty.next_at(self._checkpoint_at),
             self._cleanup_duty.next_at(self._cleanup_at),

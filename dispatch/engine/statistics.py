@@ -29,7 +29,7 @@ class DestinationStatistics:
     redelivered: int
     """Came back from a consumer, to be delivered again."""
     dead_lettered: int
-    """Left it after their last attempt, for its dead-letter queue or for nowhere."""
+    """Left it after their last attempt, or rejected, for its dead-letter queue or for nowhere."""
     misses: int
     """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
     unreadable: int

@@ -7,13 +7,16 @@ queues and beside 100,000. A crash leaves the last one, which tells its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from heapq import nlargest
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from ..admin.oldest import OldestMessages
+from ..consumer.consumer import Consumer, ConsumerStatistics
 from ..core.destinations import Destinations
-from ..core.model import QueueArea
+from ..core.model import QueueArea, Taker
 from ..core.monitor import Monitor
 from .statistics import DestinationStatistics, destination_statistics
 
@@ -22,8 +25,20 @@ QUEUES_MAX: Final = 100
 """Queues that are named; of the others there is a count."""
 SAMPLE_MAX: Final = 100
 """Others that are looked at each time, in turns: the busiest of them are named."""
+CONSUMERS_MAX: Final = 20
+"""Consumers that are named, slow ones first, then those with most to do; of the others there is a count."""
+CROWD: Final = 1_000
+"""Of a queue with more consumers than this none is named: asking one of them takes a look at all."""
+SQUARES_MAX: Final = 200
+"""Rows about data logs: where there are more, a row is about several neighbours."""
+SENTENCE_MAX: Final = 600
+SELECTOR_MAX: Final = 100
+"""Characters; the rest is cut off."""
 SHARE_MAX: Final = 0.01
 """Of the time at most so much goes to statuses: where one takes longer, the next one comes later."""
+_QUEUE_FIGURES: Final = tuple(field.name for field in fields(DestinationStatistics))
+_CONSUMER_FIGURES: Final = tuple(field.name for field in fields(ConsumerStatistics))
+"""Plain numbers all, so that they need none of the copying of dataclasses.asdict."""
 _EARLY_SECONDS: Final = 0.5
 """The housekeeper wakes about once a second: so much before its time a status is due."""
 
@@ -64,19 +79,25 @@ class StatusReporter:
         output: StatusOutput,
         interval_seconds: float,
         whole: Callable[[], dict[str, Any]],
+        sentence: Callable[[Sequence[QueueArea]], str],
     ) -> None:
-        """whole: returns what is told of the store as a whole, as JSON has it; called under no lock."""
+        """whole: returns what is told of the store as a whole, as JSON has it; called under no lock.
+
+        sentence: explains what the busiest queues wait for; called under no lock, with the busiest one first.
+        """
         self._monitor = monitor
         self._destinations = destinations
         self._oldest = oldest
         self._output = output
         self._interval_seconds = interval_seconds
         self._whole = whole
+        self._sentence = sentence
         self._began = monitor.monotonic()
         self._due_at = self._began + interval_seconds
         self._pause_seconds = interval_seconds
         self._seen: dict[QueueArea, _Seen] = {}
         self._turn = 0
+        self._last: dict[str, Any] = {}
 
     def step(self) -> int:
         """Write a status if one is due; return how many were. Requires: no lock."""
@@ -103,17 +124,27 @@ class StatusReporter:
         named = sorted(seen, key=lambda queue: -seen[queue].busyness())[:QUEUES_MAX]
         self._seen = {queue: seen[queue] for queue in named}
         rows = [_row(queue, seen[queue]) for queue in sorted(named, key=lambda queue: queue.name)]
-        status = {
+        self._last = {
             "format": FORMAT,
             "time": self._monitor.clock_ms() / 1000,
             "interval_seconds": self._pause_seconds,
             **self._whole(),
             "queues": rows,
             "other_queues": max(len(self._destinations.queues) - len(rows), 0),
+            "consumers": self._consumers(named),
+            "explain": _cut(self._sentence(named), SENTENCE_MAX),
         }
+        self._put()
+
+    def write_failed(self, health: dict[str, Any]) -> None:
+        """Write once more what was told last, but for its health: nothing else is to be known of a broken store."""
+        self._last |= {"format": FORMAT, "time": self._monitor.clock_ms() / 1000, "health": health}
+        self._put()
+
+    def _put(self) -> None:
         import json  # with the first status, not with the package
 
-        self._output.write(json.dumps(status, allow_nan=False).encode())
+        self._output.write(json.dumps(self._last, allow_nan=False).encode())
 
     def end(self) -> None:
         """Take the status away: the store is closed."""
@@ -131,9 +162,54 @@ class StatusReporter:
         others = [queue for queue in queues[begin : self._turn] if queue not in self._seen]
         return [*self._seen, *others]
 
+    def _consumers(self, queues: Iterable[QueueArea]) -> list[dict[str, Any]]:
+        """Return a row for each consumer of these queues that is worth one."""
+        found: list[tuple[tuple[bool, float, int], int, Taker]] = []
+        for queue in queues:
+            with self._monitor.lock:
+                if 0 < len(queue.consumer_groups) <= CROWD:
+                    consumers = list(islice(queue.consumers(), CROWD + 1))
+                    if len(consumers) <= CROWD:
+                        found += [(_urgency(one), number, one) for number, one in enumerate(consumers, start=1)]
+        worth = nlargest(CONSUMERS_MAX, found, key=lambda each: each[0])
+        rows = [_consumer_row(number, consumer) for _, number, consumer in worth]
+        return sorted(rows, key=lambda row: (row["queue"], row["number"]))
+
+
+def data_log_rows(data_logs: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, int]]:
+    """Yield what a status tells of data logs, given id, bytes and live bytes of each: at most SQUARES_MAX rows."""
+    together = -(-len(data_logs) // SQUARES_MAX) or 1
+    for begin in range(0, len(data_logs), together):
+        part = data_logs[begin : begin + together]
+        size_bytes, live_bytes = sum(size for _, size, _ in part), sum(live for *_, live in part)
+        yield {"first": part[0][0], "last": part[-1][0], "bytes": size_bytes, "live_bytes": live_bytes}
+
+
+def _urgency(consumer: Taker) -> tuple[bool, float, int]:
+    return consumer.is_slow, consumer.messages_per_second, consumer.in_flight
+
+
+def _consumer_row(number: int, consumer: Taker) -> dict[str, Any]:
+    """number: which one of its queue."""
+    assert isinstance(consumer, Consumer), "every taker of a queue is one"
+    figures = consumer.statistics()
+    selector = consumer.consumer_group.selector
+    return {
+        "queue": consumer.queue.name,
+        "number": number,
+        "selector": _cut(selector.text, SELECTOR_MAX) if selector is not None else None,
+        "prefetch": consumer.prefetch,
+        **{name: getattr(figures, name) for name in _CONSUMER_FIGURES},
+        "messages_per_second": round(figures.messages_per_second, 1),
+    }
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+
 
 def _row(queue: QueueArea, seen: _Seen) -> dict[str, Any]:
-    figures = asdict(seen.figures)
+    figures = {name: getattr(seen.figures, name) for name in _QUEUE_FIGURES}
     figures |= {"blocked_seconds": round(seen.figures.blocked_seconds, 3)}
     return {
         "name": queue.name,

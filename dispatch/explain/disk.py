@@ -45,6 +45,7 @@ _FREES_MEMORY: Final = {
     "tmp_storage": "consumers that acknowledge non-persistent messages",
     "relocation": "the end of the step that is under way",
     "attempts": "the acknowledgement of messages that came back",
+    "groups": "the end of the delays of messages with a group, or their settling",
     "duplicates": "a smaller duplicate_window, or fewer producers with one",
     "transactions": "the commit or the rollback of transactions",
 }
@@ -95,13 +96,18 @@ def explain_whole(
     sentence = _disk_sentence(sizes, pins, messages, size_bytes, [(cause, kept[key]) for key, cause in ranked])
     causes = [cause for _, cause in ranked]
     if memory is not None:
-        most = max(memory.holders.items(), key=lambda found: found[1])
-        sentence = (
-            f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
-            f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}. {sentence}"
-        )
+        sentence = f"{memory_sentence(memory, could_give)} {sentence}"
         causes += memory_causes(memory)
     return Explanation(sentence, tuple(causes))
+
+
+def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, int]]) -> str:
+    """Say how much memory is held, by whom most, and who would give some back. could_give: see explain_whole."""
+    most = max(memory.holders.items(), key=lambda found: found[1])
+    return (
+        f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
+        f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}."
+    )
 
 
 def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:

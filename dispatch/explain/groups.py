@@ -15,6 +15,7 @@ from .disk import plural
 EXCLUSIVE: Final = "exclusive"
 GROUP: Final = "group"
 GROUP_DELAYED: Final = "group_delayed"
+GROUP_MEMORY: Final = "group_memory"
 PRIORITY: Final = "priority"
 
 
@@ -43,6 +44,8 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
     if waiting:
         causes.append(group_delayed_cause(waiting))
     rest = free - owned - waiting
+    if rest and dealer.is_held_up:
+        return [*causes, group_memory_cause(rest)]
     if rest and not dealer.left(stock, consumer.priority):
         causes.append(Cause(PRIORITY, "a consumer of higher priority", rest, 0, None, "its takes, or its close"))
     return causes
@@ -58,6 +61,10 @@ def waiting_messages(queue: QueueArea) -> int:
 
 def group_delayed_cause(messages: int) -> Cause:
     return Cause(GROUP_DELAYED, "a delayed message", messages, 0, None, "time, or the message before them")
+
+
+def group_memory_cause(messages: int) -> Cause:
+    return Cause(GROUP_MEMORY, "delayed messages of groups", messages, 0, None, "time, or a higher memory_limit")
 
 
 def _in_hand(dealer: GroupAssigner, consumer: Taker) -> int:

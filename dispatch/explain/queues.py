@@ -28,10 +28,19 @@ from ..topics.state import SubscriptionLaneState
 from .blocked import destination_text, explain_blocked
 from .cause import Cause, Explanation
 from .disk import MEMORY, memory_causes, plural, size_text
-from .groups import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
+from .groups import (
+    GROUP_DELAYED,
+    GROUP_MEMORY,
+    dealt_causes,
+    exclusive_cause,
+    group_delayed_cause,
+    group_memory_cause,
+    waiting_messages,
+)
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"
+DRAINING: Final = "draining"
 PAUSED: Final = "paused"
 PREFETCH: Final = "prefetch"
 LOADING: Final = "loading"
@@ -205,6 +214,8 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     name = destination_text(queue)
     if consumer._is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
+    if consumer.is_draining:
+        return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
     places = _places(engine, queue)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
@@ -232,6 +243,8 @@ def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | 
     """The list that its next take would serve it from, and whether that needs no load; None: from none."""
     is_behind = False
     dealer = consumer.queue.dealer
+    if dealer is not None and dealer.is_held_up:
+        return None
     for target in _in_turn(consumer.consumer_group.in_turn()):
         able = (message for message in target.direct if _is_free(target.area, message[0]))
         if dealer is not None:
@@ -413,11 +426,14 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     free, name = places.free, destination_text(queue)
     if not free:
         return []
-    consumers = list(queue.consumers())
+    consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
     waiting = min(waiting_messages(queue), free)
     reached = [(consumer, found) for consumer in consumers if (found := _within_reach(engine, consumer)) is not None]
+    if not reached and queue.dealer is not None and queue.dealer.is_held_up:
+        behind = [group_delayed_cause(waiting)] if waiting else []
+        return [*behind, *([group_memory_cause(free - waiting)] if free > waiting else [])]
     if not reached and waiting:
         free -= waiting
         return [group_delayed_cause(waiting), *([_unreadable(queue, free)] if free else [])]
@@ -482,6 +498,8 @@ def _because(cause: Cause) -> str:
             return "nothing is pending there"
         case "closed":
             return "it is closed"
+        case "draining":
+            return "it drains: it takes nothing more and settles what it holds"
         case "paused":
             return f"the queue is paused, with {messages} that nobody else holds"
         case "prefetch":
@@ -516,6 +534,7 @@ def _state(cause: Cause) -> str:
         SYNC: f"{messages} {verb} stored and not synced yet",
         UNREADABLE: f"{messages} can't be read",
         GROUP_DELAYED: f"{messages} {wait} for a delayed one of the same group",
+        GROUP_MEMORY: f"{messages} {wait}, as no further group can be held back behind a delayed message",
         SELECTOR: f"no selector of a consumer matches {messages}",
         NO_CONSUMER: f"{messages} {wait} for a consumer, of which there is none",
         PAUSED: f"{messages} {wait} for the queue to be resumed",

@@ -11,6 +11,7 @@ from ..engine.engine import Engine
 from .disk import MEMORY
 from .queues import (
     CLOSED,
+    DRAINING,
     EMPTY,
     LOADING,
     PREFETCH,
@@ -21,7 +22,7 @@ from .queues import (
     explain_consumer,
 )
 
-_NOT_STUCK: Final = frozenset((CLOSED, EMPTY, READY))
+_NOT_STUCK: Final = frozenset((CLOSED, DRAINING, EMPTY, READY))
 _WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABLE))
 """Reasons that do not pass by themselves, or should have passed long ago."""
 

@@ -386,7 +386,9 @@ class EagerLoader:
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if load.is_stale:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
-        area.keep([message for message in dropped if not area.pending_cache.put(area.lane.number, message)])
+        # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
+        is_read = load.target in self._area.lists
+        area.keep([held for held in dropped if not (is_read and area.pending_cache.put(area.lane.number, held))])
         if was_begun:
             load.target.consumer_group.load_ended(self._area.monitor.deferred)
             self._area.relieve()  # others may have found nothing because this load had it

@@ -18,7 +18,7 @@ from ...store.message import HeaderValue
 from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from ..config.redelivery import ATTEMPTS, FROM, FULL, REASON, TIME
+from ..config.redelivery import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
 from ..core.model import LaneState, QueueArea
 from ..core.removal import Removals
 from ..distribution.grouped import note_groups
@@ -121,7 +121,7 @@ def dead_letter_on_overflow(
         with store.journal.accepting_dead_letters():
             queue = producers.destinations.queue_locked(to)
             if group is not None:
-                note_groups(store, producers.targets, queue)
+                note_groups(producers.destinations, producers.targets, queue)
             if persistent:
                 target = producers.destinations.lane(queue.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix
@@ -141,6 +141,6 @@ def _stamped(area: QueueArea, timestamp: int, properties: bytes) -> tuple[str | 
     headers, own_id = decode_properties(properties) if properties else ({}, None)
     group = group_of(properties) if properties else None
     try:
-        return own_id, group, encode_properties(headers | added, own_id, group)
+        return own_id, group, encode_properties(dead_letter_headers(headers, added), own_id, group)
     except SettingsError:
         return own_id, group, encode_properties(headers, own_id, group)

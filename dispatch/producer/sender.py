@@ -382,7 +382,7 @@ class Sender:
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
         producers = self.producers
-        use_groups(producers.monitor, producers.store, producers.targets, self._area)
+        use_groups(producers.monitor, producers.destinations, producers.targets, self._area)
 
     def _too_large(self, size: int) -> MessageTooLarge:
         producers = self.producers

@@ -140,12 +140,14 @@ class Topics(SubscriptionKeeper):
         selector: Selector | None,
         prefetch: int,
         on_ready: Callable[[], None] | None,
+        deadline_seconds: float = 0.0,
     ) -> Consumer:
         """name: of the durable subscription, which is made if it is not there; None: one that ends with its consumer.
 
         SubscriptionInUse; SettingsError for another selector than the subscription has.
         """
-        with self._monitor.lock, self._monitor.whole:
+        deadlines = self._consumers.deadlines
+        with self._monitor.lock, self._monitor.whole, deadlines.room(deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             area = topic.durable_area(name) if name in topic.durable else None
@@ -169,7 +171,7 @@ class Topics(SubscriptionKeeper):
                 pass
             if name is not None:
                 topic.kept[name] = area
-            consumer = self._consumers.attach(area, selector, prefetch, on_ready)
+            consumer = self._consumers.attach(area, selector, prefetch, on_ready, deadline_seconds=deadline_seconds)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
         return consumer

@@ -3,18 +3,21 @@
 So an offline subscription with a selector keeps no data log but for what it
 will get. The loader and arrivals pass over what does not match as well, and
 leave it in `unwanted`; the sweeper goes on behind them. All of it is
-acknowledged in runs, many in one record. A crash loses nothing but work: what
+acknowledged in runs, many in one record. What is read for one subscription
+others examine too that have come as far. A crash loses nothing but work: what
 is not acknowledged yet is examined again.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...store.errors import ForebayError
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.message_store import MessageStore
+from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
 from .state import SubscriptionLaneState, SubscriptionState
 
@@ -22,11 +25,14 @@ RUN_MESSAGES_MAX: Final = 512
 RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
 UNWANTED_RUNS_MAX: Final = 1024
 UNWANTED_MESSAGES_MAX: Final = 65_536
+EXAMINERS_MAX: Final = 16
+"""Subscriptions that share a read: under the lock each costs as much as one run."""
 
 
 class _Run(NamedTuple):
-    subscription: SubscriptionState
     area: SubscriptionLaneState
+    examiners: dict[SubscriptionLaneState, int]
+    """Whoever is to examine it, and from where on."""
     first: int
     last: int
     regions: list[Region]
@@ -53,20 +59,36 @@ class UnmatchedSweeper:
             run = self._next()
         if run is None:
             return False
-        judge = run.subscription.judge
-        assert judge is not None
         try:
-            unwanted = [message[0] for message in self._read(run) if judge.verdict(run.area, message) is False]
+            unwanted = self._examine(run)
         finally:
             with self._target_area.monitor.lock, self._target_area.monitor.whole:
                 self._reading.release(run.charge)
         with self._target_area.monitor.lock, self._target_area.monitor.whole:
-            if run.subscription in self.subscriptions:
-                assert run.area.unwanted is not None
-                for sequence in unwanted:
-                    run.area.unwanted.add(sequence, sequence)
-                run.area.examined = max(run.area.examined, run.last + 1)
+            for area, begin in run.examiners.items():
+                if area.subscription not in self.subscriptions:
+                    continue
+                assert area.unwanted is not None and area.subscription.selector is not None
+                for first, last in unwanted[area.subscription.selector.text]:
+                    if begin <= last:
+                        area.unwanted.add(max(first, begin), last)
+                area.examined = max(area.examined, run.last + 1)
         return True
+
+    def _examine(self, run: _Run) -> dict[str, SequenceSet]:
+        """Read the messages, and return what equal selectors do not match, by their text. Requires: no lock."""
+        messages = self._read(run)
+        unwanted: dict[str, SequenceSet] = {}
+        for area in run.examiners:
+            judge = area.subscription.judge
+            assert judge is not None and judge.selector is not None
+            if judge.selector.text in unwanted:
+                continue
+            found = unwanted[judge.selector.text] = SequenceSet()
+            for message in messages:
+                if judge.verdict(area, message) is False:
+                    found.add(message[0], message[0])
+        return unwanted
 
     def _next(self) -> _Run | None:
         for subscription in list(self.subscriptions):
@@ -74,21 +96,31 @@ class UnmatchedSweeper:
                 assert area.unwanted is not None
                 if len(area.unwanted) >= UNWANTED_RUNS_MAX or area.unwanted.count >= UNWANTED_MESSAGES_MAX:
                     self._let_go(area, subscription.is_durable)
-                run = self._choose(subscription, area)
+                run = self._choose(area)
                 if run is None and area.unwanted:
                     self._let_go(area, subscription.is_durable)
                 if run is not None:
-                    self.subscriptions[subscription] = self.subscriptions.pop(subscription)
+                    for examiner in run.examiners:
+                        self.subscriptions[examiner.subscription] = self.subscriptions.pop(examiner.subscription)
                     return run
         return None
 
-    def _choose(self, subscription: SubscriptionState, area: SubscriptionLaneState) -> _Run | None:
+    def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
+        """Return a few who are to examine what is read for one: those of its topic that have come to the same place."""
+        found = {chosen: first}
+        for subscription in islice(self.subscriptions, EXAMINERS_MAX):
+            area = subscription.areas[chosen.priority] if subscription.topic is chosen.subscription.topic else None
+            if not isinstance(area, SubscriptionLaneState) or area is chosen:
+                continue
+            run = _unexamined(area)
+            if run is not None and first <= run[0] <= last:
+                found[area] = run[0]
+        return found
+
+    def _choose(self, area: SubscriptionLaneState) -> _Run | None:
         """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
         lane = area.subscription_lane
-        begin = area.examined
-        for consumer_group in subscription.consumer_groups.values():
-            begin = max([begin, *(target.frontier for target in consumer_group.lists if target.area is area)])
-        found = lane.pending_run(begin, RUN_MESSAGES_MAX)
+        found = _unexamined(area)
         if found is None or found[0] >= area.published:
             area.examined = area.published
             return None
@@ -99,10 +131,12 @@ class UnmatchedSweeper:
             total -= lengths.pop()
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
-            return _Run(subscription, area, first, last, [], 0)
+            return _Run(area, {area: first}, first, last, [], 0)
         regions = self._target_area.store.plan(lane, [(first, last)])
         charge = total + max(region.length for region in regions)
-        return _Run(subscription, area, first, last, regions, charge) if self._reading.reserve(charge) else None
+        if not self._reading.reserve(charge):
+            return None
+        return _Run(area, self._examiners(area, first, last), first, last, regions, charge)
 
     def _read(self, run: _Run) -> list[StoredMessage]:
         """Read the messages. What can't be read stays where it is: the loader tells of it."""
@@ -124,3 +158,11 @@ class UnmatchedSweeper:
         for first, last in runs if area.attempts is not None else ():
             area.settled(first, last)
         area.unwanted.clear()
+
+
+def _unexamined(area: SubscriptionLaneState) -> tuple[int, int] | None:
+    """Return the first run of pending messages that neither the sweeper nor a load has examined. Requires: the lock."""
+    begin = area.examined
+    for consumer_group in area.subscription.consumer_groups.values():
+        begin = max([begin, *(target.frontier for target in consumer_group.lists if target.area is area)])
+    return area.subscription_lane.pending_run(begin, RUN_MESSAGES_MAX)

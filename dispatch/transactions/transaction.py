@@ -28,6 +28,7 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
+from ...store.journal.reading import StoredMessage
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
@@ -114,6 +115,8 @@ class Transaction:
         """Written by a commit, and still in RAM because it is about to arrive."""
         self._held: dict[LaneState, dict[int, Delivery]] = {}
         """Deliveries that are acknowledged with the commit."""
+        self._rejected: dict[LaneState, int] = {}
+        """How many of what it acknowledges are dead letters then."""
         self._room: dict[DestinationLimits, Reservation] = {}
         """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
@@ -178,13 +181,21 @@ class Transaction:
                 kept.size_bytes += reservation.size_bytes
                 reservation.messages = reservation.size_bytes = 0
 
-    def _gather(self, area: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
+    def _gather(
+        self,
+        area: PersistentLaneState,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        spread_ms: int = TIMESTAMP_SPREAD_MS,
+    ) -> None:
+        """spread_ms: the message may have a timestamp so much older than its own."""
         size = len(properties) + len(body)
         gathered = self._gathered.get(area)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
             or gathered.content_bytes + size > SLICE_CONTENT_BYTES_MAX
-            or timestamp - gathered.timestamp > TIMESTAMP_SPREAD_MS
+            or not 0 <= timestamp - gathered.timestamp <= spread_ms
         ):
             self._write(gathered)
             gathered = None
@@ -246,6 +257,28 @@ class Transaction:
         """
         self._require(OPEN)
         self.registry.charge(HELD_CHARGE_BYTES * len(deliveries))
+        self._hold(deliveries)
+
+    def hold_rejected(self, delivery: Delivery, target: PersistentLaneState | None, message: StoredMessage) -> None:
+        """Hold a delivery that is a dead letter from the commit on, and send that; StoreFull: neither.
+
+        target: where dead letters go, and message: what is stored there, with its own timestamp. It is a message that
+        was sent before, so no id is looked up. Requires: the lock; the delivery is in flight.
+        """
+        self._require(OPEN)
+        self.registry.charge(HELD_CHARGE_BYTES)
+        try:
+            if target is not None:
+                _, properties, body, timestamp = message
+                self._gather(target, timestamp, properties, body or b"", 0)
+        except BaseException:
+            self._holder.release(HELD_CHARGE_BYTES)
+            raise
+        self._hold((delivery,))
+        self._rejected[delivery._area] = self._rejected.get(delivery._area, 0) + 1
+
+    def _hold(self, deliveries: Sequence[Delivery]) -> None:
+        """Requires: they are charged."""
         for delivery in deliveries:
             area, sequence = delivery._area, delivery.sequence
             del area.in_flight[sequence]
@@ -328,6 +361,9 @@ class Transaction:
                 area.settled(first, first + messages - 1)
             if area.queue.admission is not None:
                 area.queue.admission.room_came()
+        for rejected_from, rejected in self._rejected.items():
+            rejected_from.acknowledged -= rejected
+            rejected_from.queue.dead_lettered += rejected
         self._settle_held()
         self._end(COMMITTED)
 
@@ -374,12 +410,13 @@ class Transaction:
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
+            is_put_off = False
             if was_prepared:
                 self._store.transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
                 position = self._store.journal.end
             else:
-                self.rollback_open()
+                is_put_off = self.rollback_open()
         if was_prepared:
             try:
                 # What comes back to the consumers must not be a transaction's again after a power cut.
@@ -390,10 +427,12 @@ class Transaction:
             except BaseException as error:
                 self._monitor.lock.break_between(error)
                 raise
+        elif is_put_off:
+            self._publisher.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self._monitor.run_deferred()
 
-    def rollback_open(self) -> None:
-        """Requires: the lock; it is not prepared."""
+    def rollback_open(self) -> bool:
+        """Return whether something may have been put off. Requires: the lock; it is not prepared."""
         branch = self._branch
         try:
             if len(branch):
@@ -406,10 +445,11 @@ class Transaction:
         returned = self.held
         for delivery in returned:
             self._take_back(delivery)
-        self._redelivery.take_back(returned, 0.0)
+        is_put_off = self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
             delivery._consumer.credit_came()
         self._end(ROLLED_BACK)
+        return is_put_off
 
     def _release_acks(self) -> None:
         """Messages that a prepared branch wanted gone are free again."""
@@ -456,6 +496,7 @@ class Transaction:
         self._gathered.clear()
         self._written.clear()
         self._held.clear()
+        self._rejected.clear()
         for admission, kept in self._room.items():
             admission.settle(kept)
         self._room.clear()

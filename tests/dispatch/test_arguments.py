@@ -49,12 +49,14 @@ SUBSCRIBE: dict[str, Types] = {
     "priority": (int,),
     "on_ready": (NONE,),
     "on_slow": (NONE,),
+    "ack_deadline_seconds": (int, float, NONE),
 }
 DURABLE: dict[str, Types] = {
     "durable": (str, NONE),
     "selector": (str, NONE),
     "prefetch": (int, NONE),
     "on_ready": (NONE,),
+    "ack_deadline_seconds": (int, float, NONE),
 }
 TAKE: dict[str, Types] = {"max_messages": (int,), "timeout": (int, float, NONE), "max_bytes": (int, NONE)}
 ACK: dict[str, Types] = {"deliveries": (list, tuple), "transaction": (NONE,)}
@@ -91,15 +93,22 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
     "consumer.ack_up_to": ({}, {"delivery": ()}),
     "consumer.nack": ({"deliveries": []}, NACK),
     "consumer.release": ({"deliveries": []}, {"deliveries": (list, tuple)}),
+    "consumer.extend": (
+        {"deliveries": [], "seconds": 1},
+        {"deliveries": (list, tuple), "seconds": (int, float)},
+    ),
     "consumer.reject": (
         {"deliveries": []},
         {"deliveries": (list, tuple), "reason": (str,), "transaction": (NONE,)},
     ),
+    "consumer.process": ({"handler": print}, {"handler": (), "concurrency": (int,), "reject_on": (tuple,)}),
+    "consumer.drain": ({}, {"timeout": (int, float, NONE)}),
     "consumer.close": ({}, {"processed": (list, tuple, NONE)}),
     "consumer.prefetch": ({}, {"prefetch": (int,)}),
     "delivery.ack": ({}, {"transaction": (NONE,)}),
     "delivery.reject": ({}, {"reason": (str,), "transaction": (NONE,)}),
     "delivery.nack": ({}, {"delay": (int, float)}),
+    "delivery.extend": ({"seconds": 1}, {"seconds": (int, float)}),
     "transaction.prepare": ({}, {"xid": (bytes,)}),
     "bay.queue": ({}, {"name": (str,)}),
     "bay.topic": ({}, {"name": (str,)}),
@@ -367,5 +376,17 @@ def _kind(door: str) -> str:
     return "Topic" if door.endswith("topic") else "Queue" if door == "limited" else door.capitalize()
 
 
-INTERNAL = {"look", "take_direct", "become_ready", "move_to", "add", "keep_room", "hold", "holds", "concerns", "end"}
+INTERNAL = {
+    "look",
+    "take_direct",
+    "become_ready",
+    "move_to",
+    "add",
+    "keep_room",
+    "hold",
+    "hold_rejected",
+    "holds",
+    "concerns",
+    "end",
+}
 """What only the dispatch calls, of consumers and transactions."""

@@ -218,6 +218,6 @@ def test_demo_installs_the_library_and_what_shows_in_a_terminal_and_nothing_of_t
     }
     said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     installed = re.findall(r"pip .*install .*\[([a-z,]+)\]", said)
-    assert installed == ["terminal"] and said.rstrip().endswith(".venv-of-nobody/bin/forebay load tour")
+    assert installed == ["terminal"] and said.rstrip().endswith(".venv-of-nobody/bin/forebay demo --fast")
     extras = PROJECT["project"]["optional-dependencies"]
     assert set(extras["terminal"]) <= set(extras["tools"]), "the demo shows what the load test shows"

@@ -13,6 +13,7 @@ ROOT = Path(forebay.__file__).parent
 LOOKS_ONLY = {
     "AsyncConsumer._settle_all",
     "Consumer.ack_up_to",
+    "Consumer.drain",
     "Consumer.reject",
     "Consumer.statistics",
     "Engine.audit",
@@ -28,13 +29,16 @@ LOOKS_ONLY = {
     "Queue.join",
     "Queue.statistics",
     "StatusReporter._chosen",
+    "StatusReporter._consumers",
     "StatusReporter.write",
     "Topic.statistics",
     "Topic.subscriptions",
     "_problems",
+    "came_back",
     "explain",
     "explain_blocked",
     "explain_consumer",
+    "explain_in_short",
     "explain_queue",
 }
 TRIES_ITSELF = {
@@ -55,6 +59,9 @@ OTHERWISE = {
     "AsyncQueue.browse.close",  # a lock of its own
     "AsyncQueue.browse.read",
     "Consumer.fileno",  # each step leaves it whole
+    "GroupTurns.begin",  # a lock of its own; what is interrupted there is in flight, until its consumer is closed
+    "GroupTurns.end",
+    "GroupTurns.go_back",
     "Engine._restore",  # an open that is interrupted has no store
     "Engine.close",  # behind an error, to stop the journal
     "Resizing._fit_index",  # the checkpoint lock; the state lock in it says it

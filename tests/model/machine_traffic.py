@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -48,6 +49,12 @@ from forebay import Closed, Consumer, Delivery, SettingsError, StateError, Trans
 class Traffic(RuleBasedStateMachine):
     """The store, the model, and what is sent to both and taken from both."""
 
+    entries_max = ENTRIES_MAX
+    bytes_max = BYTES_MAX
+    subscriptions = SUBSCRIPTIONS
+    """Of a topic, by name, with their selectors."""
+    subscriptions_max = 8
+
     def __init__(self) -> None:
         super().__init__()
         self.model = PlainModel(QUEUE_RULES, TOPIC_RULES)
@@ -92,9 +99,9 @@ class Traffic(RuleBasedStateMachine):
 
     def letters(self, given: list[Shape], place: str, *, is_plain: bool = False) -> list[Letter]:
         """is_plain: where messages that are not persistent are refused."""
-        if sum(len(found.entries) for found in self.model.places()) + len(given) > ENTRIES_MAX:
+        if sum(len(found.entries) for found in self.model.places()) + len(given) > self.entries_max:
             return []
-        if sum(entry.letter.size for found in self.model.places() for entry in found.entries) > BYTES_MAX:
+        if sum(entry.letter.size for found in self.model.places() for entry in found.entries) > self.bytes_max:
             return []
         letters = []
         for size, kind, priority, is_persistent, group, delay_ms, lifetime_ms in given:
@@ -183,10 +190,10 @@ class Traffic(RuleBasedStateMachine):
     def subscribe_topic(self, name: str | None, prefetch: int) -> None:
         topic = self.topic
         self.model.topics.setdefault(topic, {})
-        selector = SUBSCRIPTIONS[name] if name is not None else None
+        selector = self.subscriptions[name] if name is not None else None
         key = name or object()
         known = self.model.topics[topic].get(key)
-        if len(self.model.topics[topic]) < 8 and (known is None or not known.readers):
+        if len(self.model.topics[topic]) < self.subscriptions_max and (known is None or not known.readers):
             place = self.model.subscribe(topic, key, selector, is_durable=name is not None)
             reader = Reader(place, selector, prefetch)
             self.consumers[reader] = self.store.bay.topic(topic).subscribe(
@@ -361,6 +368,26 @@ class Traffic(RuleBasedStateMachine):
             for place in self.queue_places():
                 self.untie(place)
 
+    @call(picks, st.sampled_from(("ends", "raises", "settles")), weight=2)
+    def settle_in_a_block(self, pick: int, how: str) -> None:
+        found = self.some_held(pick, 1)
+        if found is None:
+            return
+        reader, (entry,) = found
+        delivery = self.deliveries[entry]
+        with suppress(KeyError), delivery:
+            if how == "raises":
+                raise KeyError(entry)
+            if how == "settles":
+                delivery.release()
+        self.settled = [(self.consumers[reader], delivery)]
+        if how == "ends":
+            self.model.acknowledge(reader.place, [entry])
+        elif how == "raises":
+            self.model.give_back(reader.place, [entry], 0)
+        else:
+            self.model.release(reader.place, [entry])
+
     @call(picks, st.sampled_from((0, 1, 5, 1000)))
     def set_prefetch(self, pick: int, prefetch: int) -> None:
         if self.consumers:
@@ -377,7 +404,8 @@ class Traffic(RuleBasedStateMachine):
         consumer = self.consumers.pop(reader)
         tried = Random(pick).sample(reader.held, len(reader.held) // 2) if pick & 6 == 6 else list(reader.held)
         if len(tried) < len(reader.held):
-            consumer.close(processed=[self.deliveries[entry] for entry in tried])
+            settled = [delivery for other, delivery in self.settled if other is consumer]
+            consumer.close(processed=[*settled, *(self.deliveries[entry] for entry in tried)])
         else:
             consumer.close()
         with pytest.raises(Closed):
@@ -391,14 +419,16 @@ class Traffic(RuleBasedStateMachine):
             return
         consumer, delivery = self.settled[0]
         # It came back perhaps, and a transaction decides about it now.
+        verbs = (delivery.ack, delivery.nack, delivery.release, delivery.reject)
         with pytest.raises((SettingsError, StateError, TransactionError)):
-            delivery.nack() if pick & 1 else delivery.ack()
+            verbs[pick % len(verbs)]()
         found = self.some_held(pick, 100)
         if found is not None and self.consumers[found[0]] is not consumer:
+            held, own = [self.deliveries[entry] for entry in found[1]], self.consumers[found[0]]
             with pytest.raises(SettingsError):
-                consumer.ack([self.deliveries[entry] for entry in found[1]])
+                (consumer.ack, consumer.nack, consumer.release, consumer.reject)[pick % len(verbs)](held)
             with pytest.raises((SettingsError, StateError, TransactionError)):
-                self.consumers[found[0]].ack([*(self.deliveries[entry] for entry in found[1]), delivery])
+                (own.ack, own.nack, own.release, own.reject)[pick % len(verbs)]([*held, delivery])
 
     # ------------------------------------------------------------------ time
 

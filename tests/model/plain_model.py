@@ -103,7 +103,21 @@ class Branch:
 
     sent: list[tuple[str, Letter]] = field(default_factory=list)
     acked: list[Entry] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    """Those of the acknowledged that are dead letters with the commit, in order."""
     xid: bytes | None = None
+    is_of_a_process_before: bool = False
+    """Nobody remembers which of what it acknowledges is rejected."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """An entry that a transaction makes a dead letter."""
+
+    place: Place
+    entry: Entry
+    reason: str
+    attempts: int
 
 
 @dataclass(frozen=True)
@@ -186,7 +200,9 @@ class PlainModel:
         """Then it can't be deleted."""
         branches = (*self.open, *self.prepared.values())
         return any(
-            place.name in (name for name, _ in branch.sent) or any(entry in place.entries for entry in branch.acked)
+            place.name in (name for name, _ in branch.sent)
+            or place.name in (rejected.place.rule.dead_letters for rejected in branch.rejected)
+            or any(entry in place.entries for entry in branch.acked)
             for branch in branches
         )
 
@@ -335,6 +351,14 @@ class PlainModel:
             entry.branch = branch
             branch.acked.append(entry)
 
+    def reject_in(self, branch: Branch, place: Place, entries: Iterable[Entry], reason: str) -> None:
+        """They are dead letters with the commit; where those go is there at once."""
+        entries = list(entries)
+        branch.rejected += [Rejected(place, entry, reason, entry.tried) for entry in entries]
+        if place.rule.dead_letters is not None and entries:
+            self.queue(place.rule.dead_letters).has_groups |= place.has_groups
+        self.hold(branch, entries)
+
     def prepare(self, branch: Branch, xid: bytes) -> None:
         self.open.remove(branch)
         branch.xid = xid
@@ -350,10 +374,19 @@ class PlainModel:
         for place in list(self.places()):
             mine = [entry for entry in place.entries if entry.branch is branch]
             if commits:
-                self.acknowledge(place, mine)
+                rejected = [found.entry for found in branch.rejected]
+                self.acknowledge(place, [entry for entry in mine if entry not in rejected])
             else:
                 self.give_back(place, mine, 0 if branch.xid is None else None)
         if commits:
+            for found in branch.rejected:
+                self._ranks += 1
+                self._let_go(found.entry)
+                counted = found.place.counts
+                counted["acknowledged"] += branch.is_of_a_process_before
+                counted["dead_lettered"] -= branch.is_of_a_process_before
+                found.entry.attempts = found.attempts
+                self._bury(found.place, found.entry, found.reason)
             for name, letter in branch.sent:
                 self.arrive(self.queue(name), (letter,))
 
@@ -433,6 +466,8 @@ class PlainModel:
                 entry.tried = entry.attempts
 
     def _reopen(self) -> None:
+        for branch in self.prepared.values():
+            branch.is_of_a_process_before = True
         for name, subscriptions in self.topics.items():
             self.topics[name] = {key: place for key, place in subscriptions.items() if place.is_durable}
         for place in self.places():

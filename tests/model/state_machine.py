@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant
 from machine_calls import (
+    REJECTING,
     SELDOM,
     STEPS_UNTIL_COMPARED,
     Shape,
@@ -68,6 +69,21 @@ class StateMachine(Traffic):
             self.model.hold(branch, entries)
             with pytest.raises(TransactionError):
                 self.deliveries[entries[0]].ack()
+
+    @call(picks, st.sampled_from((1, 3, 100)), weight=2)
+    def reject_in(self, pick: int, count: int) -> None:
+        found = self.some_held(pick, count)
+        if found is None or found[0].place not in self.queue_places() or found[0].place.name not in REJECTING:
+            return
+        branch = self.some_open(pick // 3)
+        reader, entries = found
+        entries = [entry for entry in entries if entry.letter.is_persistent]
+        if entries:
+            held = [self.deliveries[entry] for entry in entries]
+            self.consumers[reader].reject(held, reason="not now", transaction=self.transactions[branch])
+            self.model.reject_in(branch, reader.place, entries, "not now")
+            with pytest.raises(TransactionError):
+                held[0].reject()
 
     @call(picks, st.sampled_from(("commit", "rollback", "prepare")), weight=3)
     def end(self, pick: int, outcome: str) -> None:

@@ -137,9 +137,9 @@ def test_file_becomes_a_scenario(tmp_path: Path) -> None:
             stuck_every = 50
             consumers = [
                 { name = "one", count = 2, kinds = ["plain", "rare"], pace = 10, prefetch = 7, joins_at = 0.25 },
-                { name = "two", leaves_after = 9, rollbacks = 0.5 },
+                { name = "two", leaves_after = 9, rollbacks = 0.5, paces = [[0.2, 100], [0.2, 7.5]] },
             ]
-            acts = [{ at = 0.5, do = "resize", memory = "16MiB" }, { at = 1, do = "cleanup" }]
+            acts = [{ at = 0.5, do = "resize", memory = "16MiB" }, { at = 1, do = "explain" }]
             """,
         )
     )
@@ -147,8 +147,8 @@ def test_file_becomes_a_scenario(tmp_path: Path) -> None:
     one, again, two = scenario.consumers
     assert one == again == ConsumerPlan("one", ("plain", "rare"), 10, 7, 0.25)
     assert one.selector == "kind IN ('plain', 'rare')"
-    assert two == ConsumerPlan("two", leaves_after=9, rollbacks=0.5)
-    assert scenario.acts == (Act(0.5, "resize", 16 * MIB), Act(1, "cleanup"))
+    assert two == ConsumerPlan("two", leaves_after=9, rollbacks=0.5, paces=((0.2, 100), (0.2, 7.5)))
+    assert scenario.acts == (Act(0.5, "resize", 16 * MIB), Act(1, "explain"))
     assert scenario.unwanted == set()
 
 
@@ -181,6 +181,10 @@ def test_file_takes_sizes_that_take_turns(tmp_path: Path, size: str) -> None:
         ('purpose = "x"\nconsumers = 3', "consumers=3 must be a list of tables"),
         ('purpose = "x"\nconsumers = [3]', r"consumers\[1\] must be a table"),
         ('purpose = "x"\nconsumers = [{}]', r"consumers\[1\].name is missing"),
+        *(
+            (f'purpose = "x"\n[[consumers]]\nname = "a"\npaces = {paces}', r"consumers\[1\].paces=.* must be a list of")
+            for paces in ("7", "[7]", "[[0.5]]", "[[0.5, 0]]", "[[2, 1]]", "[[0.5, 1], [0.4, 1]]", '[["0", 1]]')
+        ),
         ('purpose = "x"\n[[consumers]]\nname = "a"\n[[consumers]]\nnom = "b"', r"there is no consumers\[2\].nom"),
         (
             'purpose = "x"\nconsumers = [{ name = "a", kinds = ["odd"] }]',

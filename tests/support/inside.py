@@ -31,6 +31,7 @@ from forebay.dispatch.engine.resizing import Resizing
 from forebay.dispatch.engine.status import StatusOutput
 from forebay.dispatch.explain.cause import Explanation
 from forebay.dispatch.explain.queues import explain_subject
+from forebay.dispatch.explain.short import explain_in_short
 from forebay.dispatch.explain.stuck import why_stuck
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.loading.eager import EagerLoader
@@ -66,7 +67,8 @@ def open_forebay(
     metadata: the store, or what makes it of store id and cache bytes.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
-    return Forebay(Engine(disk, make, settings, clock, why_stuck, archive_disk, trace, None, status), None)
+    engine = Engine(disk, make, settings, clock, why_stuck, explain_in_short, archive_disk, trace, None, status)
+    return Forebay(engine, None)
 
 
 class Inside:

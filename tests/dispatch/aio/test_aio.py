@@ -66,6 +66,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
             forebay.Consumer,
             forebay.aio.Consumer,
             {"arm", "become_ready", "credit_came", "die", "end", "held_in_transactions", "is_waiting", "look"}
+            | {"begin_drain", "is_drained", "is_over"}
             | {"find_out", "move_to", "reconfigure", "take_direct", "fileno"},  # a task waits in take
         ),
     ],

@@ -164,6 +164,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("policies", {"a.>.b": DestinationPolicy()}, "goes on behind"),
     ("policies", {"a*": DestinationPolicy()}, "must be whole words"),
     ("policies", {"a.b>": DestinationPolicy()}, "must be whole words"),
+    ("admin", 1, "True or False"),
     ("archive_data_logs", 1, "True or False"),
     ("archive_data_logs", "true", "True or False"),
     ("archive_directory", "", "a non-empty path"),

@@ -191,7 +191,7 @@ def test_a_million_groups_take_no_more_than_the_buckets(queue: Queue) -> None:
         assert isinstance(dealer, GroupAssigner)
         assert dealer.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
-        assert not dealer._known and not dealer.groups.delayed and not dealer.groups._dealt
+        assert not dealer._known and not dealer.groups._held_back and not dealer.groups._dealt
     assert not dealer.groups._owners
 
 
@@ -294,7 +294,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue._area.dealer.groups.delayed  # type: ignore[union-attr]
+        assert not queue._area.dealer.groups._held_back  # type: ignore[union-attr]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from simulated_bay import SimulatedBay
 
+import forebay
 from forebay.dispatch.engine.background import Background
 
 
@@ -33,3 +37,18 @@ def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) 
             assert not thread.is_alive()
     background.stop(30.0)
     assert told == [True] and not background.is_alive
+
+
+def test_the_last_status_of_a_store_that_was_interrupted_says_so(tmp_path: Path) -> None:
+    with forebay.open(tmp_path, memory_limit="4MiB", status_interval_seconds=1.0) as bay:
+        engine = bay._engine
+        engine.monitor.lock.break_by(KeyboardInterrupt())
+        engine.monitor.deferred.append(lambda: None)
+        engine.wakeups.wake_loader()
+        for thread in engine.background._threads:
+            if thread.name == "forebay-loader":
+                thread.join(30.0)
+        assert bay.health().problems == (str(engine.monitor.lock.failure),)
+        [file] = tmp_path.rglob("status.json")
+        status = json.loads(file.read_text())
+        assert not status["health"]["ok"] and "KeyboardInterrupt" in str(status["health"]["problems"])

@@ -14,7 +14,8 @@ from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Forebay, Health, Message, Settings, StoreFailed
-from forebay.dispatch.engine.status import QUEUES_MAX, SAMPLE_MAX
+from forebay.dispatch.engine.status import CONSUMERS_MAX, CROWD, QUEUES_MAX, SAMPLE_MAX, SQUARES_MAX, data_log_rows
+from forebay.dispatch.explain.short import IN_FLIGHT_MAX
 from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
 from forebay.testing import ManualClock
 
@@ -198,6 +199,68 @@ def test_failed_store_is_not_well() -> None:
 def test_interval_below_a_second_is_refused(seconds: Any) -> None:
     with pytest.raises(forebay.SettingsError):
         Settings(status_interval_seconds=seconds)
+
+
+def test_status_names_the_consumers_with_most_to_do_and_explains_the_busiest_queue() -> None:
+    told = Told(memory_limit="64MiB")
+    queue = told.bay.queue("orders")
+    queue.send_many(Message(b"x" * 100, headers={"n": n}) for n in range(40))
+    idle = [queue.subscribe(prefetch=0, selector="n < 0") for _ in range(CONSUMERS_MAX + 5)]
+    consumer = queue.subscribe(prefetch=7)
+    assert len(consumer.take(7)) == 7
+    told.wait(1)
+    status = told.output.statuses[-1]
+    assert len(status["consumers"]) == CONSUMERS_MAX < len(idle)
+    [busy] = [row for row in status["consumers"] if row["in_flight"]]
+    assert (busy["queue"], busy["prefetch"], busy["in_flight"], busy["selector"]) == ("orders", 7, 7, None)
+    assert {row["selector"] for row in status["consumers"]} == {None, "n<0"}
+    assert status["explain"].startswith("0:orders has 40 messages")
+    for held in (consumer, *idle):
+        held.close()
+    queue.purge()
+    told.wait(1)
+    status = told.output.statuses[-1]
+    assert status["consumers"] == [] and status["explain"].startswith("Memory: ")
+
+
+def test_status_names_no_consumer_of_a_crowd() -> None:
+    told = Told(memory_limit="64MiB")
+    crowd, few = told.bay.queue("crowd"), told.bay.queue("few")
+    consumers = [crowd.subscribe(prefetch=0) for _ in range(CROWD + 1)]
+    consumers += [few.subscribe(prefetch=0) for _ in range(2)]
+    told.wait(1)
+    assert [row["queue"] for row in told.output.statuses[-1]["consumers"]] == ["few", "few"]
+    assert told.output.row("crowd")["consumers"] == CROWD + 1
+
+
+def test_status_tells_the_live_share_of_data_logs_in_a_bounded_number_of_rows() -> None:
+    told = Told(max_file_length="1MiB")
+    queue = told.bay.queue("orders")
+    queue.send_many(Message(bytes(10_000)) for _ in range(300))
+    told.wait(1)
+    rows = told.output.statuses[-1]["data_logs"]
+    assert len(rows) == 3 and all(row["first"] == row["last"] for row in rows)
+    assert all(0.9 < row["live_bytes"] / row["bytes"] <= 1 for row in rows)
+    consumer = queue.subscribe(prefetch=150)
+    while queue.depth > 150:
+        consumer.ack(consumer.take(queue.depth - 150))
+        told.bay.step()
+    told.wait(1)
+    assert sum(row["live_bytes"] for row in told.output.statuses[-1]["data_logs"]) == 150 * 10_000
+    many = list(data_log_rows([(number, 10, number % 2) for number in range(1, 1_001)]))
+    assert len(many) == SQUARES_MAX and many[0] == {"first": 1, "last": 5, "bytes": 50, "live_bytes": 3}
+    assert sum(row["bytes"] for row in many) == 10_000 and not list(data_log_rows([]))
+
+
+def test_explanation_of_a_status_looks_at_no_crowd_in_flight() -> None:
+    told = Told(memory_limit="64MiB")
+    queue = told.bay.queue("orders")
+    queue.send_many(Message(b"x") for _ in range(IN_FLIGHT_MAX + 1))
+    consumer = queue.subscribe(prefetch=10_000)
+    while consumer.statistics().in_flight <= IN_FLIGHT_MAX:
+        assert consumer.take(10_000)
+    told.wait(1)
+    assert told.output.statuses[-1]["explain"].startswith("Memory: ")
 
 
 # The file.

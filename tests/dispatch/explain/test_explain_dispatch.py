@@ -228,6 +228,14 @@ def non_persistent_messages_in_flight() -> Staged:
     return consumer, causes, "2 messages are in flight with this consumer and 1 message is in flight"
 
 
+def a_draining_consumer() -> Staged:
+    bay = SimulatedBay()
+    consumer = bay.queue().subscribe()
+    bay.queue().send(b"x")
+    assert consumer.drain(timeout=0)
+    return consumer, [("draining", "0:orders", 0)], "it drains: it takes nothing more and settles what it holds"
+
+
 def a_closed_consumer() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -387,6 +395,7 @@ STAGES: list[Any] = [
     non_persistent_messages_in_tmp_storage,
     non_persistent_messages_in_flight,
     a_closed_consumer,
+    a_draining_consumer,
     pytest.param(a_damaged_message, marks=REPLACES),
     a_subscription_that_has_read_everything,
     a_subscription_with_everything_in_flight,

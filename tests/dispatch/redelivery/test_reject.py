@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import pytest
 from delivering import bodies
 from loops import LoopBay
 from simulated_bay import SimulatedBay
 
-from forebay import DestinationPolicy, Message, SettingsError, StateError, TransactionError
+from forebay import Delivery, DestinationPolicy, Message, SettingsError, StateError, StoreFull, TransactionError
 
 
 def numbered(count: int = 6, **policy: Any) -> SimulatedBay:
@@ -120,6 +122,109 @@ def test_in_a_transaction_it_is_so_with_the_commit(commits: bool, is_kept: bool)
     expected = [(b"0", "no"), (b"1", "never")] if commits and is_kept else []
     assert [(each.body, each.headers["dead_letter_reason"]) for each in dead] == expected
     assert bay.queue().depth == (1 if commits else 3)
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_a_dead_letter_is_kept_whatever_id_its_queue_knows(is_in_transaction: bool) -> None:
+    bay = SimulatedBay(policies={">": DestinationPolicy(duplicate_window=100, dead_letter_queue="dead")})
+    for name in ("orders", "parcels"):
+        bay.queue(name).send(name.encode(), message_id="1")
+    for is_again in (False, True):
+        for name in ("orders", "parcels"):
+            if is_again:
+                assert bay.queue("dead").move(name, limit=1) == 1
+            with bay.queue(name).subscribe() as consumer:
+                transaction = bay.bay.transaction() if is_in_transaction else None
+                consumer.reject(consumer.take(), transaction=transaction)
+                if transaction is not None:
+                    transaction.commit()
+    bay.crash()
+    assert sorted(bodies(bay.queue("dead").browse())) == [b"orders", b"parcels"]
+    bay.check()
+
+
+def test_with_the_commit_it_counts_as_a_dead_letter_and_as_no_acknowledgement() -> None:
+    bay = numbered(4)
+    consumer = bay.queue().subscribe()
+    first, second, third, _ = consumer.take(4)
+    with bay.bay.transaction() as transaction:
+        consumer.reject([first, second], transaction=transaction)
+        consumer.ack(third, transaction=transaction)
+        found = bay.bay.statistics().destinations["orders"]
+        assert (found.acknowledged, found.dead_lettered) == (0, 0)
+    found = bay.bay.statistics().destinations["orders"]
+    assert (found.acknowledged, found.dead_lettered, found.depth) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_a_rejected_message_keeps_its_timestamp_whatever_it_is_rejected_with(is_in_transaction: bool) -> None:
+    bay = SimulatedBay()
+    for n in range(3):
+        bay.queue().send(b"%d" % n)
+        bay.clock.advance(0.3 if n else 100.0)
+    consumer = bay.queue().subscribe()
+    taken = consumer.take(3)
+    sent = {delivery.body: delivery.timestamp for delivery in taken}
+    transaction = bay.bay.transaction() if is_in_transaction else None
+    consumer.reject(taken[::-1], transaction=transaction)
+    if transaction is not None:
+        transaction.commit()
+    dead = bay.queue("DLQ.orders").subscribe().take(3)
+    assert {delivery.body: delivery.timestamp for delivery in dead} == sent
+
+
+def test_where_a_transaction_has_no_room_for_the_dead_letter_the_message_stays_in_hand() -> None:
+    bay = numbered(2)
+    consumer = bay.queue().subscribe()
+    first, second = consumer.take(2)
+    with bay.bay.transaction() as transaction:
+        with (
+            mock.patch.object(type(bay.transactions), "charge", side_effect=StoreFull(1, 0, "memory_limit")),
+            pytest.raises(StoreFull),
+        ):
+            consumer.reject(first, transaction=transaction)
+        consumer.reject(second, transaction=transaction)
+    assert consumer.in_flight == 1
+    first.ack()
+    assert bodies(bay.queue("DLQ.orders").browse()) == [b"1"]
+    bay.check()
+
+
+def test_rejecting_far_more_than_memory_holds_reads_little_at_a_time() -> None:
+    bay = SimulatedBay()
+    size, count = 200_000, 60
+    for _ in range(count):
+        bay.queue().send(bytes(size))
+    consumer = bay.queue().subscribe(prefetch=0)
+    held: list[Delivery] = []
+    while taken := consumer.take(count):
+        held += taken
+    assert len(held) == count
+    reads = [bay.reads]
+    bay.disk.on_call = lambda *_: reads.append(bay.reads)
+    consumer.reject(held)
+    assert reads[-1] - reads[0] > count // 2 > 20 > max(after - before for before, after in pairwise(reads))
+    assert bay.queue("DLQ.orders").depth == count and consumer.in_flight == 0
+    bay.check()
+
+
+@pytest.mark.parametrize("how", ["reject", "transaction", "no room"])
+def test_a_dead_letter_that_fails_elsewhere_names_no_subscription_any_more(how: str) -> None:
+    bay = SimulatedBay(policies={"orders": DestinationPolicy(max_messages=1, when_full="dead_letter")})
+    audit = bay.bay.topic("prices").subscribe(durable="audit")
+    bay.bay.topic("prices").send(b"1")
+    audit.reject(audit.take(), reason="no")
+    if how == "no room":
+        [dead] = bay.queue("DLQ.prices").subscribe().take()
+        bay.queue().send(b"before")
+        bay.queue().send(dead.body, headers=dead.headers)
+    else:
+        assert bay.queue("DLQ.prices").move("orders") == 1
+        with bay.queue().subscribe() as consumer, bay.bay.transaction() as transaction:
+            consumer.reject(consumer.take(), transaction=transaction if how == "transaction" else None)
+    [dead] = bay.queue("DLQ.orders").subscribe().take()
+    assert dead.body == b"1" and dead.headers["dead_letter_from"] == "orders"
+    assert "dead_letter_subscription" not in dead.headers
 
 
 def test_what_is_settled_or_anothers_is_not_rejected_and_nothing_is_changed() -> None:

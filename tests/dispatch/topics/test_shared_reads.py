@@ -9,6 +9,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message
 from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.dispatch.topics.unmatched import RUN_BYTES_MAX
 
 KIB = 1024
 SEED = 7
@@ -62,6 +63,36 @@ def test_ten_subscriptions_side_by_side_read_what_one_reads(memory_limit: str) -
         reads.append(bay.reads - before)
     one, ten = reads
     assert ten <= 1.1 * one
+
+
+def test_ten_subscriptions_with_selectors_side_by_side_read_little_more_than_one() -> None:
+    reads = []
+    for subscriptions in (1, 10):
+        bay, consumers = lagging(subscriptions, "4MiB", selector="n >= 0")
+        before = bay.reads
+        assert read_all(bay, consumers) == [list(range(BACKLOG))] * subscriptions
+        reads.append(bay.reads - before)
+    one, ten = reads
+    assert ten <= 2.5 * one
+
+
+def test_what_different_selectors_do_not_match_is_read_once_and_kept_by_nobody() -> None:
+    bay = SimulatedBay()
+    topic = bay.bay.topic("prices")
+    for number in range(10):
+        topic.subscribe(durable=f"s{number}", selector=f"n < {number}00" if number % 2 else "n < 0").close()
+    late = topic.subscribe(durable="late", selector="n < 0")
+    for first in range(0, BACKLOG, 100):
+        topic.send_many(Message(bytes(KIB), {"n": n}) for n in range(first, first + 100))
+    late.close()
+    bay.reopen()
+    before = bay.reads
+    for _ in range(2000):
+        bay.bay.step()
+    assert bay.reads - before < 2 * BACKLOG * KIB / RUN_BYTES_MAX
+    depths = {name: found.depth for name, found in bay.bay.topic("prices").statistics().subscriptions.items()}
+    assert depths == {f"s{number}": 100 * number if number % 2 else 0 for number in range(10)} | {"late": 0}
+    bay.check()
 
 
 def test_subscriptions_that_drift_apart_get_all_in_order() -> None:
@@ -118,6 +149,23 @@ def test_nothing_is_kept_when_nobody_subscribes_any_more() -> None:
     assert bay.bay.statistics().memory.holders["pending_cache"] > 0
     for consumer in consumers:
         consumer.close()
+    assert bay.bay.statistics().memory.holders["pending_cache"] == 0
+    bay.check()
+
+
+def test_a_load_that_is_given_up_when_nobody_subscribes_any_more_leaves_nothing() -> None:
+    bay = SimulatedBay()
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(prefetch=0) for _ in range(2)]
+    for _ in range(2000):
+        topic.send(bytes(KIB))
+    consumers.pop().close()
+    (target,) = bay.lists()
+    with bay.lock:
+        load = bay.loader.begin(target, is_needed=False)
+    assert load is not None and load.from_cache
+    consumers.pop().close()
+    bay.loader.give_up(load)
     assert bay.bay.statistics().memory.holders["pending_cache"] == 0
     bay.check()
 

@@ -15,6 +15,7 @@ from forebay import (
     ArgumentError,
     Closed,
     Consumer,
+    DestinationPolicy,
     ForebayError,
     Message,
     Settings,
@@ -574,4 +575,19 @@ def test_a_memory_limit_too_small_for_what_is_prepared_is_refused() -> None:
     (branch,) = bay.bay.prepared()
     branch.commit()
     assert bay.queue().depth == 0
+    bay.check()
+
+
+def test_rolling_back_what_waits_for_its_time_leaves_room_in_the_index() -> None:
+    slow = DestinationPolicy(max_attempts=None, redelivery_delay_seconds=1_000)
+    bay = SimulatedBay(index_cache_size="256KiB", memory_limit="8MiB", policies={">": slow})
+    for _ in range(100):
+        bay.queue().send_many(Message(b"") for _ in range(512))
+    bay.bay.checkpoint()
+    consumer = bay.queue().subscribe(prefetch=0)
+    while held := take_up_to(consumer, 512):
+        transaction = bay.bay.transaction()
+        consumer.ack(held, transaction=transaction)
+        transaction.rollback()
+        assert not bay.index.is_crowded
     bay.check()

@@ -34,16 +34,16 @@ INTERLEAVING_BUGS = (
         "Consumer.take",
         "with self.monitor.lock:\n"
         "    try:\n"
-        "        if self._is_closed:\n"
-        "            raise Closed('the consumer')\n"
+        "        if self._is_over:\n"
+        "            raise self._over()\n"
         "        most = self._credit(max_messages)\n"
         "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
         "    except BaseException as error:\n"
         "        self.monitor.lock.break_by(error)\n"
         "        raise",
         "with self.monitor.lock:\n"
-        "    if self._is_closed:\n"
-        "        raise Closed('the consumer')\n"
+        "    if self._is_over:\n"
+        "        raise self._over()\n"
         "    most = self._credit(max_messages)\n"
         "deliveries = self._collect(self, most, max_bytes) if most > 0 else []",
         BETWEEN_LINES,

@@ -1,0 +1,1 @@
+"""The demo: the load test as a story, shown live."""

@@ -1,0 +1,128 @@
+"""The command `forebay demo`: a story of one to four minutes about one memory limit, with a verdict.
+
+The parts are those of the load test: a broker process with a journal, killed
+with SIGKILL and recovered, and a supervisor that accounts for every message.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from forebay.dispatch.screen.command import glyphs_of
+from forebay.dispatch.screen.lines import Line, plain
+from forebay.store.disk.user_file import write_user_file
+from forebay.store.errors import SettingsError
+
+from ..load.command import check_writable
+from ..load.report import Report
+from ..load.result import Run
+from ..load.supervisor import Supervisor
+from ..load.workload import Generated
+from .deque_process import DequeProcess
+from .show import Frame, Mute, Show, Voice, card, picture
+from .story import FAST_SECONDS, SECONDS_MIN, SLOW_SECONDS, Chapter, story
+
+_Draw = Callable[[Sequence[Line]], object]
+
+DISK_FACTOR: Final = 2.5
+"""As in the load test."""
+
+
+def demo(arguments: Namespace) -> int:
+    """0: all held; 1: something did not. SettingsError for what cannot be run."""
+    seconds = FAST_SECONDS if arguments.fast else SLOW_SECONDS
+    if arguments.seconds is not None:
+        seconds = arguments.seconds
+    if not SECONDS_MIN <= seconds <= 3600:
+        raise SettingsError(f"seconds={seconds} must be from {SECONDS_MIN:g} to 3600")
+    if arguments.record is not None and find_spec("rich") is None:
+        raise SettingsError("record: needs pip install 'forebay[terminal]'")
+    check_writable("record", arguments.record)
+    chapters = story(seconds)
+    runs: list[tuple[Chapter, Run]] = []
+    recommended, fullest = 0.0, Frame([], -1)
+    with TemporaryDirectory(prefix="forebay-demo-", ignore_cleanup_errors=True) as directory:
+        _check_free_disk(directory, chapters)
+        with _spectator() as (draw, voice):
+            for number, chapter in enumerate(chapters, start=1):
+                place = os.path.join(directory, str(number))
+                os.mkdir(place)
+                with DequeProcess(chapter.scenario.memory) as deque:
+                    show = Show(
+                        chapter, number, len(chapters), place, deque, glyphs_of(sys.stdout.encoding), draw, voice
+                    )
+                    show.begin()
+                    runs.append((chapter, Supervisor(chapter.scenario, _workload(chapter), place, show).run()))
+                recommended = recommended or show.recommended_limit_bytes
+                fullest = max(fullest, show.fullest, key=lambda frame: frame.backlog)
+                shutil.rmtree(place, ignore_errors=True)
+    return _end(arguments, runs, recommended, fullest)
+
+
+def _end(arguments: Namespace, runs: list[tuple[Chapter, Run]], recommended: float, fullest: Frame) -> int:
+    verdict = card(runs, recommended)
+    _print(verdict)
+    if arguments.record is not None:
+        svg = picture([*fullest.lines, (), *verdict], "forebay demo")
+        write_user_file(arguments.record, svg.encode())
+    failed = [f"{run.scenario.name}/{name}" for _, run in runs for name in run.failed]
+    print(f"failed: {', '.join(failed)}" if failed else "all held")
+    return 1 if failed else 0
+
+
+def _workload(chapter: Chapter) -> Generated:
+    scenario = chapter.scenario
+    return Generated(
+        scenario.messages,
+        scenario.size,
+        scenario.producers,
+        seed=1,
+        persistent=scenario.persistent,
+        stuck_every=scenario.stuck_every,
+    )
+
+
+def _check_free_disk(directory: str, chapters: Sequence[Chapter]) -> None:
+    needed = int(DISK_FACTOR * max(_workload(chapter).total_bytes for chapter in chapters))
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise SettingsError(
+            f"the demo may need {needed >> 20:,} MiB of disk and {free >> 20:,} MiB are free in {directory}: "
+            "set TMPDIR to another place, or take --fast"
+        )
+
+
+def _is_live() -> bool:
+    return sys.stdout.isatty() and find_spec("rich") is not None
+
+
+@contextmanager
+def _spectator() -> Iterator[tuple[_Draw, Voice]]:
+    """Yield what draws a screen, and what tells the same in lines: one of them does nothing."""
+    if not _is_live():
+        with Report() as report:
+            yield lambda lines: None, report
+        return
+    from forebay.dispatch.screen.terminal import terminal
+
+    with terminal(keeps=False) as shown:
+        yield shown.show, Mute()
+
+
+def _print(lines: Sequence[Line]) -> None:
+    if not _is_live():
+        print("\n".join(["", *plain(lines)]), flush=True)
+        return
+    from rich.console import Console
+
+    from forebay.dispatch.screen.terminal import text_of
+
+    Console(highlight=False).print(text_of(lines))

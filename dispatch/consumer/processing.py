@@ -1,0 +1,274 @@
+"""Processing: what becomes of a delivery that was handed to a function, and threads that do so until a consumer ends.
+
+A handler that returns acknowledges, one that raises gives back, and what it
+settled itself stays as it is. A crash while it works leaves a delivery in
+flight, which comes again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from inspect import iscoroutinefunction
+from typing import Any, Final
+
+from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
+from ...store.late_log import LateLogger
+from ..core.model import Delivery, is_in_flight
+
+logger = LateLogger("forebay.dispatch")
+
+REASON_LENGTH_MAX: Final = 500
+"""Of an exception's text, in the header of a dead letter."""
+
+ExceptionTypes = type[Exception] | tuple[type[Exception], ...]
+
+
+class Rejections:
+    """Which exceptions of a handler mean that a message can never be processed."""
+
+    def __init__(self, handler: object, concurrency: object, reject_on: object) -> None:
+        """Check what every `process` is given. ArgumentError, SettingsError."""
+        if not callable(handler):
+            raise ArgumentError(f"a handler must be callable, not {type(handler).__name__}")
+        if type(concurrency) is not int or concurrency < 1:
+            raise argument_error(f"concurrency must be an int from 1 on, not {concurrency!r}", concurrency, int)
+        types = reject_on if isinstance(reject_on, tuple) else (reject_on,)
+        if not all(isinstance(each, type) and issubclass(each, Exception) for each in types):
+            raise ArgumentError(f"reject_on must be a class of exceptions or a tuple of them, not {reject_on!r}")
+        self._types: tuple[Any, ...] = types
+
+    def reason(self, error: BaseException) -> str | None:
+        """Return why a message is a dead letter now; None: it may be tried again."""
+        if not isinstance(error, self._types):
+            return None
+        try:
+            text = str(error)
+        except Exception:  # the class of a caller
+            text = ""
+        name = type(error).__name__
+        said = f"{name}: {text}" if text else name
+        return said[:REASON_LENGTH_MAX].encode("utf-8", "replace").decode()
+
+
+class GroupTurns:
+    """Lets handlers have the messages of one group one after the other, each when the one before it is settled.
+
+    What is taken while another message of its group is with a handler waits here, in flight; so `prefetch` bounds it,
+    and memory. Where that other one goes back, all that wait go back with it, or they would overtake it. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[Delivery]] = {}
+        """By group, of those with a handler."""
+        self.returns = 0
+        """How often something went back: what was taken before may be behind it."""
+
+    def begin(self, delivery: Delivery, returns: int) -> bool:
+        """Return whether the delivery is to be handled now. If not, it waits or has gone back to its place.
+
+        returns: as they were before it was taken. Requires: deliveries come here in the order in which they are taken.
+        """
+        group = _group(delivery)
+        if group is None:
+            return True
+        with self._lock:
+            waiting = self._waiting.get(group)
+            if waiting is not None:
+                waiting.append(delivery)
+            elif returns != self.returns:
+                give_back(delivery)
+            else:
+                self._waiting[group] = deque()
+                return True
+        return False
+
+    def end(self, delivery: Delivery) -> Delivery | None:
+        """Go on behind a delivery that is settled: return the next of its group, to be handled now."""
+        group = _group(delivery)
+        if group is None:
+            return None
+        with self._lock:
+            waiting = self._waiting[group]
+            if waiting:
+                return waiting.popleft()
+            del self._waiting[group]
+        return None
+
+    def go_back(self, delivery: Delivery) -> None:
+        """Give back what waits behind a delivery that went back itself."""
+        group = _group(delivery)
+        if group is None:
+            return
+        with self._lock:
+            # All in one: who is taken from here on is behind all that went back, and handled in its turn.
+            for behind in self._waiting.pop(group):
+                give_back(behind)
+            self.returns += 1
+
+
+class Processing:
+    """One handler for the deliveries of a consumer, called in any number of threads."""
+
+    def __init__(
+        self,
+        handler: Callable[[Delivery], object],
+        rejections: Rejections,
+        take: Callable[[], Delivery | None],
+    ) -> None:
+        """take: waits for the next delivery; None: there will be no more."""
+        if iscoroutinefunction(handler):
+            raise ArgumentError("the handler is a coroutine function: a consumer of forebay.aio can await it")
+        self._handler = handler
+        self._rejections = rejections
+        self._take = take
+        self._taking = threading.Lock()
+        self._turns = GroupTurns()
+
+    def run(self) -> None:
+        """Handle until there is no more."""
+        while (delivery := self._next()) is not None:
+            following: Delivery | None = delivery
+            while following is not None:
+                following = self._handle(following)
+
+    def _next(self) -> Delivery | None:
+        with self._taking:  # one waits in take and the others for it, so that groups begin in order
+            while True:
+                returns = self._turns.returns
+                delivery = self._take()
+                if delivery is None or self._turns.begin(delivery, returns):
+                    return delivery
+
+    def _handle(self, delivery: Delivery) -> Delivery | None:
+        """Call the handler and settle the delivery; return the next of its group.
+
+        Raises what is no Exception, and what settling it raises.
+        """
+        is_done = False
+        try:
+            is_done = self._settle(delivery)
+        finally:
+            if not is_done:
+                self._turns.go_back(delivery)
+        return self._turns.end(delivery) if is_done else None
+
+    def _settle(self, delivery: Delivery) -> bool:
+        """Return whether it is done with, and not back in its place."""
+        try:
+            result = self._handler(delivery)
+        except KeyboardInterrupt:
+            give_back(delivery)  # it says nothing about the message
+            raise
+        except Exception as error:
+            report(delivery, error)
+            return self._give_up(delivery, error)
+        except BaseException:
+            with suppress(ForebayError):
+                delivery.nack()
+            raise
+        if isinstance(result, Coroutine):
+            result.close()
+            give_back(delivery)
+            raise ArgumentError("the handler returned a coroutine: a consumer of forebay.aio can await it")
+        if is_in_flight(delivery):
+            with LostRaces(delivery):
+                delivery.ack()
+                return True
+        return not came_back(delivery)
+
+    def _give_up(self, delivery: Delivery, error: Exception) -> bool:
+        """Return whether it is done with."""
+        if is_in_flight(delivery):
+            reason = self._rejections.reason(error)
+            with LostRaces(delivery):
+                if reason is None:
+                    delivery.nack()
+                else:
+                    delivery.reject(reason)
+        return not came_back(delivery)
+
+
+class LostRaces:
+    """Lets pass that somebody else settled a delivery while a handler worked: the queue was deleted, for example."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+        return isinstance(error, StateError) and not is_in_flight(self._delivery)
+
+
+def give_back(delivery: Delivery) -> None:
+    """Return a delivery to its place, uncounted, unless it is settled. Raises nothing of ours."""
+    if is_in_flight(delivery):
+        with suppress(ForebayError):
+            delivery.release()
+
+
+def came_back(delivery: Delivery) -> bool:
+    """Return whether a delivery that is settled is in its place again, to be delivered once more."""
+    area = delivery._area
+    with area.queue.monitor.lock:
+        if delivery.sequence in area.parked:
+            return False
+        return area.lane.is_pending(delivery.sequence) and delivery.sequence not in area.dead
+
+
+def _group(delivery: Delivery) -> str | None:
+    """A message that can't be read any more is in no group."""
+    try:
+        return delivery.group
+    except StoreFailed:
+        return None
+
+
+def report(delivery: Delivery, error: BaseException) -> None:
+    """Log that a handler failed."""
+    logger.error(
+        "a handler raised %s at attempt %d of a message of %r",
+        type(error).__name__,
+        delivery.attempts,
+        delivery.destination,
+        event="handler_raised",
+        exc_info=error,
+    )
+
+
+def run_in_threads(work: Callable[[], None], threads: int, stop: Callable[[], None]) -> None:
+    """Run work in this thread and in others until it has returned in all, and raise what it raised first.
+
+    stop: makes it return in all threads, when it has raised in one.
+    """
+    errors: list[BaseException] = []
+
+    def work_beside() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+            with suppress(ForebayError):
+                stop()
+
+    begun: list[threading.Thread] = []
+    try:
+        for number in range(1, threads):
+            thread = threading.Thread(target=work_beside, name=f"forebay-process-{number}")
+            thread.start()
+            begun.append(thread)
+        work()
+    except BaseException:
+        with suppress(ForebayError):
+            stop()
+        raise
+    finally:
+        for thread in begun:
+            thread.join()
+    if errors:
+        raise errors[0]

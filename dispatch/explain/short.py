@@ -1,0 +1,48 @@
+"""What a status says in one sentence: what the busiest queues wait for, or who holds memory where nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+from ...store.errors import Closed
+from ..consumer.consumer import Consumer
+from ..core.model import QueueArea
+from ..engine.engine import Engine
+from .disk import memory_sentence
+from .queues import explain_consumer, explain_queue
+
+IN_FLIGHT_MAX: Final = 2_000
+"""Explaining looks at each message in flight, with the state lock: of a queue with more it is not asked."""
+CONSUMERS_MAX: Final = 100
+
+
+def explain_in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
+    """Explain a slow consumer, else the queue with most in it, else memory. Requires: no lock.
+
+    queues: those to speak of, the busiest one first.
+    """
+    with suppress(Closed):
+        for queue in queues:
+            with engine.monitor.lock:
+                is_quick = _is_quick(queue)
+                slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.is_slow), None)
+            if slow is not None and is_quick:
+                assert isinstance(slow, Consumer), "every taker of a queue is one"
+                return explain_consumer(engine, slow).sentence
+        for queue in queues[:1]:
+            with engine.monitor.lock:
+                is_worth = queue.depth > 0 and _is_quick(queue)
+            if is_worth:
+                return explain_queue(engine, queue).sentence
+    with engine.monitor.lock:
+        memory, could_give = engine.budget.statistics(), engine.targets.reclaim_order()
+    return memory_sentence(memory, could_give)
+
+
+def _is_quick(queue: QueueArea) -> bool:
+    """Return whether explaining takes next to no time. Requires: the lock."""
+    areas = list(queue.lane_areas())
+    return sum(len(area.in_flight) for area in areas) <= IN_FLIGHT_MAX and not any(area.is_timed for area in areas)

@@ -1,0 +1,1 @@
+"""What other processes ask of an open store through its admin socket."""

@@ -1,0 +1,156 @@
+"""Requests to an open store as lines of JSON: the words are those of the Python interface.
+
+{"do": "explain"}, with "queue": NAME or "data_log": ID
+{"do": "resize", "memory_limit": "16MiB"}
+{"do": "pause" | "resume" | "purge", "queue": NAME}
+{"do": "move", "queue": NAME, "to": NAME}, with "selector": TEXT and "limit": N
+
+An answer is {"ok": true, "result": {...}}, or {"ok": false, "error": NAME,
+"problem": TEXT}. Whoever asks is the owner of the directory, or root; what
+they send is checked as if they were not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from ...store.disk.admin_socket import ANSWER_BYTES_MAX
+from ...store.errors import ForebayError, SettingsError
+from ...store.late_log import LateLogger
+
+logger = LateLogger("forebay.dispatch")
+
+CAUSES_MAX: Final = 100
+TEXT_MAX: Final = 4_000
+"""Characters of a text in an answer."""
+
+
+class RemoteQueue(Protocol):
+    """As much of a queue as is asked for."""
+
+    def purge(self) -> int: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def move(self, to: Any, selector: Any = None, limit: Any = None) -> int: ...
+
+
+class RemoteStore(Protocol):
+    """As much of an open store as is asked for; see Forebay."""
+
+    def destinations(self) -> Sequence[str]: ...
+    def queue(self, name: Any) -> RemoteQueue: ...
+    def resize(self, memory_limit: Any) -> Any: ...
+    def explain(self, subject: Any = None) -> Any: ...
+
+
+_Fields = Mapping[str, Any]
+
+
+def answer(store: RemoteStore, line: bytes) -> bytes:
+    """Do what a line asks for, and return the line that answers. Never raises."""
+    try:
+        told: dict[str, Any] = {"ok": True, "result": _perform(store, _request(line))}
+    except ForebayError as error:
+        told = _problem(type(error).__name__, error)
+    except Exception as error:
+        logger.exception("a request of the admin socket failed", event="admin_request_failed")
+        told = _problem("Exception", f"{type(error).__name__}: {error}")
+    said = json.dumps(told).encode()
+    assert len(said) < ANSWER_BYTES_MAX, "its parts are bounded"
+    return said
+
+
+def _problem(name: str, problem: object) -> dict[str, Any]:
+    return {"ok": False, "error": name, "problem": str(problem)[:TEXT_MAX]}
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        raise SettingsError("a request is a line of JSON") from None
+    if not isinstance(request, dict):
+        raise SettingsError('a request is an object such as {"do": "explain"}')
+    return request
+
+
+def _perform(store: RemoteStore, request: dict[str, Any]) -> dict[str, Any]:
+    name = request.pop("do", None)
+    verb = _VERBS.get(name) if isinstance(name, str) else None
+    if verb is None:
+        raise SettingsError(f"do must be one of {', '.join(_VERBS)}")
+    required, allowed, work = verb
+    for field in required:
+        if field not in request:
+            raise SettingsError(f"{name} needs {field}")
+    for field in request:
+        if field not in (*required, *allowed):
+            raise SettingsError(
+                f"{name} takes {', '.join((*required, *allowed)) or 'nothing else'}, not {field[:100]!r}"
+            )
+    result = work(store, request)
+    if name != "explain":
+        logger.info("admin socket: %s %s", name, request.get("queue", ""), event="admin_request")
+    return result
+
+
+def _queue(store: RemoteStore, fields: _Fields) -> RemoteQueue:
+    """Return a queue that is there: a name that is mistaken makes none."""
+    name = fields["queue"]
+    if not isinstance(name, str) or name not in store.destinations():
+        raise SettingsError(f"there is no queue {str(name)[:300]!r}")
+    return store.queue(name)
+
+
+def _explain(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    if len(fields) > 1:
+        raise SettingsError("explain takes a queue or a data_log, not both")
+    explanation = store.explain(_queue(store, fields) if "queue" in fields else fields.get("data_log"))
+    causes = [dataclasses.asdict(cause) for cause in explanation.causes[:CAUSES_MAX]]
+    cut = [
+        {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in each.items()} for each in causes
+    ]
+    return {"sentence": explanation.sentence[:TEXT_MAX], "causes": cut}
+
+
+def _resize(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    limit = fields["memory_limit"]
+    if isinstance(limit, bool) or not isinstance(limit, int | str):
+        raise SettingsError('memory_limit must be bytes, or a size such as "16MiB"')
+    return dataclasses.asdict(store.resize(limit))
+
+
+def _pause(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    _queue(store, fields).pause()
+    return {}
+
+
+def _resume(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    _queue(store, fields).resume()
+    return {}
+
+
+def _purge(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    return {"messages": _queue(store, fields).purge()}
+
+
+def _move(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    to = fields["to"]
+    if not isinstance(to, str):
+        raise SettingsError("to must be the name of a queue")
+    return {"messages": _queue(store, fields).move(to, fields.get("selector"), fields.get("limit"))}
+
+
+_Verb = tuple[tuple[str, ...], tuple[str, ...], Callable[[RemoteStore, _Fields], dict[str, Any]]]
+_VERBS: Final[Mapping[str, _Verb]] = {
+    "explain": ((), ("queue", "data_log"), _explain),
+    "resize": (("memory_limit",), (), _resize),
+    "pause": (("queue",), (), _pause),
+    "resume": (("queue",), (), _resume),
+    "purge": (("queue",), (), _purge),
+    "move": (("queue", "to"), ("selector", "limit"), _move),
+}
+"""By name: the fields that a request must have, those that it may have, and what does it."""

@@ -1,0 +1,28 @@
+"""The thread that serves the admin socket of an open store."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from ...store.disk.admin_socket import AdminSocket
+from .requests import RemoteStore, answer
+
+
+class AdminServer:
+    """One thread, from the open of a store to its close."""
+
+    def __init__(self, admin_socket: AdminSocket, store: RemoteStore) -> None:
+        self._socket = admin_socket
+        serve = partial(admin_socket.serve, partial(answer, store))
+        self._thread = threading.Thread(target=serve, name="forebay-admin", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the socket away: nothing new is asked for. Twice is once."""
+        self._socket.stop()
+
+    def join(self, timeout: float | None) -> None:
+        """Wait for what is being done. timeout: seconds; None: until it is done."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)

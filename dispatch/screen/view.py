@@ -1,0 +1,214 @@
+"""What a screen shows of a running store, taken out of a status that anybody may have written.
+
+Every field is checked here: a part that makes no sense is missing or zero, no
+number is endless, no text steers a terminal, and no list is long. What comes
+behind may trust it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ...store.clock import SystemClock
+from ..live import NUMBER_MAX, is_stale, live_status
+
+ROWS_MAX: Final = 1_000
+"""Of any list in a status; the ones that we write are far shorter."""
+TEXT_MAX: Final = 1_000
+
+HOLDERS: Final[Mapping[str, str]] = {
+    "dispatch_area": "in flight",
+    "target_lists": "TargetLists",
+    "pending_cache": "PendingCache",
+    "head_queue_cache": "HeadQueueCache",
+}
+"""The parts of the bar, by holder of memory; all other holders together are one more."""
+OTHERS: Final = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    name: str
+    depth: float
+    ready: float
+    in_flight: float
+    bytes: float
+    in_per_second: float
+    out_per_second: float
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    queue: str
+    number: float
+    selector: str
+    """"": it has none."""
+    in_flight: float
+    prefetch: float
+    messages_per_second: float
+    watermark_bytes: float
+    high_watermark_bytes: float
+    is_slow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DataLogView:
+    """A data log, or several neighbours."""
+
+    bytes: float
+    live_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at one store."""
+
+    broker: str
+    time: float
+    pid: float
+    limit_bytes: float
+    held_bytes: float
+    parts: Mapping[str, float]
+    """Bytes by part of the bar; they add up to held_bytes."""
+    recommended_limit_bytes: float
+    """0: not known yet."""
+    resident_bytes: float
+    unique_bytes: float
+    """Of the process, as its own: at most ten seconds old, so it may be more than what is resident now, which bounds
+    it. 0: not known."""
+    spilled_bytes: float
+    queues: tuple[QueueView, ...]
+    """The deepest one first."""
+    other_queues: float
+    consumers: tuple[ConsumerView, ...]
+    data_logs: tuple[DataLogView, ...]
+    data_log_count: float
+    problems: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """There is nothing to be seen, and why."""
+
+    broker: str
+    sentence: str
+    advice: str
+
+
+def look(root: str, broker: str, now: float | None = None) -> View | Silence:
+    """Return what the store in a directory says of itself, or why it says nothing. now: seconds since the epoch."""
+    status = live_status(root)
+    if status is None:
+        return Silence(
+            broker,
+            "No process says that it has this store open.",
+            "Start the process. If it runs, it was opened with status_interval_seconds=None: leave that out.",
+        )
+    age_seconds = max((SystemClock().time_ms() / 1000 if now is None else now) - float(status["time"]), 0.0)
+    if is_stale(status, age_seconds):
+        return Silence(
+            broker,
+            f"The process that had this store open (pid {_number(status, 'pid'):.0f}) has said nothing for "
+            f"{min(age_seconds, NUMBER_MAX):,.0f} seconds: it is gone, or it stands still.",
+            "If it is gone, start it again: what it confirmed is in the journal (forebay verify DIR reads it).",
+        )
+    return view_of(status, broker)
+
+
+def view_of(status: Mapping[str, Any], broker: str) -> View:
+    """Return what a status says. Never raises, whatever is in it."""
+    memory, process, health = (_part(status, name) for name in ("memory", "process", "health"))
+    holders = _part(memory, "holders")
+    named = {title: _number(holders, holder) for holder, title in HOLDERS.items()}
+    held_bytes = _number(memory, "held_bytes")
+    others = max(held_bytes - sum(named.values()), 0.0)
+    queues = sorted(_rows(status, "queues", _queue), key=lambda row: (-row.depth, row.name))
+    data_logs = tuple(_rows(status, "data_logs", _data_log))
+    problems = health.get("problems")
+    return View(
+        broker=printable(broker),
+        time=_number(status, "time"),
+        pid=_number(status, "pid"),
+        limit_bytes=_number(memory, "limit_bytes"),
+        held_bytes=held_bytes,
+        parts=named | {OTHERS: others},
+        recommended_limit_bytes=_number(memory, "recommended_limit_bytes"),
+        resident_bytes=_number(status, "resident_bytes"),
+        unique_bytes=min(_number(process, "process_bytes"), _number(status, "resident_bytes") or NUMBER_MAX),
+        spilled_bytes=_number(_part(status, "tmp_storage"), "bytes"),
+        queues=tuple(queues),
+        other_queues=_number(status, "other_queues"),
+        consumers=tuple(_rows(status, "consumers", _consumer)),
+        data_logs=data_logs,
+        data_log_count=_number(_part(status, "store"), "data_logs"),
+        problems=tuple(printable(one) for one in problems[:3]) if isinstance(problems, list) else (),
+        sentence=printable(status.get("explain", "")) if isinstance(status.get("explain"), str) else "",
+    )
+
+
+def printable(text: object) -> str:
+    """Return a text without what steers a terminal, and not too long."""
+    return "".join(one if one.isprintable() else "?" for one in str(text)[:TEXT_MAX])
+
+
+_Row = TypeVar("_Row")
+
+
+def _rows(status: Mapping[str, Any], name: str, row_of: Callable[[Mapping[str, Any]], _Row]) -> Iterator[_Row]:
+    found = status.get(name)
+    for row in found[:ROWS_MAX] if isinstance(found, list) else ():
+        if isinstance(row, dict):
+            yield row_of(row)
+
+
+def _queue(row: Mapping[str, Any]) -> QueueView:
+    return QueueView(
+        name=_text(row, "name"),
+        depth=_number(row, "depth"),
+        ready=_number(row, "ready"),
+        in_flight=_number(row, "in_flight"),
+        bytes=_number(row, "bytes"),
+        in_per_second=_number(row, "in_per_second"),
+        out_per_second=_number(row, "out_per_second"),
+        is_paused=row.get("is_paused") is True,
+    )
+
+
+def _consumer(row: Mapping[str, Any]) -> ConsumerView:
+    return ConsumerView(
+        queue=_text(row, "queue"),
+        number=_number(row, "number"),
+        selector=_text(row, "selector"),
+        in_flight=_number(row, "in_flight"),
+        prefetch=_number(row, "prefetch"),
+        messages_per_second=_number(row, "messages_per_second"),
+        watermark_bytes=_number(row, "watermark_bytes"),
+        high_watermark_bytes=_number(row, "high_watermark_bytes"),
+        is_slow=row.get("is_slow") is True,
+    )
+
+
+def _data_log(row: Mapping[str, Any]) -> DataLogView:
+    return DataLogView(_number(row, "bytes"), _number(row, "live_bytes"))
+
+
+def _part(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = status.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    found = row.get(name)
+    return printable(found) if isinstance(found, str) else ""
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    """Return a number from 0 on; 0 where there is none."""
+    found = row.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or found != found:
+        return 0.0
+    return float(min(max(found, 0), NUMBER_MAX))

@@ -1,0 +1,193 @@
+"""The admin socket: a UNIX socket in a store's directory, by which other processes of its owner ask something of it.
+
+One line of bytes is a request, one line is its answer; both are bounded, and
+so is the time that a client may take. One connection is served at a time. A
+kill leaves the socket's name behind; who has the directory's lock replaces it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from .layout import after_fork_in_child
+
+ADMIN_SOCKET: Final = "admin.sock"
+REQUEST_BYTES_MAX: Final = 64 << 10
+ANSWER_BYTES_MAX: Final = 1 << 20
+CLIENT_SECONDS: Final = 5.0
+"""A client that neither sends nor reads for so long is let go: the next one waits for it."""
+_PATH_BYTES_MAX: Final = 100
+"""The system takes no longer names of sockets, of which some bytes are its own."""
+_PIECE_BYTES: Final = 64 << 10
+_BACKLOG: Final = 8
+_PAUSE_SECONDS: Final = 0.1
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+
+_open: weakref.WeakSet[AdminSocket] = weakref.WeakSet()
+
+
+class _Stopped(Exception):
+    """The socket is to be served no more."""
+
+
+class AdminSocket:
+    """The socket of one store. Requires: the directory's lock is held. serve runs in one thread, stop in any."""
+
+    def __init__(self, root: str) -> None:
+        """Make the socket, in the place of one that a kill left. OSError."""
+        self._path = os.path.join(os.path.abspath(root), ADMIN_SOCKET)
+        self._is_mine = True
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.fchmod(self._listener.fileno(), 0o600)  # before it has a name, so that nobody else finds it open
+            _at(root, self._listener.bind)
+            os.chmod(self._path, 0o600)
+            self._listener.listen(_BACKLOG)
+            self._listener.setblocking(False)
+            self._wake, self._woken = socket.socketpair()
+        except BaseException:
+            self._listener.close()
+            raise
+        _open.add(self)
+
+    def serve(self, answer: Callable[[bytes], bytes]) -> None:
+        """Answer requests until `stop`. answer: takes a line, returns one without its end; must not raise."""
+        try:
+            while True:
+                self._wait(self._listener, select.POLLIN, None)
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError:  # the client has gone, or the process has no descriptor left
+                    self._wait(None, 0, _PAUSE_SECONDS)
+                    continue
+                with connection, suppress(OSError):
+                    self._converse(connection, answer)
+        except _Stopped:
+            pass
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """Take the socket away, and have `serve` return when it has answered what it is at. Twice is once."""
+        if not self._is_mine:
+            return  # by now the name may be the next owner's
+        self._is_mine = False
+        with suppress(OSError):
+            os.unlink(self._path)
+        with suppress(OSError):
+            self._wake.send(b"x")
+
+    def discard(self) -> None:
+        """Take away a socket that was never served."""
+        self.stop()
+        self._close()
+
+    def die_in_child(self) -> None:
+        """Let go of a forked child's copies. The name belongs to the parent."""
+        self._is_mine = False
+        self._close()
+
+    def _close(self) -> None:
+        for end in (self._listener, self._wake, self._woken):
+            end.close()
+
+    def _converse(self, connection: socket.socket, answer: Callable[[bytes], bytes]) -> None:
+        """Answer the requests of one client until it has gone, takes too long, or sends what is none."""
+        if _user_of(connection) not in (0, os.geteuid()):
+            return
+        connection.setblocking(False)
+        pending = bytearray()
+        while self._wait(connection, select.POLLIN, CLIENT_SECONDS):
+            piece = connection.recv(_PIECE_BYTES)
+            if not piece:
+                return
+            pending += piece
+            *lines, rest = bytes(pending).split(b"\n")
+            if max(map(len, (*lines, rest))) > REQUEST_BYTES_MAX:
+                return
+            pending = bytearray(rest)
+            for line in lines:
+                if not self._send(connection, answer(line) + b"\n"):
+                    return
+
+    def _send(self, connection: socket.socket, content: bytes) -> bool:
+        unsent = memoryview(content)
+        while unsent:
+            if not self._wait(connection, select.POLLOUT, CLIENT_SECONDS):
+                return False
+            sent = connection.send(unsent)
+            unsent = unsent[sent:]
+        return True
+
+    def _wait(self, end: socket.socket | None, event: int, seconds: float | None) -> bool:
+        """Wait for an event, and return whether it came in time. _Stopped where it is to end."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        if end is not None:
+            poll.register(end, event)
+        ready = [descriptor for descriptor, _ in poll.poll(None if seconds is None else seconds * 1000)]
+        if self._woken.fileno() in ready:
+            raise _Stopped
+        return bool(ready)
+
+
+def ask(root: str, request: bytes, seconds: float) -> bytes | None:
+    """Send a request to the process that has a store's directory open, and return its answer.
+
+    None: no process listens there, or it ended meanwhile. TimeoutError after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    answer = bytearray()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(seconds)
+        try:
+            _at(root, connection.connect)
+            connection.sendall(request + b"\n")
+            while not answer.endswith(b"\n"):
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+                piece = connection.recv(_PIECE_BYTES)
+                if not piece or len(answer) > ANSWER_BYTES_MAX:
+                    return None
+                answer += piece
+        except (FileNotFoundError, ConnectionError):
+            return None
+    return bytes(answer)
+
+
+def _at(root: str, call: Callable[[str], object]) -> None:
+    """Call with a name of the socket in a directory that is short enough for the system."""
+    path = os.path.join(os.path.abspath(root), ADMIN_SOCKET)
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        call(path)
+        return
+    directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        call(f"/proc/self/fd/{directory}/{ADMIN_SOCKET}")
+    finally:
+        os.close(directory)
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Return the user on the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    user: int = _CREDENTIALS.unpack(credentials)[1]
+    return user
+
+
+def _die_in_child() -> None:
+    for each in list(_open):
+        each.die_in_child()
+
+
+after_fork_in_child(_die_in_child)
