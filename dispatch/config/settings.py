@@ -327,6 +327,7 @@ class SettingsFields(TypedDict, total=False):
     checkpoint_interval_seconds: float
     cleanup_interval_seconds: float
     status_interval_seconds: float | None
+    admin: bool
     persistent_index: bool
     index_transaction_adds: int
     index_page_size: int | str

@@ -13,6 +13,7 @@ import pytest
 import forebay
 from forebay.store import errors
 from forebay.store.errors import (
+    AckTooLate,
     ArgumentError,
     Closed,
     Empty,
@@ -75,6 +76,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         {"what": "bay.queue(name)", "remedy": "write `await bay.queue(name)`"},
         "write `await bay",
     ),
+    (
+        AckTooLate("orders", 7, 2, 30),
+        {"destination": "orders", "sequence": 7, "deadline_seconds": 30},
+        "extend it in time",
+    ),
     (NestedCall(), {}, "set an event there"),
     (Closed("the store"), {"what": "the store"}, "open or subscribe again"),
 ]
@@ -91,7 +97,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 18
+    assert len(found) == 19
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 
