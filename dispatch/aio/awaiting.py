@@ -7,7 +7,6 @@ of Python's, and the special methods are set on classes of Python's.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -91,8 +90,9 @@ class Awaited(Coroutine[Any, Any, T]):
         return f"<{self._call}, {'begun' if self._begun is not None else 'not awaited'}>"
 
     def __del__(self) -> None:
+        """Warn of what was never awaited as Python does of its coroutines: by letting go of one."""
         if self._begun is None:
-            warnings.warn(f"{self._call} was never awaited", RuntimeWarning, stacklevel=2, source=self)
+            self._function(*self._arguments, **self._keywords)
 
 
 def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:

@@ -124,7 +124,7 @@ def test_what_is_awaited_is_a_coroutine_as_before() -> None:
 def test_one_that_nobody_looks_at_warns_as_coroutines_do() -> None:
     async def main() -> None:
         bay = LoopBay().aio
-        with pytest.warns(RuntimeWarning, match=r"bay\.queue\(name\) was never awaited"):
+        with pytest.warns(RuntimeWarning, match=r"AsyncForebay\.queue. was never awaited"):
             bay.queue("orders")  # type: ignore[unused-coroutine]
             gc.collect()
 
