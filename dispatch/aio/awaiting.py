@@ -92,7 +92,7 @@ class Awaited(Coroutine[Any, Any, T]):
     def __del__(self) -> None:
         """Warn of what was never awaited as Python does of its coroutines: by letting go of one."""
         if self._begun is None:
-            self._function(*self._arguments, **self._keywords)
+            self._begun = self._function(*self._arguments, **self._keywords)
 
 
 def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
