@@ -232,14 +232,14 @@ class InterleavedTraffic:
     def _crashed(self) -> _Crash:
         """The power fails, if all is synced that is confirmed, or else the process is killed."""
         books = self._books
-        confirmed = frozenset((books.sent & books.persistent) - books.settling)
-        possible = frozenset(books.persistent - books.acknowledged)
-        if self._settings.sync == "always":
-            disk = self._disk.crash_power(self._random, self._random.choice(list(PowerCut)))
-        else:
-            disk = self._disk.crash_process()
-        # Last, because others may go on between its lines.
-        metadata = SimulatedMetadataStore(self._metadata._history[-1])
+        with self.turns.alone():  # or the disk would be older than the index
+            confirmed = frozenset((books.sent & books.persistent) - books.settling)
+            possible = frozenset(books.persistent - books.acknowledged)
+            if self._settings.sync == "always":
+                disk = self._disk.crash_power(self._random, self._random.choice(list(PowerCut)))
+            else:
+                disk = self._disk.crash_process()
+            metadata = SimulatedMetadataStore(self._metadata._history[-1])
         return _Crash(disk, metadata, confirmed, possible)
 
     def _together(self, *works: partial[None]) -> None:

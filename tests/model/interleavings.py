@@ -151,6 +151,15 @@ class Turns:
             self._hand_to(chosen)
             me.come_back()
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let nobody else go on between lines, whatever is called of the library."""
+        lines_left, self._lines_left = self._lines_left, sys.maxsize
+        try:
+            yield
+        finally:
+            self._lines_left = lines_left
+
     def rest(self) -> None:
         """Go on when nobody else can at this time."""
         me = self.running
@@ -230,10 +239,8 @@ class Turns:
             self.fail(Stuck(f"no end after {STEPS_MAX:,} steps:\n{self.describe()}"))
             raise Abandoned
         if self.at_each_step is not None:
-            # Whatever it calls of the library, nobody else goes on meanwhile.
-            lines_left, self._lines_left = self._lines_left, sys.maxsize
-            self.at_each_step()
-            self._lines_left = lines_left
+            with self.alone():
+                self.at_each_step()
 
     def describe(self) -> str:
         """Who is where, and waits for what."""
