@@ -46,6 +46,7 @@ _FREES_MEMORY: Final = {
     "relocation": "the end of the step that is under way",
     "attempts": "the acknowledgement of messages that came back",
     "groups": "the end of the delays of messages with a group, or their settling",
+    "deadlines": "the close of consumers with an ack deadline, and the settling of deliveries that were extended",
     "duplicates": "a smaller duplicate_window, or fewer producers with one",
     "transactions": "the commit or the rollback of transactions",
 }
