@@ -1,8 +1,11 @@
 """Chunks: the places of up to 512 spilled messages of one file, and how many owners each still has.
 
-Columns instead of objects: 12 bytes a message. A message's place is its index in them. How many owners hold it is a
-number in bit planes: bit i of plane p counts 2**p owners of message i, so that taking any set of messages from one
-owner is a subtraction of a few whole numbers, however many messages and owners there are.
+Columns instead of objects: 8 bytes a message. A message's place is its index in them. Where messages lie one behind the
+other, their offsets are the sums of their lengths; a chunk whose messages do not has a column of offsets, 4 bytes more.
+
+How many owners hold a message is a number in bit planes: bit i of plane p counts 2**p owners of message i, so that
+taking any set of messages from one owner is a subtraction of a few whole numbers, however many messages and owners
+there are.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 from ..bits import runs_of_ones
@@ -59,7 +63,17 @@ class Share:
 class Chunk:
     """The places of messages of one file. Not thread-safe: the state lock guards it."""
 
-    __slots__ = ("file", "base", "sequences", "offsets", "lengths", "owner_planes", "shares", "live_bytes")
+    __slots__ = (
+        "file",
+        "base",
+        "sequences",
+        "lengths",
+        "_begins_at",
+        "_offsets",
+        "owner_planes",
+        "shares",
+        "live_bytes",
+    )
 
     def __init__(self, file: TmpFile, base: int) -> None:
         self.file = file
@@ -67,10 +81,12 @@ class Chunk:
         """The first sequence."""
         self.sequences = array("I")
         """Sequence of each message, less the base; they ascend."""
-        self.offsets = array("I")
-        """Offset of each message in the file; they ascend as well."""
         self.lengths = array("I")
         """Bytes of each message on disk, the head included."""
+        self._begins_at = 0
+        """Offset of the first message in the file."""
+        self._offsets = array("I")
+        """Offset of each message, ascending; empty while each message begins where the one before it ends."""
         self.owner_planes: list[int] = []
         self.shares: list[Share] = []
         """Shares of all owners; between them they hold what the planes count."""
@@ -87,12 +103,14 @@ class Chunk:
         """
         at = len(self.lengths)
         base = self.base
+        if not at:
+            self._begins_at = offset
+        elif offset != self.ends_at and not self._offsets:
+            self._offsets = array("I", self.offsets(0, at))
         self.sequences.extend(array("I", [sequence - base for sequence in sequences]))
         self.lengths.extend(array("I", lengths))
-        offsets = self.offsets
-        for length in self.lengths[at:]:
-            offsets.append(offset)
-            offset += length
+        if self._offsets:
+            self._offsets.extend(array("I", self._sums(offset, at)))
         added_bytes = sum(self.lengths[at:])
         self.live_bytes += added_bytes
         self.file.live_bytes += added_bytes
@@ -107,6 +125,26 @@ class Chunk:
             if carry:
                 planes.append(carry)
         return at
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether other messages lie between its own, or did."""
+        return bool(self._offsets)
+
+    @property
+    def ends_at(self) -> int:
+        """The offset behind the last message."""
+        return self._offsets[-1] + self.lengths[-1] if self._offsets else self._begins_at + sum(self.lengths)
+
+    def offsets(self, low: int, high: int) -> list[int]:
+        """Return the offsets of the messages at indices low to high, high not included. O(512)."""
+        if self._offsets:
+            return list(self._offsets[low:high])
+        return self._sums(self._begins_at + sum(self.lengths[:low]), low, high)
+
+    def _sums(self, offset: int, low: int, high: int = CHUNK_MESSAGES_MAX) -> list[int]:
+        """Return the offsets of neighbours, of which the first lies at that offset."""
+        return list(accumulate(self.lengths[low:high], initial=offset))[:-1]
 
     def range(self, first: int, last: int) -> int:
         """Return the bits of the messages with sequences first to last."""
@@ -151,10 +189,8 @@ class Chunk:
         self.file = file
         self.sequences = array("I", [self.sequences[index] for index in kept])
         self.lengths = array("I", [self.lengths[index] for index in kept])
-        self.offsets = array("I")
-        for length in self.lengths:
-            self.offsets.append(offset)
-            offset += length
+        self._begins_at = offset
+        self._offsets = array("I")
         self.owner_planes = [_gathered(plane, kept) for plane in self.owner_planes]
         for share in self.shares:
             share.held = _gathered(share.held, kept)
@@ -164,10 +200,13 @@ class Chunk:
 
     def _check(self) -> None:
         count = len(self.lengths)
-        assert 0 < count == len(self.sequences) == len(self.offsets) <= CHUNK_MESSAGES_MAX
+        offsets = self.offsets(0, count)
+        assert 0 < count == len(self.sequences) == len(offsets) <= CHUNK_MESSAGES_MAX
         assert list(self.sequences) == sorted(set(self.sequences))
-        ends = [offset + length for offset, length in zip(self.offsets, self.lengths, strict=True)]
-        assert all(end <= offset for end, offset in zip(ends, self.offsets[1:], strict=False))
+        ends = [offset + length for offset, length in zip(offsets, self.lengths, strict=True)]
+        assert offsets[0] == self._begins_at and ends[-1] == self.ends_at
+        assert all(end <= offset for end, offset in zip(ends, offsets[1:], strict=False))
+        assert self.is_scattered == any(end < offset for end, offset in zip(ends, offsets[1:], strict=False))
         assert self.live and not self.live >> count and ends[self.live.bit_length() - 1] <= self.file.size
         assert self.live_bytes == self._bytes(self.live)
         assert self in self.file.chunks

@@ -60,10 +60,12 @@ class Planning:
         """Put neighbours into the last region, or into new ones behind it."""
         if low == high:
             return
-        base, sequences, offsets, lengths = chunk.base, chunk.sequences, chunk.offsets, chunk.lengths
-        self.messages += high - low
-        self.content_bytes += sum(lengths[low:high]) - HEAD_BYTES * (high - low)
-        self.last_sequence = base + sequences[high - 1]
+        base, sequences, offsets = chunk.base, chunk.sequences[low:high], chunk.offsets(low, high)
+        lengths = chunk.lengths[low:high]
+        low, high = 0, high - low
+        self.messages += high
+        self.content_bytes += sum(lengths) - HEAD_BYTES * high
+        self.last_sequence = base + sequences[-1]
         while low < high:
             offset = offsets[low]
             region = self.regions[-1] if self.regions else None

@@ -32,7 +32,9 @@ from .plan import Planning, TmpPlan
 
 logger = LateLogger("forebay.store.tmp_storage")
 
-PLACE_CHARGE_BYTES: Final = 13
+PLACE_CHARGE_BYTES: Final = 9
+OFFSET_CHARGE_BYTES: Final = 4
+"""More, for a place in a chunk whose messages do not lie one behind the other."""
 CHUNK_CHARGE_BYTES: Final = 720
 SHARE_CHARGE_BYTES: Final = 180
 OWNER_CHARGE_BYTES: Final = 320
@@ -144,6 +146,7 @@ class TmpStorage:
             + SHARE_CHARGE_BYTES * new_shares
             + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
             + PLACE_CHARGE_BYTES * len(messages)
+            + (_offsets_charge(grown, batches[0]) if grown is not None else 0)
         )
         buffer_bytes = max(max([batch.buffer_bytes for batch in batches]) - self._paid_buffer_bytes, 0)
         if not self._account.reserve(charge_bytes + buffer_bytes):
@@ -314,7 +317,7 @@ class TmpStorage:
         self._messages -= chunk.release(messages)
         if not chunk.live_bytes:
             del chunk.file.chunks[chunk]
-            self._account.release(CHUNK_CHARGE_BYTES + PLACE_CHARGE_BYTES * len(chunk))
+            self._account.release(_charge(chunk))
             if not chunk.file.live_bytes:
                 self._files.delete(chunk.file)
 
@@ -377,9 +380,9 @@ class TmpStorage:
             return False
         finally:
             self._account.release(buffer_bytes)
-        before = len(chunk)
+        before = _charge(chunk)
         chunk.move(file, offset)
-        self._account.release(PLACE_CHARGE_BYTES * (before - len(chunk)))
+        self._account.release(before - _charge(chunk))
         return True
 
     @property
@@ -403,8 +406,7 @@ class TmpStorage:
             self._files.charge_bytes
             + OWNER_CHARGE_BYTES * len(self._owners)
             + SHARE_CHARGE_BYTES * self._shares(self._owners)
-            + CHUNK_CHARGE_BYTES * len(chunks)
-            + PLACE_CHARGE_BYTES * sum(len(chunk) for chunk in chunks)
+            + sum([_charge(chunk) for chunk in chunks])
         )
 
     def _check(self) -> None:
@@ -420,6 +422,17 @@ class TmpStorage:
 
 _NOBODY: Final = TmpOwner()
 """The holdings of an owner that holds nothing. Nothing is ever put in."""
+
+
+def _charge(chunk: Chunk) -> int:
+    return CHUNK_CHARGE_BYTES + (PLACE_CHARGE_BYTES + OFFSET_CHARGE_BYTES * chunk.is_scattered) * len(chunk)
+
+
+def _offsets_charge(grown: Chunk, batch: Batch) -> int:
+    """Return what the column of offsets takes more when the batch is put into the chunk, at the end of its file."""
+    if grown.is_scattered:
+        return OFFSET_CHARGE_BYTES * len(batch.lengths)
+    return OFFSET_CHARGE_BYTES * (len(grown) + len(batch.lengths)) if grown.ends_at != grown.file.size else 0
 
 
 def _parts(held: Sequence[int], batches: list[Batch]) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Turns: how the non-persistent messages of a lane lie between the persistent ones of the same priority.
 
 A turn is where one kind follows the other: the sequence of a non-persistent message, and the persistent sequence before
-which it comes. Turns lie in groups of up to 32: a group has the numbers of its first turn, and of each further one what
+which it comes. Turns lie in groups of up to 64: a group has the numbers of its first turn, and of each further one what
 it adds to the turn before it, in two bytes. Where both kinds alternate message by message that is 3 bytes a turn. A
 turn that adds too much for a byte begins a group, which is 24 bytes for 256 messages or more.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from itertools import accumulate
 from typing import Final
 
 from ..numbering import NOWHERE
 
 TURNS_CHARGE_BYTES: Final = 1024
 """Memory of an object without a turn: five arrays, each with the room for eight numbers that it grows by at first."""
-GROUP_TURNS: Final = 32
+GROUP_TURNS: Final = 64
 _GROUP_CHARGE_BYTES: Final = 26
 """Memory of three numbers of 8 bytes, with the growth reserve of array."""
 _STEP_CHARGE_EIGHTHS: Final = 17
@@ -78,23 +79,19 @@ class Turns:
         if group < 0:
             return 0
         turn, at = self._firsts[group], self._first_sequences[group]
-        for step in range(*self._range(group)):
-            at += self._sequence_steps[step]
-            if at > sequence:
-                break
-            turn += self._steps[step]
-        return turn
+        begin, end = self._range(group)
+        steps = bisect_right(list(accumulate(self._sequence_steps[begin:end], initial=at)), sequence) - 1
+        return turn + sum(self._steps[begin : begin + steps])
 
     def behind(self, persistent_sequence: int) -> int:
         """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
         group = bisect_right(self._firsts, persistent_sequence)
         if group:
             turn, at = self._firsts[group - 1], self._first_sequences[group - 1]
-            for step in range(*self._range(group - 1)):
-                turn += self._steps[step]
-                at += self._sequence_steps[step]
-                if turn > persistent_sequence:
-                    return at
+            begin, end = self._range(group - 1)
+            steps = bisect_right(list(accumulate(self._steps[begin:end], initial=turn)), persistent_sequence)
+            if begin + steps <= end:
+                return at + sum(self._sequence_steps[begin : begin + steps])
         return self._first_sequences[group] if group < len(self._firsts) else NOWHERE
 
     def forget(self, sequence: int) -> int:

@@ -9,7 +9,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from tmp_storages import ALL, TIMESTAMP, Ledger, Spilling, numbered, sparse, two_files
+from tmp_storages import ALL, TIMESTAMP, Ledger, Spilling, numbered, one_record, sparse, two_files
 
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
@@ -265,6 +265,30 @@ def test_places_of_a_message_cost_at_most_16_bytes_however_it_was_spilled() -> N
             spilling.storage.spill([1], numbered(first, batch, 900))
             spilling.storage.spill([2], numbered(first, batch, 900))
         assert spilling.ledger.held_bytes <= 16 * 4_096
+
+
+def test_places_of_messages_that_lie_one_behind_the_other_cost_11_bytes() -> None:
+    spilling = Spilling(limit_bytes=1 << 34, max_file_bytes=1 << 30)
+    for first in range(0, 4_096, 64):
+        spilling.storage.spill([1], numbered(first, 64, 900))
+    spilling.check()
+    assert spilling.ledger.held_bytes <= 11 * 4_096 + 1_000
+
+
+def test_what_is_rewritten_lies_one_behind_the_other_again() -> None:
+    spilling = Spilling(max_file_bytes=200 * one_record(900))
+    for n in range(20):
+        spilling.storage.spill([1], numbered(n, 1, 900))
+        spilling.storage.spill([2], numbered(n, 1, 900))
+    before = spilling.all_of(1)
+    spilling.storage.spill([2], numbered(20, 150, 900))
+    spilling.storage.spill([3], numbered(0, 50, 900))
+    spilling.storage.drop(2)
+    scattered_bytes = spilling.ledger.held_bytes
+    assert spilling.storage.compact() is not None
+    spilling.check()
+    assert spilling.all_of(1) == before
+    assert spilling.ledger.held_bytes <= scattered_bytes - 20 * 4, "the column of offsets is still charged"
 
 
 @pytest.mark.parametrize("owners, batch", [(1, 1), (1, 200), (1, 512), (10, 512)])
