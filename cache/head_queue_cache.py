@@ -3,7 +3,7 @@
 A bounded FIFO that keeps the oldest messages: what comes when it is full stays
 in the journal alone, and what came last is given back first. It fills while a
 queue has no consumer, from the journal when a store opens, and shrinks to
-nothing as deliveries take over. Of all holders it gives back first.
+nothing as deliveries take over. Of the caches it gives back first.
 """
 
 from __future__ import annotations

@@ -168,6 +168,12 @@ class Overflow:
             if not self._write_out(key) or buffer.holder.held_bytes == waited_bytes:
                 return
 
+    @property
+    def could_give_bytes(self) -> int:
+        """What `give_back` would write, as long as tmp-storage takes it; 0 where no write would free memory."""
+        key = self.buffer.fullest()
+        return self.buffer.holder.held_bytes if key is not None and self.buffer.is_freeing(key) else 0
+
     def write_all(self) -> None:
         """Spill all that waits, as far as tmp-storage takes it."""
         for key in self.buffer.lanes:

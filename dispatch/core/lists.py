@@ -1,9 +1,7 @@
 """TargetArea: all TargetLists, the memory they share, and the hand-out from them.
 
 Deciding happens here, under the state lock; reading happens in loading/eager.py,
-outside it. Order of giving memory back: HeadQueueCache (newest first), then
-PendingCache (farthest from being consumed first), then direct messages from
-the far end of the list with the most supply, which lowers its watermark.
+outside it. `TargetArea.make_room` says in which order memory is given back.
 """
 
 from __future__ import annotations
@@ -679,7 +677,13 @@ class TargetArea(ListKeeper):
     def make_room(
         self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
     ) -> None:
-        """Give back in the fixed order until `wanted_bytes` are free, or nobody has anything to give.
+        """Give back until `wanted_bytes` are free, or nobody has anything to give; in this order, see reclaim_order:
+
+        1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
+        2. the HeadQueueCache, the newest messages first;
+        3. the PendingCache, what is farthest from being consumed first;
+        4. direct messages from the far end of the list with the most supply, which lowers its watermark;
+        5. small rests of the SpillBuffer.
 
         `keep` stays, and of each list `least` messages and `least_seconds` of supply. The last one: a list that gave
         more than it had above the taker would take it back, and so on for ever.
@@ -751,6 +755,7 @@ class TargetArea(ListKeeper):
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
         kept = sum(charge_bytes(target.direct[0]) for target in self.lists if target.direct)
         could_give = [
+            (self.overflow.buffer.holder.name, self.overflow.could_give_bytes),
             (self.head_queue_cache.holder.name, self.head_queue_cache.holder.held_bytes),
             (self.pending_cache.holder.name, self.pending_cache.holder.held_bytes),
             (self.targets.name, sum(target.direct_bytes for target in self.lists) - kept),

@@ -308,7 +308,7 @@ def _is_starved(engine: Engine) -> bool:
     """Not even the reference of one message finds memory, whatever is given back."""
     targets, budget = engine.targets, engine.budget
     givers = (targets.head_queue_cache.holder, targets.pending_cache.holder, targets.targets)
-    possible = budget.free_bytes + sum(holder.held_bytes for holder in givers)
+    possible = budget.free_bytes + targets.overflow.could_give_bytes + sum(holder.held_bytes for holder in givers)
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
