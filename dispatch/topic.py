@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.errors import TransactionError
 from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription, deadline_of
 from .core.publisher import Confirmer
@@ -12,7 +11,6 @@ from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender
 from .topics.state import TopicState
-from .transactions.transaction import Transaction
 
 
 class Topic(Sender):
@@ -83,10 +81,6 @@ class Topic(Sender):
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         with self._engine.monitor.lock:
             return statistics_of_topic(self._topic)
-
-    def _checked(self, transaction: object) -> Transaction:
-        super()._checked(transaction)
-        raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")
 
     def __repr__(self) -> str:
         return f"<Topic {self._area.name!r}>"

@@ -112,8 +112,9 @@ class Branches:
         """Return the sequences of a lane that a branch without an outcome acknowledges. O(branches)."""
         found = SequenceSet()
         for branch in self._branches.values():
-            for first, last in branch.acks.get(lane, ()):
-                found.add(first, last)
+            for acks in (branch.acks, branch.unrecorded_acks):
+                for first, last in acks.get(lane, ()):
+                    found.add(first, last)
         return found
 
     def place(

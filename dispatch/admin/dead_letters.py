@@ -336,13 +336,17 @@ class DeadLetterMover:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             check((delivery,))
-            target = None
+            target = volatile_target = None
             if to is not None:
                 queue = self._destinations.queue_locked(to)
                 if area.queue.has_groups:
                     note_groups(self._destinations, self._targets, queue)
-                target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
-            transaction.hold_rejected(delivery, target, self._stamped(area, message, reason, delivery.attempts))
+                if area.is_persistent:
+                    target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
+                else:
+                    volatile_target = self._destinations.non_persistent_lane(queue, area.lane.priority)
+            stamped = self._stamped(area, message, reason, delivery.attempts)
+            transaction.hold_rejected(delivery, target, volatile_target, stamped)
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. Requires: the lock."""

@@ -88,7 +88,7 @@ class QueueAdmin:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if not queue.is_deleted:
-                if self._transactions.concern(queue.number):
+                if self._transactions.concern((queue.number,)):
                     raise TransactionError(
                         f"a transaction without an outcome knows the queue {queue.name!r}: end it first"
                     )

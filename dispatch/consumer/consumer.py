@@ -15,7 +15,6 @@ from ...store.errors import (
     SettingsError,
     StateError,
     StoreFull,
-    TransactionError,
     argument_error,
 )
 from ...store.late_log import LateLogger
@@ -522,10 +521,10 @@ class Consumer(Taker):
         self._is_settling_plain = not waits and self._limits is None
 
     def _ack_in(self, transaction: object, deliveries: object) -> None:
-        checked = self._in_transaction(transaction)
+        checked = self._transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held_in(batch)
+            self._check_held(batch)
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
@@ -610,12 +609,11 @@ class Consumer(Taker):
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
-        checked = None if transaction is None else self._in_transaction(transaction)
+        checked = None if transaction is None else self._transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        check: Check = self._check_held if checked is None else self._check_held_in
         with self.monitor.lock:
-            check(batch)
-        self._reject(batch, reason, checked, check)
+            self._check_held(batch)
+        self._reject(batch, reason, checked, self._check_held)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
@@ -630,20 +628,6 @@ class Consumer(Taker):
         with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
             self._deadlines.extend(self, batch, seconds)
-
-    def _in_transaction(self, transaction: object) -> Transaction:
-        checked = self._transactions.checked(transaction)
-        if not self.queue.takes_transactions:
-            raise TransactionError(
-                f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
-            )
-        return checked
-
-    def _check_held_in(self, batch: Sequence[object]) -> None:
-        """Check what is to be settled in a transaction, as _check_held does."""
-        self._check_held(batch)
-        if not all(type(delivery) is Delivery and delivery.persistent for delivery in batch):
-            raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
 
     def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1

@@ -146,7 +146,10 @@ class Destinations:
 
     def lane(self, number: int) -> PersistentLaneState:
         """Return the lane of that number, of a queue that exists. Requires: the lock."""
-        queue, priority = self.by_number[number >> LANE_SHIFT], number & LANE_MASK
+        return self.lane_of(self.by_number[number >> LANE_SHIFT], number & LANE_MASK)
+
+    def lane_of(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+        """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
         return queue.areas[priority] or self._add_lane(queue, priority)
 
     def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:

@@ -289,7 +289,9 @@ class TargetArea(ListKeeper):
         """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM."""
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > area.published:
-            self.pass_holes(area, first)
+            for reader in area.readers():
+                if first > reader.published:
+                    self.pass_holes(reader, first)
         if isinstance(messages, range):
             area.arrive_unloaded(messages.stop)
         else:

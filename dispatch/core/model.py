@@ -979,6 +979,11 @@ class LaneState:
         return False
 
     @property
+    def is_recorded(self) -> bool:
+        """Tell whether acks in it are in the journal."""
+        return self.is_persistent
+
+    @property
     def list_bytes_max(self) -> int:
         """The most that a list over it should hold directly."""
         return NOWHERE
@@ -1288,9 +1293,6 @@ class QueueArea(LimitedDestination):
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
         return sum(area.lane.next_sequence - area.first_sequence for area in self.lane_areas())
-
-    takes_transactions: ClassVar[bool] = True
-    """Messages may be acknowledged in transactions."""
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from itertools import islice
 from typing import TypeVar, cast
 
+from ...store.errors import SpillFailed, StoreFull
 from ...store.journal.reading import StoredMessage
+from ...store.late_log import LateLogger
 from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
@@ -21,6 +24,8 @@ from .model import LaneState, QueueArea
 from .monitor import Monitor
 
 T = TypeVar("T")
+
+logger = LateLogger("forebay.dispatch")
 
 
 class Confirmer(ABC):
@@ -37,6 +42,26 @@ class Confirmer(ABC):
     @abstractmethod
     def run(self, steps: Generator[Wait, None, T]) -> T:
         """Go through the steps of a send to its end, and wait where they do. Requires: no lock."""
+
+
+class Postponed(ABC):
+    """A non-persistent message that was accepted and that no lane has yet: its transaction is committed."""
+
+    queue: QueueArea
+    charge_bytes: int
+    """What it holds of the budget, until a lane has it."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the charge back, for a lane to take. Requires: the lock."""
+
+    @abstractmethod
+    def reserve_again(self) -> None:
+        """Take the charge again, as far as nobody else has it by now. Requires: the lock."""
+
+    @abstractmethod
+    def give(self) -> None:
+        """Put it where its consumers find it. StoreFull, SpillFailed: it is as it was. Requires: the lock; release."""
 
 
 class Publisher(Confirmer):
@@ -60,6 +85,8 @@ class Publisher(Confirmer):
         self.leave_checkpoint = leave_checkpoint
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
+        self.postponed: deque[tuple[int, Postponed]] = deque()
+        """Non-persistent messages of commits, and up to where the journal must be durable before they are given."""
         self._first_seen: object = None
         """What was first of these when `publish_left` last looked."""
 
@@ -70,7 +97,7 @@ class Publisher(Confirmer):
         """
         if self.syncs_always:
             self._journal.sync(position)
-            if self.unpublished:
+            if self.unpublished or self.postponed:
                 self._publish()
         store = self._store  # asked here, not by a call: each message comes by twice
         if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not self.leave_checkpoint():
@@ -114,11 +141,15 @@ class Publisher(Confirmer):
         """Publish what a call left that was interrupted when it had written: nobody else syncs for it. Return 1 if
         there was something. Requires: no lock.
         """
-        first = self.unpublished[0] if self.unpublished else None
+        first: object = self.unpublished[0] if self.unpublished else None
+        if first is None and self.postponed:
+            first = self.postponed[0]
         was_left = first is not None and first is self._first_seen
         self._first_seen = first
         if was_left:
             self.confirm(self.position())
+            if not self.syncs_always:
+                self._publish()  # memory, or tmp-storage, had no room for it
         return int(was_left)
 
     def position(self) -> int:
@@ -133,9 +164,38 @@ class Publisher(Confirmer):
         else:
             self._targets.publish(area, messages)
 
+    def give(self, messages: Sequence[Postponed]) -> None:
+        """Give non-persistent messages of a commit to their consumers as soon as the commit is safe, in order.
+
+        What finds no room is not lost: it keeps its charge and is tried again. Requires: the lock.
+        """
+        position = self._journal.end if self.syncs_always else 0
+        self.postponed.extend((position, message) for message in messages)
+        if not self.syncs_always:
+            self._give_postponed(0)
+
+    def _give_postponed(self, durable: int) -> None:
+        """Requires: the lock."""
+        postponed = self.postponed
+        ready = [message for position, message in postponed if position <= durable]
+        for message in ready:
+            message.release()  # all of them first: a lane's first message takes more than its own charge
+        try:
+            for message in ready:
+                message.give()
+                postponed.popleft()
+        except (StoreFull, SpillFailed) as full:
+            for _, message in islice(postponed, sum(1 for position, _ in postponed if position <= durable)):
+                message.reserve_again()
+            logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
+
     def forget(self, queue: QueueArea) -> None:
         """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+        for _, message in self.postponed:
+            if message.queue is queue:
+                message.release()
+        self.postponed = deque(entry for entry in self.postponed if entry[1].queue is not queue)
 
     def _publish(self) -> None:
         """Dispatch what has become durable, in the order in which it was stored."""
@@ -145,6 +205,7 @@ class Publisher(Confirmer):
                 while self.unpublished and self.unpublished[0][0] <= durable:
                     _, area, messages = self.unpublished.popleft()
                     self._targets.publish(area, messages)
+                self._give_postponed(durable if self.syncs_always else 0)
             except BaseException as error:
                 self._monitor.lock.break_by(error)
                 raise

@@ -292,7 +292,6 @@ class Engine:
             store,
             targets,
             publisher,
-            self.destinations,
             self.redelivery,
             self.timed,
             self.windows,
@@ -322,6 +321,7 @@ class Engine:
             self.removals,
             self.timed,
             self.consumers,
+            self.transactions,
             self.policies,
             self.budget.holders["read_buffers"],
         )
@@ -472,7 +472,7 @@ class Engine:
             for area in self.destinations.restore_lanes():
                 if area.lane.pending_messages:
                     self.warmer.begin(area)
-            self.transactions.recover()
+            self.transactions.recover(self.topics.lane)
             if self.recorder is not None:
                 self.recorder.begin(area for queue in self.destinations.queues.values() for area in queue.lane_areas())
             self.dead_letters.recover(was_killed=not self.recovery.clean)

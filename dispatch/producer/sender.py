@@ -95,7 +95,7 @@ class Sender:
         (bytearray, memoryview) is copied; bytes are not. Messages of one group go to
         one consumer at a time, in order. In a transaction it counts with the
         commit. With persistent=False nothing is journaled: the message is lost
-        when the process ends. expires_in, delay: seconds after which, and
+        when the process ends, and waits for its commit in RAM. expires_in, delay: seconds after which, and
         before which, nobody is handed it; a delay in a transaction counts from
         the commit. Where the policy has a duplicate_window, a message_id that
         this producer has sent is returned and nothing stored. timeout: seconds
@@ -125,11 +125,11 @@ class Sender:
         if size > producers.max_message_bytes:
             raise self._too_large(size)
         limits = self._limits
-        if limits is not None and transaction is not None:
+        if transaction is not None and (limits is not None or persistent is not True):
             return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
         try:
             if persistent is not True:
-                return self._send_volatile(persistent, priority, transaction, properties, body, message_id)
+                return self._send_volatile(persistent, priority, properties, body, message_id)
             area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if area is None:
                 area = self._steps.lane_area(priority)
@@ -212,7 +212,6 @@ class Sender:
         self,
         persistent: object,
         priority: object,
-        transaction: object,
         properties: bytes,
         body: bytes,
         message_id: str | None,
@@ -222,8 +221,8 @@ class Sender:
         area: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
             area = self._area.non_persistent_lanes[priority]
-        if area is None or persistent is not False or transaction is not None:
-            area = self._steps.volatile_area(persistent, priority, transaction)
+        if area is None or persistent is not False:
+            area = self._steps.volatile_area(persistent, priority)
         timestamp = producers.clock_ms()
         with producers.lock:
             try:

@@ -240,9 +240,12 @@ class Steps:
     def _store_volatile(self, batch: Batch) -> None:
         """Keep non-persistent messages, one after the other; the ids say how many are in."""
         producers, ids = self._producers, batch.ids
-        area = self.volatile_area(batch.persistent, batch.priority, batch.transaction)
+        area = self.volatile_area(batch.persistent, batch.priority)
         timestamp = producers.clock_ms()
         prefix = area.id_prefix
+        if batch.transaction is not None:
+            batch.transaction.add_volatile(area, timestamp, batch.contents, batch.own_ids, ids)
+            return
         with producers.lock, producers.monitor.whole:
             if producers.monitor.is_closed:
                 raise Closed("the store")
@@ -268,7 +271,7 @@ class Steps:
         lane_area = self.lane_area(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:
-            self.volatile_area(batch.persistent, batch.priority, None)
+            self.volatile_area(batch.persistent, batch.priority)
         own_id = batch.own_ids[0]
         if limits.diverts:
             priority, content = lane_area.lane.priority, batch.contents[0]
@@ -289,15 +292,10 @@ class Steps:
         area = self._area.areas[priority]
         return area if area is not None else self._producers.destinations.create_lane(self._area, priority)
 
-    def volatile_area(
-        self, persistent: object, priority: object, transaction: object
-    ) -> NonPersistentLaneState | FanOut:
+    def volatile_area(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
         """Return what takes the non-persistent messages of a priority, made if it is not there."""
         if persistent is not False:
             raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
-        if transaction is not None:
-            problem = "a non-persistent message has no part in a transaction: send it without one"
-            raise argument_error(problem, transaction, Transaction)
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         area = self._area

@@ -59,7 +59,8 @@ def _free(run: Run) -> Iterator[Run]:
     area, at, end = run
     while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= end:
         begin, last = found[0], min(found[1], end)
-        held = [sequence for sequence in range(begin, last + 1) if sequence in area.in_flight]
+        numbers = range(begin, last + 1)
+        held = [sequence for sequence in numbers if sequence in area.in_flight or sequence in area.parked]
         for sequence in (*held, last + 1):
             if begin < sequence:
                 yield area, begin, sequence - 1

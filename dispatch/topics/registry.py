@@ -7,22 +7,24 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.spill.overflow import Overflow
-from ...store.errors import SelectorError, SettingsError, SubscriptionInUse
+from ...store.errors import SelectorError, SettingsError, SubscriptionInUse, TransactionError
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
+from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..config.policies import Policies
 from ..consumer.consumer import Consumer, Consumers
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import Taker
+from ..core.model import PersistentLaneState, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES, DestinationOverhead
 from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
+from ..transactions.transaction import TransactionRegistry
 from .eviction import Evictor
 from .state import FanOut, SubscriptionKeeper, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
@@ -48,6 +50,7 @@ class Topics(SubscriptionKeeper):
         removals: Removals,
         timed: TimedLanes,
         consumers: Consumers,
+        transactions: TransactionRegistry,
         policies: Policies,
         reading: Holder,
     ) -> None:
@@ -62,6 +65,7 @@ class Topics(SubscriptionKeeper):
         self._removals = removals
         self._timed = timed
         self._consumers = consumers
+        self._transactions = transactions
         self._policies = policies
         self.unrecorded = UnrecordedStore(store)
         self.verdicts = Verdicts()
@@ -185,6 +189,11 @@ class Topics(SubscriptionKeeper):
             area = topic.durable_area(name)
             if area in topic.online:
                 raise SubscriptionInUse(topic.name, name)
+            if self._transactions.concern((area.number,)):
+                raise TransactionError(
+                    f"a transaction without an outcome knows the durable subscription {name!r} of topic "
+                    f"{topic.name!r}: end it first"
+                )
             self._message_store.unsubscribe(area.subscriber)
             del topic.durable[name]
             topic.kept.pop(name, None)
@@ -202,6 +211,10 @@ class Topics(SubscriptionKeeper):
             self._monitor.raise_if_closed()
             if not topic.is_deleted:
                 subscriptions = {*topic.subscriptions(), *(area for _, area in topic.durable_areas())}
+                if self._transactions.concern({topic.number, *(area.number for area in subscriptions)}):
+                    raise TransactionError(
+                        f"a transaction without an outcome knows the topic {topic.name!r}: end it first"
+                    )
                 self._message_store.delete_destination(topic.number)
                 topic.is_deleted = True
                 del self.areas[topic.name]
@@ -248,6 +261,7 @@ class Topics(SubscriptionKeeper):
         if not area.is_durable:
             self._message_store.unsubscribe(area.subscriber)
             self._forget(area)
+            area.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
         """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
@@ -268,6 +282,20 @@ class Topics(SubscriptionKeeper):
     def online(self) -> Iterator[SubscriptionState]:
         """Yield every subscription that has a consumer."""
         return (area for topic in self.areas.values() for area in topic.online)
+
+    def lane(self, number: int) -> PersistentLaneState:
+        """Return the lane of that number, of a queue, a topic, or a durable subscription. Requires: the lock."""
+        store, priority = self._message_store, number & LANE_MASK
+        subscriber = store.subscriptions.by_number.get(number >> LANE_SHIFT)
+        destination = store.destinations[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
+        if destination.kind != TOPIC:
+            return self._destinations.lane(number)
+        topic = self.areas[destination.name]
+        lane = self._destinations.lane_of(topic, priority)
+        if subscriber is None:
+            return lane
+        area = topic.kept[subscriber.facts.name] = topic.durable_area(subscriber.facts.name)
+        return area.lane_area(lane)
 
     def subscription(self, number: int) -> SubscriptionState | None:
         """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of

@@ -387,6 +387,11 @@ class SubscriptionLaneState(PersistentLaneState):
         return min(self.topic_area.fronts(but=self), default=NOWHERE)
 
     @property
+    def is_recorded(self) -> bool:
+        """See LaneState."""
+        return self.subscription.is_durable
+
+    @property
     def list_bytes_max(self) -> int:
         """See LaneState. What several readers want lies better in the cache, where it is once."""
         if not self._has_neighbours:
@@ -462,8 +467,6 @@ class UnrecordedStore:
 
 class SubscriptionState(QueueArea):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
-
-    takes_transactions = False
 
     def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None) -> None:
         super().__init__(topic.target_area, subscriber.facts.number, topic.name)

@@ -1,16 +1,20 @@
-"""Transactions: messages sent and acknowledged as one, all or nothing, over any queues of one store.
+"""Transactions: messages sent and acknowledged as one, all or nothing, over any queues and topics of one store.
 
 What it sends is in the journal soon and seen by nobody; what it acknowledges
 stays in flight. The commit is one record, however large the transaction:
 after a crash either all of it counts or nothing. A prepared transaction
 survives and waits for its outcome.
+
+What is not persistent, and what a subscription without a name acknowledges,
+is in no record. It stays in RAM until the commit, and no crash leaves any of
+it; so a transaction with such a part is not prepared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
@@ -25,21 +29,20 @@ from ...store.errors import (
     argument_error,
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
+from ...store.format.identity import Identity
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
-from ...store.format.times import has_times, split_times
+from ...store.format.times import Times, has_times, split_times, times_of, with_times
 from ...store.journal.reading import StoredMessage
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
-from ...store.numbering import LANE_SHIFT
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
-from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import Delivery, LaneState, PersistentLaneState, Taker
+from ..core.model import Delivery, LaneState, PersistentLaneState, QueueArea, Taker
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.publisher import Postponed, Publisher
 from ..core.redelivery import Redelivery
 
 BRANCH_CHARGE_BYTES: Final = 3_072
@@ -53,6 +56,8 @@ IDENTITY_CHARGE_BYTES: Final = 448
 """A message whose id counts once: its digests, its places here and among the undecided, its part of the records."""
 GATHERED_CHARGE_BYTES: Final = 192
 """A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
+KEPT_CHARGE_BYTES: Final = 448
+"""A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""
 GATHERED_BYTES_MAX: Final = 1 << 20
 """Of one transaction. Beyond it slices are written before they are full."""
 ROOM_BYTES: Final = 1 << 16
@@ -87,6 +92,66 @@ class _Gathered:
         return self.content_bytes + GATHERED_CHARGE_BYTES * len(self.contents)
 
 
+class VolatileTarget(Protocol):
+    """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
+
+    @property
+    def queue(self) -> QueueArea: ...
+
+    @property
+    def id_prefix(self) -> str: ...
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int: ...
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int: ...
+
+
+class _Kept(Postponed):
+    """A non-persistent message of a transaction, in RAM until that is committed."""
+
+    def __init__(
+        self,
+        registry: TransactionRegistry,
+        target: VolatileTarget,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        found: Identity | None,
+    ) -> None:
+        """found: what of it must not be stored twice."""
+        self._registry = registry
+        self._target = target
+        self.queue = target.queue
+        self._timestamp = timestamp
+        self._properties = properties
+        self._body = body
+        self.found = found
+        self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
+
+    def commit(self, time_ms: int) -> None:
+        """A delay counts from now on; and so does its id."""
+        times = times_of(self._properties)
+        self._properties = with_times(self._properties, times.committed(time_ms))
+        if self.found is not None:
+            self._registry.windows.non_persistent.note(self.found)
+
+    def give(self) -> None:
+        """See Postponed."""
+        if has_times(self._properties):
+            self._target.add_timed(self._timestamp, self._properties, self._body, times_of(self._properties))
+        else:
+            self._target.add(self._timestamp, self._properties, self._body)
+
+    def release(self) -> None:
+        """See Postponed."""
+        self._registry.holder.release(self.charge_bytes)
+
+    def reserve_again(self) -> None:
+        """See Postponed."""
+        if not self._registry.holder.reserve_again(self.charge_bytes):
+            self.charge_bytes = 0  # a lane's block has it, which other messages share
+
+
 class Transaction:
     """Made by `Forebay.transaction`, or found by `Forebay.prepared`. Thread-safe.
 
@@ -103,7 +168,6 @@ class Transaction:
         self._monitor = registry.monitor
         self._store = registry.store
         self._holder = registry.holder
-        self._lane = registry.destinations.lane
         self._publisher = registry.publisher
         self._redelivery = registry.redelivery
         self._branch = branch
@@ -115,6 +179,11 @@ class Transaction:
         """Written by a commit, and still in RAM because it is about to arrive."""
         self._held: dict[LaneState, dict[int, Delivery]] = {}
         """Deliveries that are acknowledged with the commit."""
+        self._areas: dict[int, LaneState] = {}
+        """Every lane to which it sends or in which it acknowledges, by number."""
+        self._kept: list[_Kept] = []
+        """The non-persistent messages that it sends."""
+        self._kept_bytes = 0
         self._rejected: dict[LaneState, int] = {}
         """How many of what it acknowledges are dead letters then."""
         self._room: dict[DestinationLimits, Reservation] = {}
@@ -146,10 +215,7 @@ class Transaction:
                     ids.append(own_id)
                     continue
                 if own_id is None:
-                    # Sequences come with the commit, and the id is wanted now.
-                    own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
-                    times, properties = split_times(properties)
-                    properties = times + encode_properties(None, own_id) + properties
+                    own_id, properties = self._identified(area.id_prefix, properties)
                 self._gather(area, timestamp, properties, body)
                 self._sent += 1
                 ids.append(own_id)
@@ -172,6 +238,50 @@ class Transaction:
         duplicates.hold((found,), branch.number)
         self._sent += 1
 
+    def add_volatile(
+        self,
+        target: VolatileTarget,
+        timestamp: int,
+        contents: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Take in messages that are not persistent; otherwise as `add`."""
+        with self._monitor.lock, self._monitor.whole:
+            self._require(OPEN)
+            if target.queue.is_deleted:
+                raise Closed("the queue")
+            for (properties, body), own_id in zip(contents, own_ids, strict=True):
+                found = None
+                if own_id is not None and target.queue.is_watched:
+                    found = identity_of(target.queue.number, properties)
+                    assert found is not None
+                    is_own = self._store.duplicates.decides(found) == self._branch.number
+                    if is_own or self.registry.windows.is_stored(found):
+                        ids.append(own_id)
+                        continue
+                if own_id is None:
+                    own_id, properties = self._identified(target.id_prefix, properties)
+                self._keep(target, timestamp, properties, body, found)
+                self._sent += 1
+                ids.append(own_id)
+
+    def _keep(
+        self, target: VolatileTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
+    ) -> None:
+        kept = _Kept(self.registry, target, timestamp, properties, body, found)
+        self.registry.charge(kept.charge_bytes)
+        self._kept.append(kept)
+        self._kept_bytes += kept.charge_bytes
+        if found is not None:
+            self._store.duplicates.hold((found,), self._branch.number)
+
+    def _identified(self, prefix: str, properties: bytes) -> tuple[str, bytes]:
+        """Return an id for a message, and its properties with that: its sequence comes with the commit."""
+        own_id = f"{prefix}{self._branch.number:x}.{self._sent}"
+        times, properties = split_times(properties)
+        return own_id, times + encode_properties(None, own_id) + properties
+
     def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
         """Take the reservation of what was just sent, so that it ends with the transaction, if that has not ended."""
         with self._monitor.lock, self._monitor.whole:
@@ -191,6 +301,7 @@ class Transaction:
     ) -> None:
         """spread_ms: the message may have a timestamp so much older than its own."""
         size = len(properties) + len(body)
+        self._areas[area.lane.number] = area
         gathered = self._gathered.get(area)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
@@ -259,18 +370,27 @@ class Transaction:
         self.registry.charge(HELD_CHARGE_BYTES * len(deliveries))
         self._hold(deliveries)
 
-    def hold_rejected(self, delivery: Delivery, target: PersistentLaneState | None, message: StoredMessage) -> None:
+    def hold_rejected(
+        self,
+        delivery: Delivery,
+        target: PersistentLaneState | None,
+        volatile_target: VolatileTarget | None,
+        message: StoredMessage,
+    ) -> None:
         """Hold a delivery that is a dead letter from the commit on, and send that; StoreFull: neither.
 
-        target: where dead letters go, and message: what is stored there, with its own timestamp. It is a message that
-        was sent before, so no id is looked up. Requires: the lock; the delivery is in flight.
+        target, volatile_target: where dead letters go that are persistent, and that are not; and message: what is
+        stored there, with its own timestamp. It is a message that was sent before, so no id is looked up. Requires:
+        the lock; the delivery is in flight.
         """
         self._require(OPEN)
         self.registry.charge(HELD_CHARGE_BYTES)
+        _, properties, body, timestamp = message
         try:
             if target is not None:
-                _, properties, body, timestamp = message
                 self._gather(target, timestamp, properties, body or b"", 0)
+            if volatile_target is not None:
+                self._keep(volatile_target, timestamp, properties, body or b"")
         except BaseException:
             self._holder.release(HELD_CHARGE_BYTES)
             raise
@@ -284,18 +404,25 @@ class Transaction:
             del area.in_flight[sequence]
             area.parked.add(sequence, sequence)
             self._held.setdefault(area, {})[sequence] = delivery
-            self._branch.acknowledge(area.lane.number, sequence, sequence)
+            self._areas[area.lane.number] = area
+            self._branch.acknowledge(area.lane.number, sequence, sequence, is_recorded=area.is_recorded)
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether its outcome decides about this delivery. Requires: the lock."""
-        runs = self._branch.acks.get(delivery._area.lane.number)
-        return runs is not None and delivery.sequence in runs
+        return self._branch.acknowledges(delivery._area.lane.number, delivery.sequence)
 
-    def concerns(self, destination: int) -> bool:
-        """Whether it sent there, or acknowledged there. O(slices). Requires: the lock."""
-        lanes = {area.lane.number for area in self._gathered}
-        lanes.update(self._branch.acks, (placed.lane for placed in self._branch))
-        return any(lane >> LANE_SHIFT == destination for lane in lanes)
+    def concerns(self, numbers: Container[int]) -> bool:
+        """Whether it sent to one of these, or acknowledged there. O(lanes + what is not persistent).
+
+        Requires: the lock.
+        """
+        if any(area.queue.number in numbers for area in self._areas.values()):
+            return True
+        return any(kept.queue.number in numbers for kept in self._kept)
+
+    def meet(self, areas: Iterable[LaneState]) -> None:
+        """Learn of lanes in which it sends or acknowledges: it is found again after a restart. Requires: the lock."""
+        self._areas.update((area.lane.number, area) for area in areas)
 
     def _take_back(self, delivery: Delivery) -> None:
         """Take a delivery back: it is in flight as if nothing had been."""
@@ -349,10 +476,14 @@ class Transaction:
             store.branches.forget(branch.number)
         store.adds += branch.messages
         for lane, holes in branch.holes.items():
-            self._lane(lane).first_sequence += holes  # nobody enqueued them
+            for reader in self._areas[lane].readers():
+                reader.first_sequence += holes  # nobody enqueued them
         self._arrive()
-        for lane, first, messages in branch.runs():
-            area = self._lane(lane)
+        for lane, first, messages in branch.unrecorded_runs():
+            area = self._areas[lane]
+            area.store.remove(area.lane, first, first + messages - 1)
+        for lane, first, messages in (*branch.runs(), *branch.unrecorded_runs()):
+            area = self._areas[lane]
             area.acknowledged += messages
             area.parked.remove(first, first + messages - 1)
             if area.queue.dealer is not None:
@@ -365,7 +496,20 @@ class Transaction:
             rejected_from.acknowledged -= rejected
             rejected_from.queue.dead_lettered += rejected
         self._settle_held()
+        self._give_kept()
         self._end(COMMITTED)
+
+    def _give_kept(self) -> None:
+        """Hand over what is not persistent, with its charge."""
+        time_ms = self._store.steady.now_ms() if self._kept else 0
+        self._let_ids_go()
+        for kept in self._kept:
+            kept.commit(time_ms)
+        given, self._kept, self._kept_bytes = self._kept, [], 0
+        self._publisher.give(given)
+
+    def _let_ids_go(self) -> None:
+        self._store.duplicates.let_go([kept.found for kept in self._kept if kept.found is not None])
 
     def _arrive(self) -> None:
         """Let the transaction's messages be dispatched.
@@ -377,7 +521,7 @@ class Transaction:
         area: LaneState | None = None
         for lane, first, position, messages, is_timed in self._branch.committed():
             if area is None or area.lane.number != lane:
-                area = self._lane(lane)
+                area = self._areas[lane]
             gathered = written.get(position)
             if is_timed:
                 self.registry.timed.note(area)
@@ -442,6 +586,7 @@ class Transaction:
         self._store.branches.forget(branch.number)
         for gathered in [*self._gathered.values(), *self._written]:
             self._let_go(gathered)
+        self._let_ids_go()
         returned = self.held
         for delivery in returned:
             self._take_back(delivery)
@@ -454,7 +599,7 @@ class Transaction:
     def _release_acks(self) -> None:
         """Messages that a prepared branch wanted gone are free again."""
         for lane, first, messages in self._branch.runs():
-            area = self._lane(lane)
+            area = self._areas[lane]
             area.parked.remove(first, first + messages - 1)
             self._redelivery.release(area, first, first + messages - 1)
 
@@ -464,6 +609,9 @@ class Transaction:
         xid: 1 to 255 bytes, unique among the prepared ones. Its consumers
         have their prefetch credit back; nobody is delivered what it
         acknowledged. As safe as `sync` promises when this returns.
+        TransactionError, and it is still open, where it has sent or
+        acknowledged what is not persistent, or acknowledged what a
+        subscription without a name got: no restart would leave that.
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
@@ -471,6 +619,12 @@ class Transaction:
             self._require(OPEN)
             if self._store.branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
+            if self._kept or self._branch.unrecorded_acks:
+                raise TransactionError(
+                    "a transaction that sends or acknowledges non-persistent messages, or acknowledges messages of a "
+                    "subscription without a name, can't be prepared, because a restart would lose that part: "
+                    "commit it without, or roll it back"
+                )
             self._write_all()
             for written in self._written:
                 self._let_go(written)
@@ -493,9 +647,12 @@ class Transaction:
     def _end(self, state: str) -> None:
         self._holder.release(self.charge_bytes)
         self._state = state
+        self._kept.clear()
+        self._kept_bytes = 0
         self._gathered.clear()
         self._written.clear()
         self._held.clear()
+        self._areas.clear()
         self._rejected.clear()
         for admission, kept in self._room.items():
             admission.settle(kept)
@@ -512,12 +669,18 @@ class Transaction:
         """
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
-        return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged + self._gathered_bytes
+        held_bytes = HELD_CHARGE_BYTES * branch.acknowledged
+        return BRANCH_CHARGE_BYTES + parts + held_bytes + self._gathered_bytes + self._kept_bytes
 
     @property
     def gathered(self) -> list[tuple[bytes, bytes]]:
         """(properties, body) of all that is in RAM. Requires: the lock."""
         return [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return what the messages hold that are not persistent, from those. Requires: the lock."""
+        return sum(kept.charge_bytes for kept in self._kept)
 
     @property
     def held(self) -> list[Delivery]:
@@ -561,7 +724,6 @@ class TransactionRegistry:
         store: MessageStore,
         targets: TargetArea,
         publisher: Publisher,
-        destinations: Destinations,
         redelivery: Redelivery,
         timed: TimedLanes,
         windows: DuplicateWindows,
@@ -571,7 +733,6 @@ class TransactionRegistry:
         self.store = store
         self.targets = targets
         self.publisher = publisher
-        self.destinations = destinations
         self.redelivery = redelivery
         self.timed = timed
         self.windows = windows
@@ -590,10 +751,11 @@ class TransactionRegistry:
         transaction = self.undecided[branch.number] = Transaction(self, branch)
         return transaction
 
-    def recover(self) -> None:
+    def recover(self, lane: Callable[[int], LaneState]) -> None:
         """Take up the branches that survived; what they acknowledged is delivered to nobody until their outcome.
 
-        SettingsError when memory_limit is smaller than they need.
+        lane: of a queue, topic, or durable subscription, by its number. SettingsError when memory_limit is smaller
+        than they need.
         """
         for branch in self.store.branches.prepared:
             transaction = self._add(branch)
@@ -602,8 +764,9 @@ class TransactionRegistry:
                 raise SettingsError(
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )
-            for lane, first, messages in branch.runs():
-                self.destinations.lane(lane).parked.add(first, first + messages - 1)
+            transaction.meet(lane(number) for number in {*branch.acks, *(placed.lane for placed in branch)})
+            for number, first, messages in branch.runs():
+                lane(number).parked.add(first, first + messages - 1)
 
     def reserve(self, charge_bytes: int) -> bool:
         """From what the caches have if need be: a larger slice costs less than many small ones."""
@@ -625,9 +788,9 @@ class TransactionRegistry:
             raise TransactionError("the transaction belongs to another store")
         return transaction
 
-    def concern(self, destination: int) -> bool:
-        """Whether one without an outcome sent there, or acknowledged there. O(slices)."""
-        return any(transaction.concerns(destination) for transaction in self.undecided.values())
+    def concern(self, numbers: Container[int]) -> bool:
+        """Whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
+        return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
     def raise_if_held(self, delivery: Delivery) -> None:
         """TransactionError when the message was acknowledged in a transaction."""
@@ -656,11 +819,11 @@ class TransactionRegistry:
         """(charge of the transactions, charge of the deliveries that are in flight with them), from the live ones."""
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(len(delivery._properties) + len(delivery._body) for delivery in held if delivery._body is not None)
-        own = 0
+        own = sum(message.charge_bytes for _, message in self.publisher.postponed)
         for transaction in self.undecided.values():
             gathered = sum(len(properties) + len(body) for properties, body in transaction.gathered)
             own += gathered + GATHERED_CHARGE_BYTES * len(transaction.gathered)
             branch = transaction._branch
             own += BRANCH_CHARGE_BYTES + SLICE_CHARGE_BYTES * len(branch) + HELD_CHARGE_BYTES * branch.acknowledged
-            own += IDENTITY_CHARGE_BYTES * len(branch.identities)
+            own += IDENTITY_CHARGE_BYTES * len(branch.identities) + transaction.kept_bytes
         return own, bodies + OVERHEAD_BYTES * len(held)

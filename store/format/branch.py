@@ -91,6 +91,7 @@ class Branch:
         "xid",
         "messages",
         "acks",
+        "unrecorded_acks",
         "identities",
         "_lanes",
         "_positions",
@@ -109,6 +110,8 @@ class Branch:
         """Messages of its slices."""
         self.acks: dict[int, SequenceSet] = {}
         """Lane -> sequences that are gone with the commit."""
+        self.unrecorded_acks: dict[int, SequenceSet] = {}
+        """The same of lanes whose acks are in no record: what is not persistent, and subscriptions without a name."""
         self.identities: list[Identity] = []
         """Identities of those of its messages that must not be stored twice."""
         self.holes: dict[int, int] = {}
@@ -174,21 +177,35 @@ class Branch:
         timed = map(self.timed.__contains__, self._positions)
         return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 
-    def acknowledge(self, lane: int, first: int, last: int) -> None:
-        runs = self.acks.get(lane)
+    def acknowledge(self, lane: int, first: int, last: int, *, is_recorded: bool = True) -> None:
+        acks = self.acks if is_recorded else self.unrecorded_acks
+        runs = acks.get(lane)
         if runs is None:
-            runs = self.acks[lane] = SequenceSet()
+            runs = acks[lane] = SequenceSet()
         runs.add(first, last)
 
     def runs(self) -> Iterator[LaneRun]:
-        for lane, runs in self.acks.items():
-            for first, last in runs:
-                yield LaneRun(lane, first, last - first + 1)
+        """Yield what its records say that it acknowledges."""
+        return _runs_of(self.acks)
+
+    def unrecorded_runs(self) -> Iterator[LaneRun]:
+        """Yield what it acknowledges and no record says."""
+        return _runs_of(self.unrecorded_acks)
+
+    def acknowledges(self, lane: int, sequence: int) -> bool:
+        """Return whether this message is gone with the commit."""
+        return any(sequence in acks[lane] for acks in (self.acks, self.unrecorded_acks) if lane in acks)
 
     @property
     def acknowledged(self) -> int:
         """Messages that are gone with the commit."""
-        return sum(runs.count for runs in self.acks.values())
+        return sum(runs.count for acks in (self.acks, self.unrecorded_acks) for runs in acks.values())
+
+
+def _runs_of(acks: Mapping[int, SequenceSet]) -> Iterator[LaneRun]:
+    for lane, runs in acks.items():
+        for first, last in runs:
+            yield LaneRun(lane, first, last - first + 1)
 
 
 def branch_bytes(branch: Branch) -> int:

@@ -10,7 +10,7 @@ subscription last caught up is pending for it, and is added when somebody asks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..bits import ones, runs_of_ones
@@ -77,6 +77,11 @@ class TopicLane(Lane):
             return
         self.sent_bytes += sum(lengths)
         super().add_singles(data_log, offsets, lengths, use)
+
+    def put_times(self, first: int, times: Sequence[Times]) -> None:
+        """Set the times of messages that were just added; without subscriptions they are gone."""
+        if not self.is_unread:
+            super().put_times(first, times)
 
     def skip_to(self, sequence: int) -> None:
         """Leave whatever lies between here and there pending for nobody."""

@@ -382,6 +382,8 @@ INTERNAL = {
     "become_ready",
     "move_to",
     "add",
+    "add_volatile",
+    "meet",
     "keep_room",
     "hold",
     "hold_rejected",

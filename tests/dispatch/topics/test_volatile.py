@@ -77,18 +77,6 @@ def test_only_true_and_false_are_accepted(persistent: bool) -> None:
     assert queue.depth == 0
 
 
-def test_transactions_refuse_them_in_words() -> None:
-    store = SimulatedBay()
-    send(store, 1)
-    with store.queue().subscribe() as consumer, store.bay.transaction() as transaction:
-        with pytest.raises(SettingsError, match="has no part in a transaction: send it"):
-            store.queue().send(b"x", persistent=False, transaction=transaction)
-        [delivery] = consumer.take()
-        with pytest.raises(SettingsError, match="has no part in a transaction: acknowledge it"):
-            consumer.ack(delivery, transaction=transaction)
-        delivery.ack()
-
-
 def test_a_closed_store_takes_none_and_shows_none() -> None:
     store = SimulatedBay(memory_limit="8MiB")
     send(store, 6_000)

@@ -6,6 +6,10 @@ from planting import Bug
 
 CRASHES = "tests/crash/test_crash.py::test_power_cut_at_any_call_loses_nothing_confirmed"
 TRANSACTIONS = "tests/crash/test_transaction_crash.py::test_crash_at_any_call_leaves_all_of_a_transaction_or_nothing"
+BRANCHES = (
+    "tests/crash/test_branch_crash.py::test_crash_at_any_call_leaves_all_that_records_say_of_a_transaction_or_nothing"
+)
+EVERYTHING = "tests/dispatch/transactions/test_transaction_everything.py"
 MACHINE = "tests/model/test_state_machine.py"
 
 DISPATCH_BUGS = (
@@ -181,6 +185,34 @@ DISPATCH_BUGS = (
         "self.overflow.keep(self.store_lane, messages)",
         "pass",
         "tests/cache/test_shared_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
+    ),
+    Bug(
+        "a non-persistent message of a transaction is sent at once",
+        "Transaction.add_volatile",
+        "self._keep(target, timestamp, properties, body, found)",
+        "target.add(timestamp, properties, body)",
+        f"{EVERYTHING}::test_each_subscription_gets_what_a_transaction_sent_to_its_topic_with_the_commit",
+    ),
+    Bug(
+        "a non-persistent message of a commit is seen before the commit is durable",
+        "Publisher.give",
+        "if not self.syncs_always: ...",
+        "self._give_postponed(position)",
+        f"{EVERYTHING}::test_no_consumer_has_a_non_persistent_message_of_a_commit_that_a_power_cut_could_take_back",
+    ),
+    Bug(
+        "a commit record tells what a subscription without a name acknowledged",
+        "SubscriptionLaneState.is_recorded",
+        "return self.subscription.is_durable",
+        "return True",
+        BRANCHES,
+    ),
+    Bug(
+        "a durable subscription that a prepared transaction knows is ended",
+        "Topics.unsubscribe",
+        "if self._transactions.concern((area.number,)): ...",
+        "pass",
+        f"{EVERYTHING}::test_a_topic_or_subscription_that_a_transaction_knows_is_neither_deleted_nor_ended",
     ),
     Bug(
         "a prepared transaction keeps the credit of its consumers",
