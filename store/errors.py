@@ -236,6 +236,26 @@ class Empty(ForebayError, queue.Empty):
         self.waited_seconds = waited_seconds
 
 
+class MessagesUnreadable(ForebayError, LookupError):
+    """A message was looked for, and nobody can say whether it is there: some messages of the queue can't be read.
+
+    None of those that can be read is it. Each that can't is named in the log
+    (`message_unreadable`); open with ``on_missing_data_log="report"`` to have
+    them set aside, and look for it again.
+    """
+
+    def __init__(self, queue: str, message_id: str, unreadable: int) -> None:
+        messages = "1 message" if unreadable == 1 else f"{unreadable} messages"
+        super().__init__(
+            f"{messages} of queue {queue!r} can't be read and may be {message_id!r}: the log names them; open with "
+            'on_missing_data_log="report" to have them set aside'
+        )
+        self.queue = queue
+        self.message_id = message_id
+        self.unreadable = unreadable
+        """Messages that could not be read."""
+
+
 class NotAwaited(ForebayError, TypeError, AttributeError):
     """An `await`, or the `async` of a `for` or `with`, was forgotten. Nothing was done; write what the text says."""
 

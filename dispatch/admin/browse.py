@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
-from ...store.errors import ArgumentError
+from ...store.errors import ArgumentError, MessagesUnreadable
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import Region, StoredMessage
@@ -39,8 +39,6 @@ from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")
 
-FIND_MESSAGES_MAX: Final = 10_000
-"""So many messages are looked at for an id that the store did not generate: of 1 KiB each, some 30 ms."""
 SEQUENCE_DIGITS_MAX: Final = 18
 """Of any sequence there can be."""
 
@@ -55,6 +53,15 @@ class _Load(NamedTuple):
     regions: list[Region]
     charge: int
     buffer_bytes: int
+
+
+class _Missed:
+    """What a walk could not read."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self) -> None:
+        self.messages = 0
 
 
 class Browsers:
@@ -90,7 +97,9 @@ class Browsers:
             found = (as_message(area, message) for message in messages if not is_expired(message[1]))
             yield [message for message in found if message is not None]
 
-    def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
+    def walk(
+        self, queue: QueueArea, selector: Selector | None, missed: _Missed | None = None
+    ) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -99,7 +108,7 @@ class Browsers:
         judge = ConsumerGroup(selector, self._monitor.lock)
         for persistent, volatile in pairs:
             for area, begin, end in self._stretches(persistent, volatile, ends):
-                for messages in self.loads(area, begin, end):
+                for messages in self.loads(area, begin, end, missed):
                     if selector is not None:
                         messages[:] = [message for message in messages if _is_wanted(judge, area, message)]
                     yield area, messages
@@ -128,10 +137,12 @@ class Browsers:
             yield area, begins[area], end
             begins[area] = end
 
-    def loads(self, area: LaneState, begin: int, end: int) -> Iterator[list[StoredMessage]]:
+    def loads(
+        self, area: LaneState, begin: int, end: int, missed: _Missed | None = None
+    ) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
 
-        Each list is emptied as soon as the next one is asked for.
+        Each list is emptied as soon as the next one is asked for. missed: counts what can't be read.
         """
         while True:
             with self._monitor.lock, self._monitor.whole:
@@ -141,7 +152,9 @@ class Browsers:
             begin = load.last + 1
             messages = load.held
             try:
-                self._read(area, load)
+                unreadable = self._read(area, load)
+                if missed is not None:
+                    missed.messages += unreadable
                 yield messages
             finally:
                 messages.clear()
@@ -152,39 +165,40 @@ class Browsers:
     def find(self, queue: QueueArea, message_id: object) -> Message | None:
         """Return the pending message with this id, or None. Requires: no lock.
 
-        An id that the store generated carries lane and sequence, so it is found without looking at any other message.
-        Every other id is a part of its message and nowhere else: it is looked for among the first messages.
+        An id that the store generated carries lane and sequence: what is pending there is looked at first. Every other
+        id is a part of its message and nowhere else, so all messages are looked at: a message that was moved may have
+        an id that names another place. MessagesUnreadable: it is none of those that can be read.
         """
         if not isinstance(message_id, str):
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             place = _place(queue, message_id)
-        if place is None:
-            return self._scan(queue, message_id)
-        area, sequence = place
-        for messages in self.loads(area, sequence, min(sequence + 1, area.published)):
-            for found in messages:
-                message = as_message(area, found)
-                return message if message is not None and message.message_id == message_id else None
-        return None
+        if place is not None:
+            area, sequence = place
+            for messages in self.loads(area, sequence, min(sequence + 1, area.published)):
+                for found in messages:
+                    message = as_message(area, found)
+                    if message is not None and message.message_id == message_id:
+                        return message
+        return self._scan(queue, message_id)
 
     def _scan(self, queue: QueueArea, message_id: str) -> Message | None:
-        """Among the first FIND_MESSAGES_MAX messages."""
+        """Look at all messages, in order."""
         try:
             needle = message_id.encode()
         except UnicodeEncodeError:
             return None
-        left = FIND_MESSAGES_MAX
-        for area, messages in self.walk(queue, None):
-            for found in messages[:left]:
+        missed = _Missed()
+        for area, messages in self.walk(queue, None, missed):
+            for found in messages:
                 if needle in found[1]:
                     message = as_message(area, found)
                     if message is not None and message.message_id == message_id:
                         return message
-            left -= len(messages)
-            if left <= 0:
-                break
+                    missed.messages += message is None
+        if missed.messages:
+            raise MessagesUnreadable(queue.name, message_id, missed.messages)
         return None
 
     # ------------------------------------------------------------------ one load
@@ -254,10 +268,13 @@ class Browsers:
                             found[sequence] = loaded
         return [found[sequence] for sequence in sorted(found) if area.lane.is_pending(sequence)]
 
-    def _read(self, area: LaneState, load: _Load) -> None:
-        """Bring what is missing into its place. What can't be read is logged and passed over. Requires: no lock."""
+    def _read(self, area: LaneState, load: _Load) -> int:
+        """Bring what is missing into its place. What can't be read is logged and passed over; return how many.
+
+        Requires: no lock.
+        """
         if not load.regions:
-            return
+            return 0
         unreadable: list[tuple[int, str]] = []
         try:
             messages, unreadable = area.store.read(load.regions)
@@ -269,6 +286,7 @@ class Browsers:
             _pass_over(area, sequence, problem)
         load.held.extend(messages)
         load.held.sort(key=_sequence)
+        return len(unreadable)
 
     # ------------------------------------------------------------------ memory
 

@@ -20,7 +20,7 @@ from ..disk.disk import File
 from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
 from ..errors import JournalCorrupt
 from ..format.imports import ImportReport, Imports
-from ..format.record import EPOCH_MAX, SEQUENCE_MAX, RecordDamaged
+from ..format.record import EPOCH_MAX, LOST, SEQUENCE_MAX, RecordDamaged
 from ..format.state import (
     QUEUE,
     TOPIC,
@@ -30,6 +30,8 @@ from ..format.state import (
     decode_root,
 )
 from ..index.block import BlockDamaged
+from ..index.lane import Lane
+from ..index.topic_lane import NO_RECORD
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -45,9 +47,9 @@ from ..journal.marker import Marker
 from ..journal.sync_mark import SYNC_MARK
 from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
-from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
+from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
 from ..parts import StoreParts
-from .repair import DamagedPlace
+from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
 
 logger = LateLogger("forebay.store.recovery")
@@ -200,6 +202,7 @@ class Recovery:
             end = self._rebuild(ids)
         elif start is not None:
             result.replay_position = start[0]
+            self._forget_lost(end)
         missing = sorted(self.replay.expected - set(result.sizes))
         if missing:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
@@ -305,7 +308,7 @@ class Recovery:
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
         self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes if not counts.lane & PUT_OFF}
         place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
-        if place not in self._result.damaged:
+        if all((data_log, offset) != (known.data_log, known.offset) for known in self._result.damaged):
             logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
 
@@ -381,7 +384,55 @@ class Recovery:
     def _sweep(self, end: JournalEnd) -> None:
         """Let go of what no subscription needs, so that the counts tell which data logs are needed."""
         while not self._subscriptions.sweep():
-            self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
+            self._checkpoint(end)
+
+    def _forget_lost(self, end: JournalEnd) -> None:
+        """Let an index from before a repair forget the messages of data logs that were missing, or wholly unreadable.
+
+        A crash before the checkpoint leaves the index as it was, and the next open comes here again.
+        """
+        for data_log, size in self._file_sizes.items():
+            use = self._index.uses.get(data_log)
+            if size != LOST_DATA_LOG_BYTES or use is None or not use.pending_messages or not self._is_lost(data_log):
+                continue
+            forgotten = 0
+            for lane in list(self._index.lanes.values()):
+                forgotten += self._forget_in(lane, data_log, end)
+            logger.warning(
+                "data-%d.log is lost: %d messages in it are pending no more",
+                data_log,
+                forgotten,
+                event="lost_messages_forgotten",
+            )
+            self._checkpoint(end)
+
+    def _forget_in(self, lane: Lane, data_log: int, end: JournalEnd) -> int:
+        """Remove what is pending of a lane in a data log, for everybody; return how many messages."""
+        forgotten = at = 0
+        while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:
+            at = run[1] + 1
+            for extent in list(lane.extents(*run)):
+                if extent.data_log == data_log:
+                    first, last = extent.first_sequence, extent.first_sequence + extent.messages - 1
+                    forgotten += lane.remove(first, last, NO_RECORD)
+                    self._index.settle_put_off(lane, first, last)
+                    self._index.attempts.settle(lane, first, last)
+            if self._index.is_crowded:
+                self._checkpoint(end)
+        return forgotten
+
+    def _is_lost(self, data_log: int) -> bool:
+        """Return whether a data log stands for one of which nothing is left."""
+        header = self._headers[data_log]
+        if header is None:
+            return False
+        with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
+            found = record_at(file, header, DATA_LOG_HEADER_BYTES)
+        return found is not None and found[0].kind == LOST
+
+    def _checkpoint(self, end: JournalEnd) -> None:
+        """Store the index as it is now, which is that of the journal's end."""
+        self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
 
     def _needs_dropped(self) -> bool:
         """Return whether the index has pending messages in data logs that were deleted because they had none."""

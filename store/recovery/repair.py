@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..disk.disk import Disk, File
 from ..disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
@@ -37,6 +37,9 @@ from ..numbering import OFFSET_BITS
 from .quarantine import PART_BYTES_MAX, set_aside
 
 logger = LateLogger("forebay.store.recovery")
+
+LOST_DATA_LOG_BYTES: Final = DATA_LOG_HEADER_BYTES + LOST_BYTES
+"""Size of a data log that stands for one of which nothing is left."""
 
 
 @dataclass(frozen=True, slots=True)

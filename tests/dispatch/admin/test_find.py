@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Message, SettingsError
-from forebay.dispatch.admin.browse import FIND_MESSAGES_MAX
+from forebay import Closed, Message, MessagesUnreadable, SettingsError
+from forebay.store.disk.layout import data_log_name
 
 
 def test_generated_id_is_found_with_one_read_at_any_depth() -> None:
@@ -40,16 +40,62 @@ def test_message_in_flight_is_found_and_one_that_is_acknowledged_is_not() -> Non
         assert queue.find(ids[1]) is not None
 
 
-def test_own_id_is_found_among_the_first_messages_and_not_behind_them() -> None:
+@pytest.mark.parametrize("persistent", [True, False])
+def test_own_id_is_found_at_any_depth(persistent: bool) -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()
-    queue.send_many(Message(b"", message_id=f"id {n}") for n in range(FIND_MESSAGES_MAX))
-    queue.send(b"behind", message_id="behind")
-    found = queue.find(f"id {FIND_MESSAGES_MAX - 1}")
-    assert found is not None and found.message_id == f"id {FIND_MESSAGES_MAX - 1}"
-    assert queue.find("behind") is None
+    queue.send_many(Message(b"", message_id=f"id {n}") for n in range(25_000))
+    queue.send(b"behind", message_id="behind", persistent=persistent, priority=2)
+    for wanted in ("id 24999", "id 0", "behind"):
+        found = queue.find(wanted)
+        assert found is not None and found.message_id == wanted
     assert queue.find("id") is None  # a part of many
     simulated.check()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_an_id_that_a_transaction_gave_is_found_from_the_commit_on_and_never_after_a_rollback(persistent: bool) -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    queue.send_many(Message(b"") for _ in range(11_000))
+    committed, rolled_back = simulated.bay.transaction(), simulated.bay.transaction()
+    ids = [queue.send(b"x", persistent=persistent, transaction=found) for found in (committed, rolled_back)]
+    assert [queue.find(found) for found in ids] == [None, None]
+    committed.commit()
+    rolled_back.rollback()
+    found = queue.find(ids[0])
+    assert found is not None and (found.body, found.message_id) == (b"x", ids[0])
+    assert queue.find(ids[1]) is None
+
+
+def test_a_message_that_came_back_from_the_dead_letter_queue_is_found_by_the_id_that_it_had() -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    generated = queue.send(b"x")
+    with queue.subscribe() as consumer:
+        consumer.reject(consumer.take())
+    dead = simulated.queue("DLQ.orders")
+    assert queue.find(generated) is None
+    for place in (dead, queue):
+        found = place.find(generated)
+        assert found is not None and found.body == b"x", f"{place} does not know {generated}"
+        dead.move(queue)
+
+
+def test_where_a_message_can_not_be_read_find_does_not_say_that_it_is_not_there() -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    ids = [queue.send(b"body %d" % number, message_id=f"own {number}") for number in range(3)] + [queue.send(b"body 3")]
+    simulated.reopen()
+    queue = simulated.queue()
+    image = simulated.disk.image()[data_log_name(1)]
+    for number in (1, 3):
+        simulated.disk.flip_bit(data_log_name(1), image.index(b"body %d" % number), 0)
+    assert [queue.find(ids[number]) is not None for number in (0, 2)] == [True, True]
+    for number in (1, 3):
+        with pytest.raises(MessagesUnreadable) as caught:
+            queue.find(ids[number])
+        assert (caught.value.unreadable, caught.value.message_id) == (2, ids[number])
 
 
 def test_id_that_imitates_a_place_finds_no_other_message() -> None:

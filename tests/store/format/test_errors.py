@@ -19,6 +19,7 @@ from forebay.store.errors import (
     Empty,
     ForebayError,
     JournalCorrupt,
+    MessagesUnreadable,
     MessageTooLarge,
     NestedCall,
     NotAwaited,
@@ -69,6 +70,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         {"message_bytes": 2048, "limit_bytes": 1024, "limit": "memory_limit", "stored": 0},
         "raise memory_limit or split it",
     ),
+    (
+        MessagesUnreadable("orders", "id 7", 2),
+        {"queue": "orders", "message_id": "id 7", "unreadable": 2},
+        "to have them set aside",
+    ),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
     (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
     (
@@ -97,7 +103,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 19
+    assert len(found) == 20
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 

@@ -6,6 +6,7 @@ import logging
 from random import Random
 
 import pytest
+from delivering import take_up_to
 from inside import open_forebay
 from journals import data_logs, walked
 from message_stores import OpenStore
@@ -155,6 +156,67 @@ def test_missing_data_log_costs_its_messages_alone(data_log: int, with_index: bo
     assert place.data_log == data_log and "missing" in place.problem
     if data_log == 2:
         assert place.lost_records == len(walked(FILLED.disk, 2)[1])
+
+
+@pytest.mark.parametrize("lost", [(1,), (3,), (3, 4)])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_messages_of_a_missing_data_log_leave_depth_lists_and_index_where_the_index_is_intact(
+    is_clean: bool, lost: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    bay = SimulatedBay(max_file_length="64KiB", on_missing_data_log="report")
+    topic, subscription = bay.bay.topic("prices"), "audit"
+    topic.subscribe(durable=subscription).close()
+    for _ in range(40):
+        bay.queue().send_many(Message(bytes(1_000)) for _ in range(6))
+        topic.send_many(Message(bytes(1_000)) for _ in range(2))
+    bay.bay.checkpoint()
+    if is_clean:
+        bay.bay.close()
+    for data_log in lost:
+        bay.disk.remove(data_log_name(data_log))
+    bay.disk.sync_directory(JOURNAL)
+    for is_first in (True, False):
+        caplog.clear()
+        bay.crash()
+        places = [place.data_log for place in bay.bay.recovery.damaged]
+        assert places == (list(lost) if is_first else []) and not bay.bay.recovery.index_rebuilt
+        said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(said) == (2 * len(lost) if is_first else 0), said
+        queue, topic = bay.queue(), bay.bay.topic("prices")
+        depths = queue.depth, topic.statistics().subscriptions[subscription].depth
+        assert depths[0] < 240 and depths[1] < 80 and sum(depths) < 320 - 30 * len(lost)
+        assert len(list(queue.browse())) == depths[0]
+        for consumer, depth in (queue.subscribe(), depths[0]), (topic.subscribe(durable=subscription), depths[1]):
+            with consumer:
+                assert len(take_up_to(consumer, 400)) == depth
+        assert queue.statistics().unreadable == 0
+        bay.check()
+
+
+def test_an_index_of_before_the_repair_forgets_them_too() -> None:
+    """As a crash leaves it that comes before the checkpoint."""
+    disk = FILLED.copy()
+    disk.remove(data_log_name(2))
+    pending = {message[0] for message in reopened(disk, FILLED.index()).pending()}
+    opened = reopened(disk.crash_process(), FILLED.index())
+    assert opened.report.damaged == () and not opened.report.index_rebuilt
+    lane = opened.lane()
+    assert {number for number in FILLED.bodies if lane.is_pending(number)} == pending
+    assert len(pending) < len(FILLED.bodies) - len(FILLED.gone)
+    opened.store.index._check()
+
+
+def test_the_newest_data_log_is_named_once_where_it_is_missing_and_index_and_mark_knew_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bay = SimulatedBay(max_file_length="64KiB", on_missing_data_log="report")
+    bay.queue().send_many(Message(bytes(1_000)) for _ in range(100))
+    bay.bay.close()
+    newest = data_logs(bay.disk)[-1]
+    bay.disk.remove(data_log_name(newest))
+    bay._open()
+    assert [place.data_log for place in bay.bay.recovery.damaged] == [newest]
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
 
 
 def test_sequences_of_what_is_lost_are_not_given_again() -> None:
