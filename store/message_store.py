@@ -815,12 +815,18 @@ class MessageStore:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.branches.data_logs()
-        what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        subscribers = self.subscriptions.by_number
-        from .maintenance.retention import RetentionReasons  # for whoever asks
+        from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
 
         return RetentionReasons(
-            *what, replayed=replayed, transactions=transactions, leases=self._leases(), subscribers=subscribers
+            self.index,
+            self._lock,
+            self.destinations,
+            newest,
+            self.journal.reader,
+            replayed=replayed,
+            transactions=transactions,
+            leases=self._leases(),
+            subscribers=self.subscriptions.by_number,
         )
 
     def _leases(self) -> list[Lease]:

@@ -400,6 +400,7 @@ class TargetArea(ListKeeper):
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
+        # The charge changes hands: the sum stays, and neither holder has a guarantee. This path is the hottest.
         self.targets.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
@@ -485,9 +486,9 @@ class TargetArea(ListKeeper):
             if is_shared:
                 if sequence > stop:
                     break
-                if target.is_timed and self._has_expired(target, message):
+                if target.is_timed and self._drop_if_expired(target, message):
                     continue
-                if not target.consumer_group.is_free(area, message):
+                if not target.consumer_group.claim(area, message):
                     direct.popleft()
                     released += charge
                     continue
@@ -544,8 +545,8 @@ class TargetArea(ListKeeper):
                 kept.append(message)
         direct.extendleft(reversed(kept))
 
-    def _has_expired(self, target: TargetList, message: StoredMessage) -> bool:
-        """Whether the first message of a list that shares has gone, because its time is over."""
+    def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
+        """Drop the first message of a list that shares if its time is over; return whether it went."""
         self.drop_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
@@ -571,6 +572,7 @@ class TargetArea(ListKeeper):
         del delivery._area.in_flight[delivery.sequence]
         body = delivery._body
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
+        # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
         self.dispatch.held_bytes -= charge
         self.budget.held_bytes -= charge
         delivery._consumer.in_flight -= 1
