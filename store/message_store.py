@@ -412,14 +412,14 @@ class MessageStore:
         """Append one message; return its sequence. Requires: state lock. Raises StoreFull or StoreFailed."""
         if lane.is_unread:
             return self._pass_over(lane, 1)
-        journal = self.journal
+        journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body
+                lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self.adds += 1
-            return lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
+            return lane.add_one(data_log, offset, size, self._uses[data_log])
         except BaseException as error:
             self.journal.break_by(error)
             raise
@@ -428,14 +428,14 @@ class MessageStore:
         """Add one message whose properties say when it expires."""
         if lane.is_unread:
             return self._pass_over(lane, 1)
-        journal = self.journal
+        journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority | TIMED, lane.destination, lane.next_sequence, timestamp, properties, body
+                lane.priority | TIMED, lane.destination, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self.adds += 1
-            sequence = lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
+            sequence = lane.add_one(data_log, offset, size, self._uses[data_log])
             lane.put_expiry(sequence, expires_at)
             self.index.latest_ms = max(self.index.latest_ms, timestamp)
             return sequence

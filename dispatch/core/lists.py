@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ...cache.budget import Budget
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes, contents_charge
 from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import WORTH_BYTES, CacheStatistics
 from ...cache.pending_cache import PendingCache
@@ -266,11 +266,14 @@ class TargetArea(ListKeeper):
 
     # ------------------------------------------------------------------ arrivals
 
-    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """A slice is stored and may be dispatched: as one, where the fast path takes it whole."""
+    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
+        """Offer a slice that is stored and may be dispatched: as one, where the fast path takes it whole.
+
+        content_bytes: of all of it; None: it is counted here.
+        """
         sole = area.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
-            charge = charges_bytes(messages)
+            charge = charges_bytes(messages) if content_bytes is None else contents_charge(len(messages), content_bytes)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.targets.reserve(charge):
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
@@ -407,7 +410,9 @@ class TargetArea(ListKeeper):
         delivery = Delivery(consumer, area, sequence, properties, body, timestamp, 1, number)
         area.in_flight[sequence] = delivery
         consumer.in_flight += 1
-        if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+        if target.direct_bytes < target.low_watermark_bytes and (
+            target.frontier < area.published or target.references.count  # its supply: nothing came back
+        ):
             self.loads.runs_low(target)
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)

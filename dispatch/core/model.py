@@ -1043,8 +1043,9 @@ class LaneState:
         if sole is None:
             target_area.arrive(self, message)
             return
-        if sole.frontier == sequence and not sole.references:
-            charge = charge_bytes(message)
+        if sole.frontier == sequence and not sole.references.count:
+            body = message[2]  # charge_bytes, without its call: every single message comes by
+            charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.targets.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge

@@ -180,8 +180,9 @@ class Lane(BlockHolder):
         self.pending_bytes -= length
         if not block.is_dirty:
             self.cache.touch(self, block)
-        if block is not self.tail or not self.next_sequence & BLOCK_MASK:
-            self._retire_if_empty(block)
+        is_complete = block is not self.tail or not self.next_sequence & BLOCK_MASK
+        if is_complete and now_gone.bit_count() == len(block.lengths):
+            self.retire(block)
         return 1
 
     def _remove_in(self, block: Block, low: int, high: int, ack_data_log: int) -> int:

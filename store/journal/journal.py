@@ -40,7 +40,7 @@ from ..format.record import (
     encode_slice,
 )
 from ..locks import OwnedLock, Whole, require_outside
-from ..numbering import NO_DESTINATION, OFFSET_BITS, OFFSET_MASK
+from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,
@@ -178,20 +178,37 @@ class Journal:
     # ---------------------------------------------------------------- appending
 
     def append_one(
-        self, flags: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
+        self,
+        flags: int,
+        destination: int,
+        sequence: int,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        content_bytes: int,
     ) -> int:
         """Append a slice of one message; return its offset in `data_log`. Requires: state lock. One write.
 
-        flags: the priority, and the other flags of a slice.
+        flags: the priority, and the other flags of a slice. content_bytes: of properties and body together.
         """
-        if destination == NO_DESTINATION:
+        if not destination:  # NO_DESTINATION
             raise Closed("the queue")
-        size = _ONE_BYTES + len(properties) + len(body)
+        size = _ONE_BYTES + content_bytes
         if self.offset + size > self._limit:
             self._make_room(size, flags=flags)
         offset, salt, word = self.offset, self._salt, self._word
         data = encode_one(
-            salt, word, self.epoch, self.durable, flags, destination, sequence, timestamp, properties, body
+            salt,
+            word,
+            self.epoch,
+            self.durable,
+            flags,
+            destination,
+            sequence,
+            timestamp,
+            properties,
+            body,
+            content_bytes,
         )
         try:
             self._file.append(data)  # type: ignore[union-attr]
@@ -213,9 +230,9 @@ class Journal:
         """
         if len(contents) == 1:
             ((properties, body),) = contents
-            offset = self.append_one(flags, destination, sequence, timestamp, properties, body)
-            return offset, [len(properties) + len(body)]
-        if destination == NO_DESTINATION:
+            length = len(properties) + len(body)
+            return self.append_one(flags, destination, sequence, timestamp, properties, body, length), [length]
+        if not destination:  # NO_DESTINATION
             raise Closed("the queue")
         lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
@@ -226,7 +243,7 @@ class Journal:
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """Append an ack of one run. Requires: state lock. One write."""
-        if destination == NO_DESTINATION:
+        if not destination:  # NO_DESTINATION
             raise Closed("the queue")
         if self.offset + _ACK_BYTES > self._limit:
             self._make_room(_ACK_BYTES, ACK)

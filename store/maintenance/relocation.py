@@ -508,7 +508,8 @@ class Relocation:
                 self._append_needs(Survivors(lane.number, first, len(messages)), needs)
             if len(contents) == 1:
                 (properties, body), lengths = contents[0], [content_bytes(messages[0])]
-                offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
+                size = len(properties) + len(body)
+                offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body, size)
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
             lane.move(journal.data_log, offset, first, lengths)
