@@ -50,7 +50,7 @@ def journals(tmp_path: Path) -> Journals:
 def test_messages_one_by_one(against_floor: AgainstFloor, journals: Journals) -> None:
     def append(journal: Journal) -> None:
         for sequence in range(RECORDS):
-            journal.append_one(4, 1, sequence, 0, b"", BODY)
+            journal.append_one(4, 1, sequence, 0, b"", BODY, len(BODY))
 
     against_floor(RECORDS, journals.make, append)
 

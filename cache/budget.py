@@ -80,8 +80,8 @@ class Holder:
     def reserve_again(self, charge_bytes: int) -> bool:
         """Charge bytes that another holder has just released: try reserve, then reserve_last.
 
-        Never refused where so much was released since the limit last followed, so memory that only changes hands
-        finds room. Requires: the holder has no guarantee.
+        Memory that only changes hands finds room: this is refused only where less was released since the limit was
+        last lowered. Requires: the holder has no guarantee.
         """
         return self.reserve(charge_bytes) or self.reserve_last(charge_bytes)
 

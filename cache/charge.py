@@ -25,6 +25,11 @@ def charges_bytes(messages: Sequence[StoredMessage]) -> int:
     )
 
 
+def contents_charge(messages: int, content_bytes: int) -> int:
+    """Return the charge of so many messages of which only the length of all is known."""
+    return OVERHEAD_BYTES * messages + content_bytes
+
+
 def content_charge_bytes(content_bytes: int) -> int:
     """Return the charge of a message of which only the length is known yet."""
     return content_bytes + OVERHEAD_BYTES

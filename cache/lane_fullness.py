@@ -22,7 +22,7 @@ class LaneFullness:
         self._class_of: dict[int, int] = {}
 
     def grew(self, lane: int, amount: int) -> None:
-        """Note that a lane has `amount` now, which is as many bits as it never had, or had once."""
+        """Note that a lane has `amount` now. Amounts that need no more bits than one noted before change nothing."""
         bits = amount.bit_length()
         before = self._class_of.get(lane, 0)
         if bits > before:

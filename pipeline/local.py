@@ -16,7 +16,15 @@ from ..dispatch.explain.disk import explain_data_log
 from ..store.clock import SystemClock
 from ..store.disk.disk import Disk
 from ..store.errors import ForebayError, JournalCorrupt
-from ..store.format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
+from ..store.format.record import (
+    ENTRY_BYTES,
+    SLICE_BYTES,
+    SLICE_MESSAGES_MAX,
+    RecordDamaged,
+    decode_header,
+    decode_slice,
+    verify_head,
+)
 from ..store.format.state import TOPIC, Destination
 from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import Wanted
@@ -165,7 +173,7 @@ def rebuild_index(directory: Directories) -> list[IndexRow]:
     rows: list[IndexRow] = []
     for store in find_stores(directory):
         try:
-            rows += index_of(store, disk_of(store), 0)
+            rows += index_of(store, disk_of(store))
         except (ForebayError, OSError) as error:
             raise named(store, error) from error
     return rows
@@ -278,7 +286,7 @@ def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
     extent = next(iter(lane.extents(run[0], run[0])))
     file, salt = seen.reader(extent.data_log)
     try:
-        head = file.read(extent.offset, SLICE_BYTES + ENTRY_BYTES * 256)
+        head = file.read(extent.offset, SLICE_BYTES + ENTRY_BYTES * SLICE_MESSAGES_MAX)
         header = decode_header(head)
         verify_head(header, head, salt)
         return decode_slice(header, head).timestamp
@@ -288,7 +296,7 @@ def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
         file.close()
 
 
-def index_of(store: Store, disk: Disk, now_ms: int) -> list[IndexRow]:
+def index_of(store: Store, disk: Disk) -> list[IndexRow]:
     """Return the blocks of one store that have pending messages. JournalCorrupt: opening would be refused."""
     seen = open_read_only(disk)
     return [

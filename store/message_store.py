@@ -412,14 +412,14 @@ class MessageStore:
         """Append one message; return its sequence. Requires: state lock. Raises StoreFull or StoreFailed."""
         if lane.is_unread:
             return self._pass_over(lane, 1)
-        journal = self.journal
+        journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body
+                lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self.adds += 1
-            return lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
+            return lane.add_one(data_log, offset, size, self._uses[data_log])
         except BaseException as error:
             self.journal.break_by(error)
             raise
@@ -428,14 +428,14 @@ class MessageStore:
         """Add one message whose properties say when it expires."""
         if lane.is_unread:
             return self._pass_over(lane, 1)
-        journal = self.journal
+        journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority | TIMED, lane.destination, lane.next_sequence, timestamp, properties, body
+                lane.priority | TIMED, lane.destination, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self.adds += 1
-            sequence = lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
+            sequence = lane.add_one(data_log, offset, size, self._uses[data_log])
             lane.put_expiry(sequence, expires_at)
             self.index.latest_ms = max(self.index.latest_ms, timestamp)
             return sequence
@@ -815,12 +815,18 @@ class MessageStore:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.branches.data_logs()
-        what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        subscribers = self.subscriptions.by_number
-        from .maintenance.retention import RetentionReasons  # for whoever asks
+        from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
 
         return RetentionReasons(
-            *what, replayed=replayed, transactions=transactions, leases=self._leases(), subscribers=subscribers
+            self.index,
+            self._lock,
+            self.destinations,
+            newest,
+            self.journal.reader,
+            replayed=replayed,
+            transactions=transactions,
+            leases=self._leases(),
+            subscribers=self.subscriptions.by_number,
         )
 
     def _leases(self) -> list[Lease]:

@@ -23,5 +23,7 @@ OFFSET_BITS: Final = 32
 """A position in the journal is the id of a data log, shifted by so many bits, and an offset in that file."""
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 
+NO_DESTINATION: Final = 0
+"""Number of no destination: what is deleted has it, and the journal answers it with Closed."""
 NOWHERE: Final = (1 << 63) - 1
 """Greater than every sequence."""

@@ -81,8 +81,8 @@ class SpillAccount:
         self.holder.hand_over(to, charge_bytes)
         return True
 
-    def has_last(self) -> bool:
-        """Reserve the last bytes that are missing, and return whether there are enough for lists that have nothing."""
+    def secure_last(self) -> bool:
+        """Reserve what is missing of the last bytes; return whether there are enough for lists that have nothing."""
         lent_bytes = self.lent_bytes
         if lent_bytes and self.holder.reserve_again(lent_bytes):
             self.last_bytes = LAST_BYTES
@@ -93,7 +93,7 @@ class SpillAccount:
 
     def refill(self) -> None:
         """Hold as much ahead as should be, if memory came free."""
-        self.has_last()
+        self.secure_last()
         missing_bytes = self.missing_bytes
         if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
@@ -114,11 +114,11 @@ class ArrivalAccount:
 
     def reserve(self, charge_bytes: int) -> bool:
         account = self._account
-        if account.has_last() and account.holder.reserve(charge_bytes):
+        if account.secure_last() and account.holder.reserve(charge_bytes):
             return True
         self._make_room(max(AHEAD_BYTES, account.missing_bytes) + account.lent_bytes + charge_bytes)
         account.refill()
-        return account.has_last() and account.reserve(charge_bytes)
+        return account.secure_last() and account.reserve(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         self._account.release(charge_bytes)

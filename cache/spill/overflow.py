@@ -100,7 +100,7 @@ class Overflow:
         number = lane.number
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        if not self.account.has_last() or not self.buffer.put(number, message):
+        if not self.account.secure_last() or not self.buffer.put(number, message):
             self.admit(lane, message)
             if not lane.is_spilled(message[0]):
                 kept = self.buffer.put(number, message)
@@ -114,7 +114,7 @@ class Overflow:
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         charge = charge_bytes(message)
-        if self.account.has_last() and self.budget.free_bytes >= charge and not self.account.missing_bytes:
+        if self.account.secure_last() and self.budget.free_bytes >= charge and not self.account.missing_bytes:
             return
         if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it: it costs nothing more
             return
@@ -122,7 +122,7 @@ class Overflow:
         self.account.refill()
         if self.budget.free_bytes >= charge:
             return
-        if not self.account.has_last():
+        if not self.account.secure_last():
             raise StoreFull(charge, 0, "memory_limit")
         self.storage.spill((lane.number,), _whole((message,)))
         lane.spilled(message[0], message[0])

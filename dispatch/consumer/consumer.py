@@ -249,7 +249,6 @@ class Consumer(Taker):
     def _credit(self, max_messages: int) -> int:
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
         if self._is_held_up:
-            self._stand_by()
             return 0
         if self.in_flight and self._targets.is_short:
             return 0
@@ -292,6 +291,8 @@ class Consumer(Taker):
         self._due.release()
         search.load = None
         search.is_coming = search.has_credit = False
+        if self._is_held_up:
+            self._stand_by()
         most = self._credit(search.max_messages)
         while most > 0:
             deliveries = self._collect(self, most, search.max_bytes)
@@ -651,7 +652,11 @@ class Consumer(Taker):
 
     def credit_came(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
-        if not self._waits_for_credit or self._credit(1) <= 0:
+        if not self._waits_for_credit:
+            return
+        if self._is_held_up:
+            self._stand_by()
+        if self._credit(1) <= 0:
             return
         self._wait_for_credit(False)
         targets = self._targets

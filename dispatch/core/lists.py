@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ...cache.budget import Budget
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes, contents_charge
 from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import WORTH_BYTES, CacheStatistics
 from ...cache.pending_cache import PendingCache
@@ -266,11 +266,14 @@ class TargetArea(ListKeeper):
 
     # ------------------------------------------------------------------ arrivals
 
-    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage]) -> None:
-        """A slice is stored and may be dispatched: as one, where the fast path takes it whole."""
+    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
+        """Offer a slice that is stored and may be dispatched: as one, where the fast path takes it whole.
+
+        content_bytes: of all of it; None: it is counted here.
+        """
         sole = area.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
-            charge = charges_bytes(messages)
+            charge = charges_bytes(messages) if content_bytes is None else contents_charge(len(messages), content_bytes)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.targets.reserve(charge):
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
@@ -402,13 +405,16 @@ class TargetArea(ListKeeper):
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
+        # The charge changes hands: the sum stays, and neither holder has a guarantee. This path is the hottest.
         self.targets.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
         delivery = Delivery(consumer, area, sequence, properties, body, timestamp, 1, number)
         area.in_flight[sequence] = delivery
         consumer.in_flight += 1
-        if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+        if target.direct_bytes < target.low_watermark_bytes and (
+            target.frontier < area.published or target.references.count  # its supply: nothing came back
+        ):
             self.loads.runs_low(target)
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
@@ -487,9 +493,9 @@ class TargetArea(ListKeeper):
             if is_shared:
                 if sequence > stop:
                     break
-                if target.is_timed and self._has_expired(target, message):
+                if target.is_timed and self._drop_if_expired(target, message):
                     continue
-                if not target.consumer_group.is_free(area, message):
+                if not target.consumer_group.claim(area, message):
                     direct.popleft()
                     released += charge
                     continue
@@ -546,8 +552,8 @@ class TargetArea(ListKeeper):
                 kept.append(message)
         direct.extendleft(reversed(kept))
 
-    def _has_expired(self, target: TargetList, message: StoredMessage) -> bool:
-        """Whether the first message of a list that shares has gone, because its time is over."""
+    def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
+        """Drop the first message of a list that shares if its time is over; return whether it went."""
         self.drop_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
@@ -573,6 +579,7 @@ class TargetArea(ListKeeper):
         del delivery._area.in_flight[delivery.sequence]
         body = delivery._body
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
+        # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
         self.dispatch.held_bytes -= charge
         self.budget.held_bytes -= charge
         delivery._consumer.in_flight -= 1

@@ -285,8 +285,11 @@ class ConsumerGroup:
         total = sum(other.messages_per_second for other in self.consumers)
         return consumer.messages_per_second / total if total else 1.0 / len(self.consumers)
 
-    def is_free(self, area: LaneState, message: StoredMessage) -> bool:
-        """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
+    def claim(self, area: LaneState, message: StoredMessage) -> bool:
+        """Take a message that a list names for a hand-out; return False where another has it, or it is gone.
+
+        Its copies leave the caches, also where False is returned: whoever has the message has its body.
+        """
         sequence = message[0]
         area.drop_copies(sequence)
         if area.dead and sequence in area.dead:
@@ -321,7 +324,12 @@ class ConsumerGroup:
 
 
 class TargetList:
-    """The state lock guards it."""
+    """What the consumers of one group get next from one lane: direct messages in front, the rest not yet loaded.
+
+    Everything before `frontier` was looked at. Of that, `direct` is in RAM, `returned` are the sequences of messages
+    that came back, and `references` of those that match and are not in RAM. What lies behind the frontier comes from
+    the store, by loads that keep `direct_bytes` between the watermarks. The state lock guards it.
+    """
 
     __slots__ = (
         "area",
@@ -1040,8 +1048,9 @@ class LaneState:
         if sole is None:
             target_area.arrive(self, message)
             return
-        if sole.frontier == sequence and not sole.references:
-            charge = charge_bytes(message)
+        if sole.frontier == sequence and not sole.references.count:
+            body = message[2]  # charge_bytes, without its call: every single message comes by
+            charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.targets.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge

@@ -80,6 +80,7 @@ class Publisher(Confirmer):
         self._monitor = monitor
         self._store = store
         self._journal = store.journal
+        self._block_cache = store.index.cache
         self._targets = targets
         self.syncs_always = syncs_always
         self.leave_checkpoint = leave_checkpoint
@@ -100,7 +101,7 @@ class Publisher(Confirmer):
             if self.unpublished or self.postponed:
                 self._publish()
         store = self._store  # asked here, not by a call: each message comes by twice
-        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not self.leave_checkpoint():
+        if (store.adds >= store.checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
             store.checkpoint()
         if self._monitor.deferred:
             self._monitor.run_deferred()

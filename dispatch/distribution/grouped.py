@@ -93,7 +93,7 @@ class UnassignedMessages(ConsumerGroup):
         for consumer in sorted(consumers, key=lambda consumer: self.dealer.hands[consumer].served):
             consumer.consumer_group.wake(ready)
 
-    def is_hungry(self, consumer: Taker) -> None:
+    def note_hungry(self, consumer: Taker) -> None:
         """Note that the consumer found nothing.
 
         A closed one is not asked again, though a transaction may still give it credit.
@@ -101,7 +101,7 @@ class UnassignedMessages(ConsumerGroup):
         if consumer in self.dealer.hands:
             self._hungry.setdefault(consumer.priority, {})[consumer] = None
 
-    def is_fed(self, consumer: Taker) -> None:
+    def note_fed(self, consumer: Taker) -> None:
         """Note that the consumer has got something, or wants nothing more."""
         if self._hungry:
             self._hungry.get(consumer.priority, {}).pop(consumer, None)
@@ -134,8 +134,8 @@ class UnassignedMessages(ConsumerGroup):
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
 
-    def waits(self, group: str | None, area: LaneState, sequence: int) -> bool:
-        """Whether a message must wait because one before it in its group was left to somebody; then it does."""
+    def waits_behind_promise(self, group: str | None, area: LaneState, sequence: int) -> bool:
+        """Let a message wait if one before it in its group was left to somebody; return whether it must."""
         promise = self.promises.get(bucket_of(group)) if group is not None else None
         if promise is not None:
             put_aside(area, promise.waiting.setdefault(area, SequenceSet()), sequence, sequence)
@@ -186,18 +186,21 @@ class AssignedMessages(ConsumerGroup):
     def arm(self) -> None:
         """See ConsumerGroup."""
         self.is_armed = True
-        self.stock.is_hungry(self.owner)
+        self.stock.note_hungry(self.owner)
 
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)
 
     def wants(self, area: LaneState, message: StoredMessage) -> bool:
-        """Want everything: what lies between a consumer's own messages is loaded with them, and is for others."""
+        """Want what the selector matches of the consumer's own groups, and of no group.
+
+        What lies between is loaded with it, and is for others.
+        """
         group = self.stock.dealer.group_of(area, message)
         return (group is None or self.stock.dealer.groups.owner(group) is self.owner) and super().wants(area, message)
 
-    def is_free(self, area: LaneState, message: StoredMessage) -> bool:
-        return super().is_free(area, message) and self.stock.dealer.is_own(self.owner, area, message)
+    def claim(self, area: LaneState, message: StoredMessage) -> bool:
+        return super().claim(area, message) and self.stock.dealer.claim_own(self.owner, area, message)
 
     def note_group(self, area: LaneState, message: StoredMessage) -> None:
         self.stock.dealer.note(area, message)
@@ -255,7 +258,7 @@ class GroupAssigner(Distribution):
         for area in self.queue.lane_areas():
             self._add_list(hand, area)
         pair(hand)
-        stock.is_hungry(consumer)
+        stock.note_hungry(consumer)
         consumer.move_to(hand)
 
     def add_lane(self, area: LaneState) -> None:
@@ -296,7 +299,7 @@ class GroupAssigner(Distribution):
         if not rank:
             del self._ranks[consumer.priority]
         self._rank()
-        stock.is_fed(consumer)
+        stock.note_fed(consumer)
         del stock.consumers[consumer]
         self.queue.misses += hand.misses
         self.targets.groups.forget(hand)
@@ -336,7 +339,7 @@ class GroupAssigner(Distribution):
         hand = self.hands[consumer]
         if self.is_held_up:
             self.targets.groups.refuse(hand, partial(self.targets.wake, hand))
-            hand.stock.is_hungry(consumer)
+            hand.stock.note_hungry(consumer)
             return deliveries
         if hand.stock.left:
             hand.stock.offer_left(consumer.priority)
@@ -347,9 +350,9 @@ class GroupAssigner(Distribution):
         if not deliveries:
             if not any(own.direct or own.has_supply or own.is_loading for own in hand.lists):
                 self.groups.deal_again(consumer)
-            hand.stock.is_hungry(consumer)
+            hand.stock.note_hungry(consumer)
             return deliveries
-        hand.stock.is_fed(consumer)
+        hand.stock.note_fed(consumer)
         if self._known:
             for delivery in deliveries:
                 group = self._known.pop((delivery._area, delivery.sequence), None)
@@ -398,7 +401,7 @@ class GroupAssigner(Distribution):
         dealt = 0
         while dealt < most and (source := _next(stock)) is not None:
             message = source.direct[0]
-            if not source.consumer_group.is_free(source.area, message):
+            if not source.consumer_group.claim(source.area, message):
                 self._drop(source)
                 continue
             if self._is_forgotten(source.area, message):
@@ -409,7 +412,7 @@ class GroupAssigner(Distribution):
             if group is None or self._is_new(source.area, message[0], group):
                 if left <= 0:
                     break
-                if hand.stock.waits(group, source.area, message[0]):
+                if hand.stock.waits_behind_promise(group, source.area, message[0]):
                     self._drop(source, keeps=True)
                     continue
                 first = self._wanted_above(hand, source.area, message)
@@ -434,7 +437,7 @@ class GroupAssigner(Distribution):
                 group = self.group_of(source.area, message)
                 if group is None or self._is_new(source.area, message[0], group):
                     break
-                if stock.is_free(source.area, message):
+                if stock.claim(source.area, message):
                     self._move(None, source, group)
                 else:
                     self._drop(source)
@@ -517,8 +520,11 @@ class GroupAssigner(Distribution):
         if message[2] is not None and not area.pending_cache.put(area.lane.number, message):
             area.keep((message,))
 
-    def is_own(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
-        """Whether a message that stands in a consumer's hand, and is free, is to be handed out to it now."""
+    def claim_own(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
+        """Take a free message from a consumer's hand for a hand-out to it; return False where it is not for it now.
+
+        Its group is remembered until it is settled. A message of a group that stands still waits with the group.
+        """
         group = self.group_of(area, message)
         if group is None:
             return not self._is_forgotten(area, message)  # what came back since lies between the consumer's own
@@ -714,7 +720,8 @@ class GroupAssigner(Distribution):
         self.targets.groups.go_on()
 
     def _offer_run(self, group: str | None, area: LaneState, first: int, last: int) -> None:
-        """To the hand of the group's owner where that has come past it, else to the stock; to all without an owner."""
+        """Offer messages of one group again. Where the group has an owner that was assigned later messages of it
+        already, they go back to that owner; else to the unassigned messages of every consumer group."""
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
             for stock in self._stocks():

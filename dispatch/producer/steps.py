@@ -218,19 +218,20 @@ class Steps:
         own_ids: list[str | None],
         ids: list[str],
     ) -> None:
-        producers, prefix = self._producers, area.id_prefix
+        producers, prefix, lane = self._producers, area.id_prefix, area.index_lane
         begin = 0
         with producers.lock, producers.monitor.whole:
             while begin < len(contents):
-                part = contents[begin : begin + area.index_lane.slice_room]
-                first = producers.store.append_slice(area.index_lane, timestamp, part)
+                part = contents[begin : begin + lane.slice_room]
+                before_bytes = lane.pending_bytes
+                first = producers.store.append_slice(lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
                 if producers.syncs_always:
                     producers.publisher.unpublished.append((producers.journal.end, area, arrived))
                 else:
-                    producers.targets.arrive_many(area, arrived)
+                    producers.targets.arrive_many(area, arrived, lane.pending_bytes - before_bytes)
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)

@@ -150,7 +150,7 @@ class TableReader(DataSourceReader):
             elif table == "backlog":
                 rows = local.backlog_of(store, disk, self._now_ms)
             else:
-                rows = local.index_of(store, disk, self._now_ms)
+                rows = local.index_of(store, disk)
         except (ForebayError, OSError) as error:
             if table == "index":
                 raise local.named(store, error) from error

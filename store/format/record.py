@@ -234,12 +234,13 @@ def encode_one(
     timestamp: int,
     properties: bytes,
     body: bytes,
+    content_bytes: int,
 ) -> bytes:
     """Encode a slice of one message; each single send passes here. word: log sequence << 16 | MAGIC.
 
-    A body above SLICE_CONTENT_BYTES_MAX is left out: the caller writes it behind this, so that it is not copied.
+    content_bytes: of properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left
+    out: the caller writes it behind this, so that it is not copied.
     """
-    content_bytes = len(properties) + len(body)
     rest = _ONE_REST.pack(
         64 + content_bytes,
         PLAIN_MESSAGE | priority << 8,

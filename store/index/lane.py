@@ -14,7 +14,7 @@ from typing import Final
 from ..format.places import Extent, Singles
 from ..format.record import RecordDamaged, check_run
 from ..format.times import DUE, EXPIRY, NO_TIMES, Times
-from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NO_DESTINATION
 from .block import Block
 from .block_cache import HOLDER_SLOTS, BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
@@ -22,8 +22,6 @@ from .data_log_use import DataLogUse, use_of
 _OWN_SLOTS: Final = ("uses", "is_unread")
 LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
 """Slots that a topic's lane takes over from a lane that was not known to be one."""
-NO_DESTINATION: Final = 0
-"""The journal takes nothing for it: Closed."""
 
 
 class Lane(BlockHolder):
@@ -182,8 +180,9 @@ class Lane(BlockHolder):
         self.pending_bytes -= length
         if not block.is_dirty:
             self.cache.touch(self, block)
-        if block is not self.tail or not self.next_sequence & BLOCK_MASK:
-            self._retire_if_empty(block)
+        is_complete = block is not self.tail or not self.next_sequence & BLOCK_MASK
+        if is_complete and now_gone.bit_count() == len(block.lengths):
+            self.retire(block)
         return 1
 
     def _remove_in(self, block: Block, low: int, high: int, ack_data_log: int) -> int:

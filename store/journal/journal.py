@@ -54,6 +54,8 @@ from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
 T = TypeVar("T")
 
 READERS_MAX: Final = 128
+_NEXT_RECORD: Final = 1 << 16
+"""What each record adds to the word of its head: the log sequence stands above the magic number."""
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 _ACK_BYTES: Final = 48
 
@@ -176,17 +178,37 @@ class Journal:
     # ---------------------------------------------------------------- appending
 
     def append_one(
-        self, priority: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
+        self,
+        flags: int,
+        destination: int,
+        sequence: int,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        content_bytes: int,
     ) -> int:
-        """Append a slice of one message; return its offset in `data_log`. Requires: state lock. One write."""
-        if not destination:
+        """Append a slice of one message; return its offset in `data_log`. Requires: state lock. One write.
+
+        flags: the priority, and the other flags of a slice. content_bytes: of properties and body together.
+        """
+        if not destination:  # NO_DESTINATION
             raise Closed("the queue")
-        size = _ONE_BYTES + len(properties) + len(body)
+        size = _ONE_BYTES + content_bytes
         if self.offset + size > self._limit:
-            self._make_room(size, flags=priority)
+            self._make_room(size, flags=flags)
         offset, salt, word = self.offset, self._salt, self._word
         data = encode_one(
-            salt, word, self.epoch, self.durable, priority, destination, sequence, timestamp, properties, body
+            salt,
+            word,
+            self.epoch,
+            self.durable,
+            flags,
+            destination,
+            sequence,
+            timestamp,
+            properties,
+            body,
+            content_bytes,
         )
         try:
             self._file.append(data)  # type: ignore[union-attr]
@@ -194,13 +216,13 @@ class Journal:
                 self._file.append(body)  # type: ignore[union-attr]
         except OSError as error:
             self._refuse(error, size)
-        self._word += 65_536
+        self._word += _NEXT_RECORD
         self._offsets.append(offset)
         self.offset = offset + size
         return offset
 
     def append_slice(
-        self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
+        self, flags: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
@@ -208,20 +230,20 @@ class Journal:
         """
         if len(contents) == 1:
             ((properties, body),) = contents
-            offset = self.append_one(priority, destination, sequence, timestamp, properties, body)
-            return offset, [len(properties) + len(body)]
-        if not destination:
+            length = len(properties) + len(body)
+            return self.append_one(flags, destination, sequence, timestamp, properties, body, length), [length]
+        if not destination:  # NO_DESTINATION
             raise Closed("the queue")
         lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
-            self._make_room(size, flags=priority)
+            self._make_room(size, flags=flags)
         head = self._salt, self._word, self.epoch, self.durable
-        return self._append(encode_slice(*head, priority, destination, sequence, timestamp, contents, lengths)), lengths
+        return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """Append an ack of one run. Requires: state lock. One write."""
-        if not destination:
+        if not destination:  # NO_DESTINATION
             raise Closed("the queue")
         if self.offset + _ACK_BYTES > self._limit:
             self._make_room(_ACK_BYTES, ACK)
@@ -231,7 +253,7 @@ class Journal:
             self._file.append(data)  # type: ignore[union-attr]
         except OSError as error:
             self._refuse(error, _ACK_BYTES)
-        self._word += 65_536
+        self._word += _NEXT_RECORD
         self._offsets.append(offset)
         self.offset = offset + _ACK_BYTES
 
@@ -261,7 +283,7 @@ class Journal:
             self._file.append(data)  # type: ignore[union-attr]
         except OSError as error:
             self._refuse(error, len(data))
-        self._word += 65_536
+        self._word += _NEXT_RECORD
         self._offsets.append(offset)
         self.offset = offset + len(data)
         return offset
@@ -479,7 +501,7 @@ class Journal:
                 self._refuse(error, len(seal))
             self._end_unsealed(old)
             return
-        self._word += 65_536
+        self._word += _NEXT_RECORD
         self.offset = old_end + len(seal)
         self._limit = -1
 
@@ -550,7 +572,7 @@ class Journal:
         file.append(encode_header(header) + first)
         self.attested = self.durable
         self._file, self._salt, self._offsets = file, salt, array("I", (DATA_LOG_HEADER_BYTES,))
-        self._word += 65_536
+        self._word += _NEXT_RECORD
         self.offset = self._first_bytes = DATA_LOG_HEADER_BYTES + len(first)
         self._readers[data_log] = file, salt
         self._unsynced_names += 1

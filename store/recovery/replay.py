@@ -8,13 +8,26 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
 from ..format.branch import Branch, Commit, CommittedSlice, PlacedSlice
-from ..format.decode import Acked, Counted, Deleted, Dropped, Lost, Needed, RolledBack, Survived, Unsubscribed, decode
+from ..format.decode import (
+    Acked,
+    Attested,
+    Counted,
+    Deleted,
+    Dropped,
+    Lost,
+    Needed,
+    RolledBack,
+    Survived,
+    Unknown,
+    Unsubscribed,
+    decode,
+)
 from ..format.identity import identity
 from ..format.imports import ImportMark, Imports
 from ..format.properties import own_identity
@@ -158,6 +171,10 @@ class Replay:
                 self._keep_survivors(data_log, payload, relieve)
             case Needed():
                 self._restate(payload)
+            case Attested() | Unknown():
+                pass  # the former is for the scan that looks for torn tails; the latter a newer version may write
+            case _:
+                assert_never(payload)
 
     def _put_off(self, counted: Counted, relieve: Callable[[], None]) -> None:
         """Let those messages wait that came back and are pending. relieve: see _keep_survivors."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from compiled import interpreted
 from inside import open_forebay
-from journals import all_bodies, journal_on, power_cut
+from journals import all_bodies, append_one, journal_on, power_cut
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk, SimulatedFile
 from simulated_metadata import SimulatedMetadataStore
@@ -70,9 +70,9 @@ def test_what_an_interrupted_sync_left_out_is_synced_by_the_next(nth: int) -> No
     """The older data log, its name and the newest one are synced one after the other: no call of these is skipped."""
     disk = SimulatedDisk()
     journal = journal_on(disk)
-    journal.append_one(4, 7, 0, 0, b"", b"in the older data log")
+    append_one(journal, 4, 7, 0, 0, b"", b"in the older data log")
     journal.roll()
-    journal.append_one(4, 7, 1, 0, b"", b"in the newest one")
+    append_one(journal, 4, 7, 1, 0, b"", b"in the newest one")
     calls = iter(range(1, nth + 1))
 
     def interrupt(call: str, name: str) -> None:

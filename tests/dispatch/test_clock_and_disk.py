@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled import interpreted
 
 import forebay
 import forebay.aio
@@ -89,6 +90,7 @@ def test_what_can_not_be_opened_is_refused_in_words(arguments: dict[str, Any], p
         forebay.open(**arguments)
 
 
+@interpreted("has no docstrings")
 def test_what_a_disk_can_not_have_is_said_where_it_is_given() -> None:
     said = " ".join((forebay.open.__doc__ or "").split())
     for part in ("nothing locks it", "replays the whole journal", "no status file", "neither Spark nor the command"):

@@ -313,6 +313,7 @@ def bytes_of_slice() -> tuple[bytes, dict[str, int]]:
         timestamp=0x0102030405060708,
         properties=b"properties",
         body=b"body",
+        content_bytes=14,
     )
     return data, {
         "crc": record.crc32(data[4 : SLICE_BYTES + ENTRY_BYTES], 0xA1A2A3A4),

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any, Self
-from unittest.mock import patch
+from typing import Any
 
 from crash_workload import canonical
 from crashing import POWER_CUTS, CrashingWorkload, Left, Life, same
@@ -39,7 +38,6 @@ from forebay.store.format.record import (
     UNSUBSCRIBE,
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
-from forebay.store.maintenance import relocation
 from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.store import MetadataStore
 from forebay.testing import ManualClock
@@ -59,12 +57,6 @@ class Interplay(CrashingWorkload[Model]):
     def __init__(self, seed: int, sync: SyncMode) -> None:
         super().__init__(seed, sync, memory_limit="8MiB")
         self.call_share = Random(seed).choice((0.01, 0.05, 0.2))
-
-    def run(self) -> Self:
-        # Most stores here are too small to be relocated in by themselves.
-        allowed = 0 if self.seed % 4 else relocation.DATA_LOGS_ALLOWED
-        with patch.object(relocation, "DATA_LOGS_ALLOWED", allowed), patch.object(relocation, "LIVE_SHARE", 1):
-            return super().run()
 
     def new_model(self) -> Model:
         return Model(self.seed)
@@ -105,6 +97,11 @@ class Interplay(CrashingWorkload[Model]):
                 raise
             disk.capacity_bytes = UNLIMITED
             bay = open_forebay(disk, make, settings, clock)
+        # Most stores here are too small to be relocated in by themselves.
+        relocation = bay._engine.store.relocation
+        relocation.live_share = 1
+        if self.seed % 4:
+            relocation.data_logs_allowed = 0
         return bay
 
     # ------------------------------------------------------------------ living

@@ -60,7 +60,7 @@ def blocks_of(bay: Forebay) -> dict[tuple[int, int], bytes]:
 def test_rebuilt_index_is_the_one_that_opening_makes() -> None:
     blocks = 0
     for image in random_stores(range(70, 90)):
-        rows = local.index_of(HERE, image, 0)
+        rows = local.index_of(HERE, image)
         own = blocks_of(opened(without_index(image)))
         assert {(row.lane, row.block): row.packed for row in rows} == own
         assert [(row.lane, row.block) for row in rows] == sorted(own)

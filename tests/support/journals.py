@@ -45,6 +45,14 @@ def journal_on(
     return journal
 
 
+def append_one(
+    journal: Journal, flags: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
+) -> int:
+    """Append a slice of one message; its offset."""
+    size = len(properties) + len(body)
+    return journal.append_one(flags, destination, sequence, timestamp, properties, body, size)
+
+
 class FoundRecord(NamedTuple):
     offset: int
     header: Header

@@ -179,11 +179,13 @@ def cost(consumers: int, messages: int, options: dict[str, Any], group: Callable
     return calls.total() / messages
 
 
+@interpreted("calls nothing that a profiler sees")
 @pytest.mark.parametrize("options", [{}, {"selector": "n >= 0"}, {"priority": 3}])
 def test_a_hundred_equal_consumers_cost_less_than_twice_what_one_costs(options: dict[str, Any]) -> None:
     assert cost(100, 3200, options, lambda _: None) <= 2 * cost(1, 3200, options, lambda _: None)
 
 
+@interpreted("calls nothing that a profiler sees")
 def test_a_hundred_owners_of_groups_cost_less_than_twice_what_one_costs() -> None:
     def group(number: int) -> str:
         return f"customer {number % 1000}"

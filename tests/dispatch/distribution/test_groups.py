@@ -182,7 +182,7 @@ def test_what_lies_aside_takes_bounded_memory_however_mixed_it_is(bay: Simulated
     assert queue.depth == 0
 
 
-def test_a_million_groups_take_no_more_than_the_buckets(queue: Queue) -> None:
+def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) -> None:
     with queue.subscribe() as consumer:
         for begin in range(0, 20_000, 256):
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sqlite3
 import threading
@@ -18,7 +17,6 @@ from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Closed, Consumer, Delivery, Message, MessageTooLarge, SettingsError
-from forebay.cache.shares import Shares
 from forebay.dispatch.engine import resizing
 from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
@@ -70,26 +68,6 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
         same = fresh.budget.holders[name]
         assert (holder.held_bytes, holder.guaranteed_bytes) == (same.held_bytes, same.guaranteed_bytes), name
     assert bay.lists()[0].high_watermark_bytes == fresh.lists()[0].high_watermark_bytes
-
-
-def test_every_share_is_named_in_the_test_above() -> None:
-    assert {field.name for field in dataclasses.fields(Shares)} == {
-        "limit_bytes",
-        "index_cache_bytes",
-        "index_guaranteed_bytes",
-        "metadata_bytes",
-        "available_bytes",
-        "head_queue_cache_bytes",
-        "pending_cache_bytes",
-        "dispatch_bytes_max",
-        "in_flight_bytes_max",
-        "large_message_bytes",
-        "load_bytes_max",
-        "spill_buffer_bytes",
-        "spill_room_bytes",
-        "duplicates_bytes",
-        "destinations_bytes",
-    }
 
 
 @pytest.mark.parametrize("limit", ["3MiB", 4 * MIB - 1, "much", -1, 4.0, True, b"8MiB"])

@@ -12,7 +12,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay import Delivery, DestinationPolicy, Message, Queue
+from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.forebay import Forebay
 from forebay.store.message_store import INDEX_LIMIT
@@ -300,13 +300,16 @@ def test_limits_of_a_dead_letter_queue_do_not_hold_them_up() -> None:
     assert simulated.queue("DLQ.orders").depth == 5
 
 
-def test_senders_that_wait_for_room_get_it() -> None:
+def test_a_dead_letter_makes_room_in_the_queue_that_it_left() -> None:
     policies = {"orders": DestinationPolicy(max_attempts=1, max_messages=1, when_full="fail")}
     simulated = SimulatedBay(policies=policies)
     simulated.queue().send(b"1")
+    with pytest.raises(StoreFull):
+        simulated.queue().send(b"2")
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
     simulated.queue().send(b"2")
+    assert simulated.queue().depth == simulated.queue("DLQ.orders").depth == 1
 
 
 # ---------------------------------------------------------------------- kinds of destinations and messages

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 from typing import Any
-from unittest import mock
 
 import pytest
 from delivering import bodies
@@ -178,11 +177,12 @@ def test_where_a_transaction_has_no_room_for_the_dead_letter_the_message_stays_i
     consumer = bay.queue().subscribe()
     first, second = consumer.take(2)
     with bay.bay.transaction() as transaction:
-        with (
-            mock.patch.object(type(bay.transactions), "charge", side_effect=StoreFull(1, 0, "memory_limit")),
-            pytest.raises(StoreFull),
-        ):
+        browsers = bay.budget.holders["browsers"]
+        filled_bytes = bay.budget.free_bytes
+        assert browsers.reserve(filled_bytes)
+        with pytest.raises(StoreFull):
             consumer.reject(first, transaction=transaction)
+        browsers.release(filled_bytes)
         consumer.reject(second, transaction=transaction)
     assert consumer.in_flight == 1
     first.ack()

@@ -100,7 +100,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "two consumers get one message",
-        "ConsumerGroup.is_free",
+        "ConsumerGroup.claim",
         "is_held = sequence in area.in_flight or sequence in area.parked",
         "is_held = sequence in area.parked",
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",

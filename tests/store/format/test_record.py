@@ -58,7 +58,9 @@ Content = tuple[bytes, bytes]
 
 
 def one(properties: bytes = b"", body: bytes = b"body") -> bytes:
-    return encode_one(SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, properties, body)
+    return encode_one(
+        SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, properties, body, len(properties) + len(body)
+    )
 
 
 def several(contents: list[Content] = CONTENTS) -> bytes:
@@ -344,7 +346,9 @@ def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int
     flags = IDENTIFIED | TIMED | 7
     data = encode_slice(SALT, WORD, EPOCH, DURABLE, flags, 5, 0, 0, contents, content_lengths(contents))
     if count == 1:
-        assert data == encode_one(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0])
+        assert data == encode_one(
+            SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0], sum(map(len, contents[0]))
+        )
     assert int.from_bytes(data[9:10], "little") == TIMED | 7
     assert int.from_bytes(data[10:12], "little") == 0x8000 | count
     header = decode_header(data)

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import STORE_ID, FoundRecord, data_log_header, journal_on, walked
+from journals import STORE_ID, FoundRecord, append_one, data_log_header, journal_on, walked
 from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk.layout import data_log_name
@@ -64,12 +64,12 @@ def small_data_log() -> SimulatedDisk:
     """Records of several kinds, among them a slice and an empty message; sealed."""
     disk = SimulatedDisk()
     journal = journal_on(disk)
-    journal.append_one(4, 1, 0, 5, b"", b"first" * 10)
+    append_one(journal, 4, 1, 0, 5, b"", b"first" * 10)
     journal.append_slice(4, 1, 1, 5, [(b"properties", b"a" * 50), (b"", b""), (b"", b"b" * 200)])
     journal.append_ack(4, 1, 0, 3)
-    journal.append_one(4, 1, 4, 5, b"", b"")
+    append_one(journal, 4, 1, 4, 5, b"", b"")
     journal.append(ATTEST, 0, 0, b"")
-    journal.append_one(4, 1, 5, 5, b"p", b"last" * 30)
+    append_one(journal, 4, 1, 5, 5, b"p", b"last" * 30)
     journal.seal()
     return disk
 
@@ -268,7 +268,7 @@ def behind_the_first(data: bytes) -> tuple[Walk, list[FoundRecord]]:
 
 
 def message(salt: int, sequence: int, epoch: int, durable: int = 0) -> bytes:
-    return encode_one(salt, sequence << 16 | MAGIC, epoch, durable, 4, 1, 9, 5, b"", b"body")
+    return encode_one(salt, sequence << 16 | MAGIC, epoch, durable, 4, 1, 9, 5, b"", b"body", 4)
 
 
 def test_only_the_next_log_sequence_is_taken() -> None:
@@ -328,7 +328,7 @@ def test_length_that_lies_is_never_read() -> None:
 def test_large_message_is_verified_in_pieces() -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
-    journal.append_one(4, 1, 0, 5, b"", bytes(3 << 20))
+    append_one(journal, 4, 1, 0, 5, b"", bytes(3 << 20))
     header = data_log_header(disk, journal.data_log)
     meter = Meter(disk.open_for_reading(data_log_name(journal.data_log)))
     walk = Walk(meter, header, DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
@@ -356,7 +356,7 @@ def plain_data_log(seed: int) -> SimulatedDisk:
         body = random.randbytes(random.choice((0, 1, 300)))
         dice = random.random()
         if dice < 0.6:
-            journal.append_one(random.choice((4, 9)), 1, number, 5, random.choice((b"", b"properties")), body)
+            append_one(journal, random.choice((4, 9)), 1, number, 5, random.choice((b"", b"properties")), body)
         elif dice < 0.85:
             journal.append_ack(4, 1, random.randrange(number + 1), random.randint(1, 3))
         elif dice < 0.95:
@@ -505,7 +505,7 @@ def test_search_through_forged_headers_reads_and_hashes_little_more_than_the_fil
         return crc32(data, crc)
 
     forged = forged_headers(header, claimed_bytes)
-    head = encode_one(header.salt, 3 << 16 | MAGIC, 1, 5, 4, 1, 0, 0, b"", forged) if is_in_record else b""
+    head = encode_one(header.salt, 3 << 16 | MAGIC, 1, 5, 4, 1, 0, 0, b"", forged, len(forged)) if is_in_record else b""
     image = IMAGE[: ENDS[0]] + head + forged + message(header.salt, 555, 1, durable=4711)
     meter = Meter(disk_with(image).open_for_reading(NAME))
     monkeypatch.setattr(data_log_module, "crc32", counted)

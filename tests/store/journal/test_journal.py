@@ -9,7 +9,17 @@ from random import Random
 
 import pytest
 from compiled import interpreted
-from journals import FIRST_RECORD, all_bodies, all_records, data_log_header, data_logs, journal_on, power_cut, walked
+from journals import (
+    FIRST_RECORD,
+    all_bodies,
+    all_records,
+    append_one,
+    data_log_header,
+    data_logs,
+    journal_on,
+    power_cut,
+    walked,
+)
 from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
@@ -51,7 +61,7 @@ def journal(disk: SimulatedDisk) -> Journal:
 
 
 def send(journal: Journal, body: bytes = b"body") -> int:
-    return journal.append_one(4, 1, 0, 5, b"", body)
+    return append_one(journal, 4, 1, 0, 5, b"", body)
 
 
 def fill(journal: Journal, left_bytes: int = 0) -> bytes:
@@ -365,7 +375,9 @@ def test_full_disk_refuses_one_append_and_the_next_goes_through(
 def test_remains_of_a_failed_write_are_never_taken_for_records(disk: SimulatedDisk, journal: Journal) -> None:
     """The message that failed holds what would be the next record of just this place, had the epoch stayed."""
     salt = data_log_header(disk, 1).salt
-    forged = encode_one(salt, (journal.next_sequence + 1) << 16 | MAGIC, journal.epoch, 0, 4, 1, 1, 5, b"", b"forged")
+    forged = encode_one(
+        salt, (journal.next_sequence + 1) << 16 | MAGIC, journal.epoch, 0, 4, 1, 1, 5, b"", b"forged", 6
+    )
     disk.fail("write", 1, errno.ENOSPC, written_bytes=10_000)
     with pytest.raises(StoreFull):
         send(journal, b"body" + forged)
@@ -597,16 +609,16 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
     with pytest.raises(StoreFull, match="the limit at hand"):
         journal.append_slice(4, 1, 0, 5, [(b"", b"two"), (b"", b"three")])
     with pytest.raises(StoreFull, match="the limit at hand"):
-        journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
+        append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
     assert not journal.is_full and not journal.is_refusing
     newest = journal.data_log
     while journal.data_log < newest + 2:  # acks go on, from data log to data log
         journal.append_ack(4, 1, 0, 1)
-        journal.append_one(4 | RELOCATED, 1, 0, 5, b"", b"a copy")
+        append_one(journal, 4 | RELOCATED, 1, 0, 5, b"", b"a copy")
     with pytest.raises(StoreFull):
         send(journal, b"one")
     journal.accepts_dead_letters = True
-    journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
+    append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
     journal.accepts_dead_letters = False
     journal.set_write_stall(None)
     assert not journal.is_write_stalled

@@ -7,7 +7,7 @@ from random import Random
 from zlib import crc32
 
 import pytest
-from journals import journal_on
+from journals import append_one, journal_on
 from simulated_disk import SimulatedDisk
 
 from forebay.store.account import Unlimited
@@ -48,7 +48,7 @@ class Lane:
         first = self.lane.next_sequence
         assert first == len(self.contents)
         if len(contents) == 1:
-            offset = self.journal.append_one(4, 1, first, TIMESTAMP, *contents[0])
+            offset = append_one(self.journal, 4, 1, first, TIMESTAMP, *contents[0])
             lengths = [len(contents[0][0]) + len(contents[0][1])]
         else:
             offset, lengths = self.journal.append_slice(4, 1, first, TIMESTAMP, list(contents))
@@ -58,7 +58,7 @@ class Lane:
 
     def other(self, size: int) -> None:
         """Something of another lane lies between."""
-        self.journal.append_one(4, 2, 0, TIMESTAMP, b"", bytes(size))
+        append_one(self.journal, 4, 2, 0, TIMESTAMP, b"", bytes(size))
 
     def extents(self, *runs: tuple[int, int]) -> list[Extent | Singles]:
         found: list[Extent | Singles] = []

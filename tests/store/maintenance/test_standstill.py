@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from journals import all_bodies, journal_on, power_cut
+from journals import all_bodies, append_one, journal_on, power_cut
 from simulated_disk import SimulatedDisk
 
 from forebay import StoreFailed
@@ -16,9 +16,9 @@ from forebay.store.journal.reserve import Reserve
 def test_sync_at_standstill_makes_everything_durable() -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
-    journal.append_one(4, 7, 0, 0, b"", b"in an older data log")
+    append_one(journal, 4, 7, 0, 0, b"", b"in an older data log")
     journal.roll()
-    journal.append_one(4, 7, 1, 0, b"", b"in the newest")
+    append_one(journal, 4, 7, 1, 0, b"", b"in the newest")
     journal.sync_at_standstill()
     assert journal.durable == journal.end
     assert all_bodies(power_cut(disk)) == [b"in an older data log", b"in the newest"]
@@ -31,7 +31,7 @@ def test_sync_at_standstill_makes_everything_durable() -> None:
 def test_sync_at_standstill_that_fails_stops_the_journal(call: str, nth: int) -> None:
     disk = SimulatedDisk()
     journal = journal_on(disk)
-    journal.append_one(4, 7, 0, 0, b"", b"body")
+    append_one(journal, 4, 7, 0, 0, b"", b"body")
     journal.roll()
     durable = journal.durable
     disk.fail(call, nth, errno.EIO)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from journals import data_logs
+from journals import append_one, data_logs
 from message_stores import OpenStore
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -68,7 +68,7 @@ def slice_across_blocks(journal: Journal, lane: Lane, flags: int) -> None:
 
 
 def copy_of_another_length(journal: Journal, lane: Lane) -> None:
-    journal.append_one(4 | RELOCATED, lane.destination, 0, 0, b"", b"not what was sent before")
+    append_one(journal, 4 | RELOCATED, lane.destination, 0, 0, b"", b"not what was sent before")
 
 
 def subscription_to_nothing(journal: Journal, lane: Lane) -> None:
@@ -90,7 +90,7 @@ def commit_of_a_slice_across_blocks(journal: Journal, lane: Lane) -> None:
 
 
 def commit_of_another_number_of_messages(journal: Journal, lane: Lane) -> None:
-    offset = journal.append_one(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 2))
 
 
@@ -103,21 +103,21 @@ def prepared(journal: Journal, lane: Lane, position: int) -> None:
 
 
 def commit_of_a_message_of_no_transaction(journal: Journal, lane: Lane) -> None:
-    prepared(journal, lane, place(journal, journal.append_one(4, lane.destination, 5, 0, b"", b"a")))
+    prepared(journal, lane, place(journal, append_one(journal, 4, lane.destination, 5, 0, b"", b"a")))
 
 
 def commit_of_another_transaction(journal: Journal, lane: Lane) -> None:
-    offset = journal.append_one(4 | TRANSACTIONAL, lane.destination, NUMBER + 1, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER + 1, 0, b"", b"a")
     prepared(journal, lane, place(journal, offset))
 
 
 def commit_of_a_slice_of_nothing(journal: Journal, lane: Lane) -> None:
-    offset = journal.append_one(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 0))
 
 
 def commit_into_another_lane(journal: Journal, lane: Lane) -> None:
-    offset = journal.append_one(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number + 1, place(journal, offset)))
 
 
@@ -130,7 +130,7 @@ def destination_that_was_of_another_kind(journal: Journal, lane: Lane) -> None:
 
 
 def message_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
-    journal.append_one(4, lane.destination, SEQUENCES, 0, b"", b"a")
+    append_one(journal, 4, lane.destination, SEQUENCES, 0, b"", b"a")
 
 
 def ack_of_a_destination_that_cannot_be(journal: Journal, lane: Lane) -> None:
