@@ -167,10 +167,10 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
     for transaction in engine.transactions.undecided.values():
         part = _Part()
         for area in areas:
-            _count(part, area, transaction._branch.acks.get(area.lane.number, ()))
+            _count(part, area, transaction.acknowledged_in(area.lane.number))
         if part.messages:
             state = "prepared" if transaction.is_prepared else "open"
-            places.transactions[f"{transaction._branch.number:x} ({state})"] = part
+            places.transactions[f"{transaction.name} ({state})"] = part
     return places
 
 
@@ -346,7 +346,7 @@ def _in_flight_memory(engine: Engine) -> list[Cause]:
             parts.setdefault(destination_text(area.queue), _Part()).add(delivery)
     for transaction in engine.transactions.undecided.values():
         for delivery in transaction.held:
-            parts.setdefault(f"transaction {transaction._branch.number:x}", _Part()).add(delivery)
+            parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
     ranked = sorted(parts.items(), key=lambda found: -found[1].bytes)
     frees = "settling what is in flight, or a higher memory_limit"
     return [_cause(engine, MEMORY, holder, part, frees) for holder, part in ranked]

@@ -36,6 +36,7 @@ from ...store.format.times import Times, has_times, split_times, times_of, with_
 from ...store.journal.reading import StoredMessage
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
+from ...store.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
@@ -193,6 +194,11 @@ class Transaction:
     def xid(self) -> bytes | None:
         """The name that it was prepared under."""
         return self._branch.xid or None
+
+    @property
+    def name(self) -> str:
+        """What it is called where it is explained: its xid as b'7', or the hexadecimal number of one that is open."""
+        return repr(self._branch.xid) if self._branch.is_prepared else f"{self._branch.number:x}"
 
     # ------------------------------------------------------------------ sending
 
@@ -410,6 +416,11 @@ class Transaction:
     def holds(self, delivery: Delivery) -> bool:
         """Whether its outcome decides about this delivery. Requires: the lock."""
         return self._branch.acknowledges(delivery._area.lane.number, delivery.sequence)
+
+    def acknowledged_in(self, lane: int) -> SequenceSet:
+        """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
+        branch = self._branch
+        return branch.acks.get(lane) or branch.unrecorded_acks.get(lane) or SequenceSet()
 
     def concerns(self, numbers: Container[int]) -> bool:
         """Whether it sent to one of these, or acknowledged there. O(lanes + what is not persistent).
@@ -712,7 +723,7 @@ class Transaction:
             raise
 
     def __repr__(self) -> str:
-        return f"<Transaction {self._branch.number:x} {self._state}>"
+        return f"<Transaction {self.name} {self._state}>"
 
 
 class TransactionRegistry:

@@ -382,6 +382,7 @@ INTERNAL = {
     "become_ready",
     "move_to",
     "add",
+    "acknowledged_in",
     "add_volatile",
     "meet",
     "keep_room",

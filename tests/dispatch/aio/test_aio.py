@@ -61,7 +61,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
             forebay.Transaction,
             forebay.aio.Transaction,
             {"add", "charge_bytes", "concerns", "gathered", "held", "hold", "hold_rejected", "holds", "keep_room"}
-            | {"add_volatile", "kept_bytes", "meet", "rollback_open"},
+            | {"acknowledged_in", "add_volatile", "kept_bytes", "meet", "name", "rollback_open"},
         ),
         (
             forebay.Consumer,

@@ -50,6 +50,27 @@ def prefetch_used_up() -> Staged:
     return consumer, [("prefetch", "this consumer", 2)], "it holds 2 messages, as many as its prefetch admits"
 
 
+def what_a_prepared_transaction_acknowledged() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe()
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(5), transaction=transaction)
+    transaction.prepare(b"branch 7")
+    holder = "b'branch 7' (prepared)"
+    return bay.queue(), [("transaction", holder, 3)], f"3 messages are acknowledged in transaction {holder}"
+
+
+def what_an_open_transaction_acknowledged_that_is_not_persistent() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3, persistent=False)
+    consumer = bay.queue().subscribe()
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(5), transaction=transaction)
+    holder = f"{transaction._branch.number:x} (open)"
+    return bay.queue(), [("transaction", holder, 3)], f"3 messages are acknowledged in transaction {holder}"
+
+
 def prefetch_used_up_by_an_open_transaction() -> Staged:
     bay = SimulatedBay()
     send(bay, 5)
@@ -123,7 +144,7 @@ def acknowledged_in_a_prepared_transaction() -> Staged:
     transaction = bay.bay.transaction()
     consumer.ack(consumer.take(3), transaction=transaction)
     transaction.prepare(b"branch")
-    number = f"{transaction._branch.number:x} (prepared)"
+    number = f"{transaction.xid!r} (prepared)"
     return consumer, [("transaction", number, 3)], f"3 messages are acknowledged in transaction {number}"
 
 
@@ -134,7 +155,7 @@ def acknowledged_in_a_transaction_that_survived() -> Staged:
     transaction = bay.bay.transaction()
     consumer.ack(consumer.take(3), transaction=transaction)
     transaction.prepare(b"branch")
-    number = f"{transaction._branch.number:x} (prepared)"
+    number = f"{transaction.xid!r} (prepared)"
     bay.reopen()
     return bay.queue().subscribe(), [("transaction", number, 3)], f"acknowledged in transaction {number}"
 
@@ -307,7 +328,7 @@ def a_queue_whose_messages_are_everywhere() -> Staged:
     consumer.take(3)
     other.take(4)
     other.nack(other.take(5), delay=2.0)
-    number = f"{transaction._branch.number:x} (prepared)"
+    number = f"{transaction.xid!r} (prepared)"
     causes = [
         ("in_flight", "2 consumers", 7),
         ("delayed", "nack with a delay", 5),
@@ -375,6 +396,8 @@ STAGES: list[Any] = [
     an_empty_queue,
     prefetch_used_up,
     prefetch_used_up_by_an_open_transaction,
+    what_a_prepared_transaction_acknowledged,
+    what_an_open_transaction_acknowledged_that_is_not_persistent,
     a_selector_that_matches_nothing,
     a_selector_that_matches_nothing_of_a_backlog,
     a_selector_whose_messages_others_do_not_hold,
