@@ -127,20 +127,25 @@ class Forebay:
         self._engine.monitor.raise_if_closed()
         return self._engine.store.cleanup()
 
-    def explain(self, subject: int | Queue | Consumer | None = None) -> Explanation:
+    def explain(self, subject: int | str | Queue | Consumer | None = None) -> Explanation:
         """Why a data log remains (by its id), who holds a queue's messages, why a consumer gets nothing, or who holds
-        disk and memory (nothing given), as data and a sentence.
+        disk and memory (nothing given), as data and a sentence. A str names a queue, or a durable subscription as
+        "prices/audit".
 
         Of data logs and the whole: reads the index, also what of it is on
         disk, and a record for each holder: about 50 ms for a million pending
         messages. Nobody waits for it longer than a few milliseconds. Of a
         queue or a consumer: O(what is in flight there), under the state lock.
-        SettingsError: no such data log, or another store's queue or consumer.
+        SettingsError: no such data log, name, or another store's queue or consumer.
         """
         if isinstance(subject, Queue | Consumer):
             from .explain.queues import explain_subject
 
             return explain_subject(self._engine, subject)
+        if isinstance(subject, str):
+            from .explain.queues import explain_named
+
+            return explain_named(self._engine, subject)
         from .explain.whole import explain
 
         return explain(self._engine, subject)

@@ -117,7 +117,7 @@ class AsyncForebay:
         """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
         return await asyncio.to_thread(self._synchronous.cleanup)
 
-    async def explain(self, subject: int | AsyncQueue | AsyncConsumer | None = None) -> Explanation:
+    async def explain(self, subject: int | str | AsyncQueue | AsyncConsumer | None = None) -> Explanation:
         """Explain as Forebay.explain does, with queues and consumers of this loop."""
         inner: Any = subject
         if isinstance(subject, AsyncQueue):

@@ -117,6 +117,25 @@ def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
     return explain_queue(engine, subject._area) if isinstance(subject, Queue) else explain_consumer(engine, subject)
 
 
+def explain_named(engine: Engine, name: str) -> Explanation:
+    """Explain a queue by its name, or a durable subscription as "prices/audit". Requires: no lock.
+
+    A queue comes first where both have the name. SettingsError where there is neither.
+    """
+    engine.monitor.raise_if_closed()
+    with engine.monitor.lock, engine.monitor.whole:
+        area = engine.destinations.queues.get(name)
+        for topic in engine.topics.areas.values() if area is None else ():
+            subscription = name.removeprefix(f"{topic.name}/")
+            if subscription != name and subscription in topic.durable:
+                area = topic.durable_area(subscription)
+    if area is None:
+        raise SettingsError(
+            f"there is no queue {name!r}, and no durable subscription: write one as 'prices/audit', topic first"
+        )
+    return explain_queue(engine, area)
+
+
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
     """Why it gets nothing, or that it would get something. Requires: no lock."""
     with engine.monitor.lock:

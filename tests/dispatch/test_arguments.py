@@ -113,7 +113,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
     "bay.queue": ({}, {"name": (str,)}),
     "bay.topic": ({}, {"name": (str,)}),
     "bay.resize": ({}, {"memory_limit": (int, str, NONE)}),
-    "bay.explain": ({}, {"subject": (int, NONE)}),
+    "bay.explain": ({}, {"subject": (int, str, NONE)}),
     "bay.close": ({}, {"timeout": (int, float, NONE)}),
 }
 IN_THREADS_ONLY = {"on_ready"}
