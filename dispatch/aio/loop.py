@@ -27,7 +27,7 @@ T = TypeVar("T")
 WORKERS: Final = 2
 """One syncs, the other one loads."""
 WORK_A_TURN: Final = 512
-"""A task that never has to wait lets the others run after so much work: of a message 1, some 2 µs."""
+"""Tasks that never have to wait let the others run after so much work together: of a message 1, some 2 µs."""
 WORK_OF_A_CALL: Final = 8
 """Of a call, beside its messages."""
 
@@ -68,12 +68,18 @@ class LoopConfirmer(Confirmer):
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
         self.engine = engine
+        self._block_cache = engine.store.index.cache
         self.loop = loop
         self.owed = 0
         """Not 0: the last call is confirmed by `confirmed`, up to this position."""
         self.work = 0
         """Done in this turn of the loop. A call adds its messages when it has dealt with them."""
-        self._has_ended_turn = False
+        self._begun = 0
+        """How much was done when the last task ended its turn."""
+        self._part = WORK_A_TURN
+        """What one task may do of a turn."""
+        self._ended = 0
+        """How many tasks ended their turn in this one of the loop."""
         self._workers = workers
         self._bell = bell
         self._waiting: list[asyncio.Future[None]] = []
@@ -89,7 +95,9 @@ class LoopConfirmer(Confirmer):
             self.owed = max(self.owed, position, 1)
             return
         store = engine.store
-        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not engine.publisher.leave_checkpoint():
+        if (
+            store.adds >= store.checkpoint_adds or self._block_cache.is_filling
+        ) and not engine.publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if engine.monitor.deferred:
             engine.monitor.run_deferred()
@@ -183,16 +191,18 @@ class LoopConfirmer(Confirmer):
     def ends_turn(self) -> bool:
         """Count a call; True: other tasks should run before it, because enough was done in this turn of the loop."""
         self.work += WORK_OF_A_CALL
-        if self.work < WORK_A_TURN:
+        if self.work - self._begun < self._part and self.work < WORK_A_TURN:
             return False
-        if not self._has_ended_turn:
-            self._has_ended_turn = True
+        self._begun = self.work
+        self._ended += 1
+        if self._ended == 1:
             self.loop.call_soon(self._begin_turn)
         return True
 
     def _begin_turn(self) -> None:
-        self._has_ended_turn = False
-        self.work = 0
+        """Let as many tasks as ended the last turn have equal parts of the next: else the first would have it all."""
+        self._part = WORK_A_TURN // self._ended
+        self.work = self._begun = self._ended = 0
 
     async def load(self, load: Load) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""

@@ -122,6 +122,7 @@ class AsyncSender:
                 if ids:
                     await asyncio.sleep(0)
                 await self._send_part(part, ids, transaction, deadline)
+        self._caller.work += len(ids)
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         return ids

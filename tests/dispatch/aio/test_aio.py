@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -402,6 +403,42 @@ def test_a_turn_ends_by_the_messages_it_dealt_with(batch: int) -> None:
                 await consumer.ack(taken)
             await turns.stop()
         assert turns.most <= WORK_A_TURN + batch and queue.depth == 0
+
+    asyncio.run(main())
+
+
+def test_a_turn_ends_by_the_messages_that_were_sent() -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        turns = Turns(lambda: queue.depth)
+        for _ in range(20):
+            await queue.send_many([Message(b"x")] * 200)
+        await turns.stop()
+        assert turns.most <= WORK_A_TURN + 200 and queue.depth == 4000
+
+    asyncio.run(main())
+
+
+def test_tasks_that_never_wait_have_equal_parts_of_a_turn() -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 20_000)
+        taken: Counter[int] = Counter({number: 0 for number in range(4)})
+        apart: list[int] = []
+
+        async def drain(number: int) -> None:
+            async with queue.subscribe(prefetch=0) as consumer:
+                for _ in range(200):
+                    deliveries = await consumer.take(10)
+                    await consumer.ack(deliveries)
+                    taken[number] += len(deliveries)
+                    apart.append(max(taken.values()) - min(taken.values()))
+
+        await asyncio.gather(*(drain(number) for number in range(4)))
+        assert min(taken.values()) > 1900
+        assert max(apart) <= 2 * WORK_A_TURN, "the first task has every turn, and the others what is left"
 
     asyncio.run(main())
 
