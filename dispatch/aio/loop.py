@@ -95,9 +95,8 @@ class LoopConfirmer(Confirmer):
             self.owed = max(self.owed, position, 1)
             return
         store = engine.store
-        if (
-            store.adds >= store.checkpoint_adds or self._block_cache.is_filling
-        ) and not engine.publisher.leave_checkpoint():
+        is_due = store.adds >= store.checkpoint_adds or self._block_cache.is_filling
+        if is_due and not engine.publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if engine.monitor.deferred:
             engine.monitor.run_deferred()
