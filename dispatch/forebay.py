@@ -349,7 +349,18 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings) -> 
             trace = new_trace(str(chosen.record_trace))
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         status = StatusFile(root)
-        engine = Engine(disk, metadata, chosen, clock, _why_stuck, _in_short, archive_disk, trace, guard, status)
+        engine = Engine(
+            disk,
+            metadata,
+            chosen,
+            clock,
+            _why_stuck,
+            _in_short,
+            archive_disk=archive_disk,
+            trace=trace,
+            guard=guard,
+            status=status,
+        )
     except BaseException as error:
         if admin_socket is not None:
             admin_socket.discard()

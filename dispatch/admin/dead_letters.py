@@ -60,6 +60,7 @@ class DeadLetterMover:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         targets: TargetArea,

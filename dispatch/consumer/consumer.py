@@ -897,6 +897,7 @@ class Consumers:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         targets: TargetArea,

@@ -27,6 +27,7 @@ class Destinations:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         targets: TargetArea,

@@ -44,6 +44,7 @@ class Maintenance:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         targets: TargetArea,
@@ -78,8 +79,7 @@ class Maintenance:
         self._resizing = resizing
         self._stuck = stuck
         self._wakeups = wakeups
-        self._recorder = recorder
-        self.guard = guard
+        self._recorder, self.guard = recorder, guard
         self._consumers = consumers
         self._settings = settings
         now = monitor.monotonic()

@@ -54,6 +54,7 @@ class Resizing:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         metadata_store: MetadataStore,

@@ -35,6 +35,7 @@ class Producers:
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         targets: TargetArea,

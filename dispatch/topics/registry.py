@@ -40,6 +40,7 @@ class Topics(SubscriptionKeeper):
 
     def __init__(
         self,
+        *,
         monitor: Monitor,
         store: MessageStore,
         targets: TargetArea,

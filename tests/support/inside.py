@@ -67,7 +67,9 @@ def open_forebay(
     metadata: the store, or what makes it of store id and cache bytes.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
-    engine = Engine(disk, make, settings, clock, why_stuck, explain_in_short, archive_disk, trace, None, status)
+    engine = Engine(
+        disk, make, settings, clock, why_stuck, explain_in_short, archive_disk=archive_disk, trace=trace, status=status
+    )
     return Forebay(engine, None)
 
 
