@@ -142,9 +142,11 @@ class Publisher(Confirmer):
         """Publish what a call left that was interrupted when it had written: nobody else syncs for it. Return 1 if
         there was something. Requires: no lock.
         """
-        first: object = self.unpublished[0] if self.unpublished else None
-        if first is None and self.postponed:
-            first = self.postponed[0]
+        first: object = None  # not the tuple around it: machine code makes another one of it at each look
+        if self.unpublished:
+            first = self.unpublished[0][2]
+        elif self.postponed:
+            first = self.postponed[0][1]
         was_left = first is not None and first is self._first_seen
         self._first_seen = first
         if was_left:
