@@ -19,8 +19,8 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:
-    area = LaneState(QueueArea(targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), "")
-    return TargetList(area, ConsumerGroup(None, lock_of(bay)), 1 << 30)
+    lane = LaneState(QueueArea(targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), "")
+    return TargetList(lane, ConsumerGroup(None, lock_of(bay)), 1 << 30)
 
 
 def filled(bay: forebay.Forebay) -> TargetList:

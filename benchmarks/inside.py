@@ -18,4 +18,4 @@ def store_of(bay: Forebay) -> MessageStore:
 
 
 def targets_of(bay: Forebay) -> TargetArea:
-    return bay._engine.targets
+    return bay._engine.target_area

@@ -65,16 +65,16 @@ class Forebay:
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        area = self._engine.destinations.queue(check_name(name), self._engine.publisher)
-        return Queue(self._engine, area)
+        queue = self._engine.destinations.queue(check_name(name), self._engine.publisher)
+        return Queue(self._engine, queue)
 
     def topic(self, name: str) -> Topic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name.
 
         SettingsError for a name that can't be.
         """
-        area = self._engine.topics.topic_area(check_name(name))
-        return Topic(self._engine, area)
+        topic = self._engine.topics.topic(check_name(name))
+        return Topic(self._engine, topic)
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""
@@ -82,7 +82,7 @@ class Forebay:
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
-        return sorted(self._engine.topics.areas)
+        return sorted(self._engine.topics.by_name)
 
     def transaction(self) -> Transaction:
         """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""

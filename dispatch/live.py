@@ -123,9 +123,9 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
     """Yield what is pending by the journal alone: nobody has it in flight."""
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
-    for lane in seen.index.lanes.values():
-        messages, size = pending.get(lane.destination, (0, 0))
-        pending[lane.destination] = messages + lane.pending_messages, size + lane.pending_bytes
+    for stored in seen.index.lanes.values():
+        messages, size = pending.get(stored.destination, (0, 0))
+        pending[stored.destination] = messages + stored.pending_messages, size + stored.pending_bytes
     for destination in sorted(seen.destinations.values(), key=lambda found: found.name):
         if destination.kind == QUEUE:
             messages, size = pending.get(destination.number, (0, 0))

@@ -28,8 +28,8 @@ JOIN_POLL_SECONDS: Final = 0.025
 class Queue(Sender):
     """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
 
-    def __init__(self, engine: Engine, area: QueueArea, confirmer: Confirmer | None = None) -> None:
-        super().__init__(engine.producers, area, confirmer)
+    def __init__(self, engine: Engine, queue: QueueArea, confirmer: Confirmer | None = None) -> None:
+        super().__init__(engine.producers, queue, confirmer)
         self._engine = engine
 
     @property
@@ -63,7 +63,7 @@ class Queue(Sender):
         policy says, which by default is no deadline. SelectorError,
         SettingsError, Closed; StoreFull where memory has no room for a deadline.
         """
-        policy = self._engine.policies.of(self._area.name)
+        policy = self._engine.policies.of(self._queue.name)
         if prefetch is None:
             prefetch = policy.prefetch
         deadline_seconds = deadline_of(ack_deadline_seconds, policy)
@@ -76,18 +76,18 @@ class Queue(Sender):
                 f"not {priority!r}"
             )
             raise argument_error(problem, priority, int)
-        engine, monitor, area = self._engine, self._engine.monitor, self._area
+        engine, monitor, queue = self._engine, self._engine.monitor, self._queue
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
-            area.raise_if_deleted()
+            queue.raise_if_deleted()
             if priority:
-                assign(engine.targets, area)
+                assign(engine.target_area, queue)
             with engine.deadlines.room(deadline_seconds):
                 consumer = engine.consumers.attach(
-                    area, chosen, prefetch, on_ready, priority, on_slow, deadline_seconds=deadline_seconds
+                    queue, chosen, prefetch, on_ready, priority, on_slow, deadline_seconds=deadline_seconds
                 )
             if exclusive:
-                area.join_exclusive(consumer)
+                queue.join_exclusive(consumer)
         if monitor.deferred:
             monitor.run_deferred()
         return consumer
@@ -107,7 +107,7 @@ class Queue(Sender):
         with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
             deliveries = consumer.take(1, timeout=timeout)
             if not deliveries:
-                raise Empty(self._area.name, timeout or 0.0)
+                raise Empty(self._queue.name, timeout or 0.0)
             message = as_message(deliveries[0])
             consumer.ack(deliveries)
         return message
@@ -130,7 +130,7 @@ class Queue(Sender):
         with monitor.lock:
             while True:
                 monitor.raise_if_closed()
-                if not self._area.depth:
+                if not self._queue.depth:
                     return True
                 if deadline is not None and monitor.monotonic() >= deadline:
                     return False
@@ -147,7 +147,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        return self._engine.browsers.browse(self._area, chosen)
+        return self._engine.browsers.browse(self._queue, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """The pending message with this id; None: there is none.
@@ -158,7 +158,7 @@ class Queue(Sender):
         the memory of one load. SettingsError when it is not a str; Closed.
         MessagesUnreadable: none that can be read is it, and some can't be read.
         """
-        return self._engine.browsers.find(self._area, message_id)
+        return self._engine.browsers.find(self._queue, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -168,7 +168,7 @@ class Queue(Sender):
         what is sent meanwhile may stay. O(blocks of the index). StoreFull,
         StoreFailed, Closed: the rest is still there.
         """
-        return self._engine.queue_admin.purge(self._area)
+        return self._engine.queue_admin.purge(self._queue)
 
     def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
         """Move what is pending and matches to another queue of this store, in order; returns how many messages.
@@ -190,15 +190,15 @@ class Queue(Sender):
             if isinstance(to, str)
             else self._other(to)
         )
-        if target is self._area:
+        if target is self._queue:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self._engine.mover.move(self._area, target, chosen, limit)
+        return self._engine.mover.move(self._queue, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        queue._area.raise_if_deleted()
-        return queue._area
+        queue._queue.raise_if_deleted()
+        return queue._queue
 
     def delete(self) -> None:
         """The queue is gone with everything in it: its messages never come again, its consumers are closed.
@@ -209,22 +209,22 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        self._engine.queue_admin.delete(self._area)
+        self._engine.queue_admin.delete(self._queue)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
 
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
-        self._engine.queue_admin.pause(self._area)
+        self._engine.queue_admin.pause(self._queue)
 
     def resume(self) -> None:
         """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
-        self._engine.queue_admin.resume(self._area)
+        self._engine.queue_admin.resume(self._queue)
 
     @property
     def is_paused(self) -> bool:
-        return self._area.is_paused
+        return self._queue.is_paused
 
     @property
     def depth(self) -> int:
@@ -234,13 +234,13 @@ class Queue(Sender):
         goes. A browser that began earlier, or begins later, may count another number.
         """
         with self._engine.monitor.lock:
-            return self._area.depth
+            return self._queue.depth
 
     @property
     def depth_bytes(self) -> int:
         """Return the bytes of the pending messages' bodies and headers. O(1)."""
         with self._engine.monitor.lock:
-            return self._area.depth_bytes
+            return self._queue.depth_bytes
 
     def __len__(self) -> int:
         """Return the depth."""
@@ -253,7 +253,7 @@ class Queue(Sender):
     def statistics(self) -> DestinationStatistics:
         """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self._engine.monitor.lock:
-            return destination_statistics(self._area)
+            return destination_statistics(self._queue)
 
     def __repr__(self) -> str:
-        return f"<Queue {self._area.name!r}>"
+        return f"<Queue {self._queue.name!r}>"

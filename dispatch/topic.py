@@ -23,10 +23,10 @@ class Topic(Sender):
     in RAM first and in tmp-storage when it is slow.
     """
 
-    def __init__(self, engine: Engine, area: TopicState, confirmer: Confirmer | None = None) -> None:
-        super().__init__(engine.producers, area, confirmer)
+    def __init__(self, engine: Engine, topic: TopicState, confirmer: Confirmer | None = None) -> None:
+        super().__init__(engine.producers, topic, confirmer)
         self._engine = engine
-        self._topic = area
+        self._topic = topic
 
     def subscribe(
         self,
@@ -47,7 +47,7 @@ class Topic(Sender):
         SelectorError, SettingsError (another selector than it was made with;
         nothing was changed), StoreFull, Closed.
         """
-        policy = self._engine.policies.of(self._area.name)
+        policy = self._engine.policies.of(self._queue.name)
         if prefetch is None:
             prefetch = policy.prefetch
         deadline = deadline_of(ack_deadline_seconds, policy)
@@ -83,4 +83,4 @@ class Topic(Sender):
             return statistics_of_topic(self._topic)
 
     def __repr__(self) -> str:
-        return f"<Topic {self._area.name!r}>"
+        return f"<Topic {self._queue.name!r}>"

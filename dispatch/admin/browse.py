@@ -70,7 +70,7 @@ class Browsers:
     def __init__(
         self,
         monitor: Monitor,
-        targets: TargetArea,
+        target_area: TargetArea,
         is_expired: Callable[[bytes], bool],
         holder: Holder,
         reading: Holder,
@@ -78,7 +78,7 @@ class Browsers:
         """is_expired: whether a message of these properties has expired. holder: pays for loads. reading: for read
         buffers."""
         self._monitor = monitor
-        self._targets = targets
+        self._target_area = target_area
         self._is_expired = is_expired
         self._holder = holder
         self._reading = reading
@@ -93,8 +93,8 @@ class Browsers:
     def windows(self, queue: QueueArea, selector: Selector | None) -> Generator[list[Message], None, None]:
         """Browse a load at a time: an empty list where nothing of a load matches. Requires: no lock."""
         is_expired = self._is_expired
-        for area, messages in self.walk(queue, selector):
-            found = (as_message(area, message) for message in messages if not is_expired(message[1]))
+        for lane, messages in self.walk(queue, selector):
+            found = (as_message(lane, message) for message in messages if not is_expired(message[1]))
             yield [message for message in found if message is not None]
 
     def walk(
@@ -103,42 +103,42 @@ class Browsers:
         """Load after load, what matches, in order. Raises Closed when the store is closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            ends = {area: area.published for area in queue.lane_areas()}
-            pairs = list(zip(reversed(queue.areas), reversed(queue.non_persistent_lanes), strict=True))
+            ends = {lane: lane.published for lane in queue.all_lanes()}
+            pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
         judge = ConsumerGroup(selector, self._monitor.lock)
         for persistent, volatile in pairs:
-            for area, begin, end in self._stretches(persistent, volatile, ends):
-                for messages in self.loads(area, begin, end, missed):
+            for lane, begin, end in self._stretches(persistent, volatile, ends):
+                for messages in self.loads(lane, begin, end, missed):
                     if selector is not None:
-                        messages[:] = [message for message in messages if _is_wanted(judge, area, message)]
-                    yield area, messages
+                        messages[:] = [message for message in messages if _is_wanted(judge, lane, message)]
+                    yield lane, messages
 
     def _stretches(
         self, persistent: LaneState | None, volatile: NonPersistentLaneState | None, ends: dict[LaneState, int]
     ) -> Iterator[tuple[LaneState, int, int]]:
-        """(area, begin, end) of sequences of one priority, in the order in which they arrived. ends: of the areas."""
-        begins: dict[LaneState, int] = {area: 0 for area in (persistent, volatile) if area is not None}
+        """Yield (lane, begin, end) of one priority's sequences, in the order of arrival. ends: of the lanes."""
+        begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, volatile) if lane is not None}
         while True:
             with self._monitor.lock, self._monitor.whole:
-                for area in list(begins):
-                    run = area.lane.pending_run(begins[area], 1)
-                    if run is None or run[0] >= ends[area]:
-                        del begins[area]
+                for lane in list(begins):
+                    run = lane.stored.pending_run(begins[lane], 1)
+                    if run is None or run[0] >= ends[lane]:
+                        del begins[lane]
                     else:
-                        begins[area] = run[0]
+                        begins[lane] = run[0]
                 if not begins:
                     return
-                area, end = next(iter(begins)), NOWHERE
+                lane, end = next(iter(begins)), NOWHERE
                 if persistent in begins and volatile in begins:
-                    area, end = persistent, volatile.store_lane.before(begins[volatile])
+                    lane, end = persistent, volatile.store_lane.before(begins[volatile])
                     if begins[persistent] >= end:
-                        area, end = volatile, volatile.store_lane.behind(begins[persistent])
-                end = min(end, ends[area])
-            yield area, begins[area], end
-            begins[area] = end
+                        lane, end = volatile, volatile.store_lane.behind(begins[persistent])
+                end = min(end, ends[lane])
+            yield lane, begins[lane], end
+            begins[lane] = end
 
     def loads(
-        self, area: LaneState, begin: int, end: int, missed: _Missed | None = None
+        self, lane: LaneState, begin: int, end: int, missed: _Missed | None = None
     ) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
 
@@ -146,13 +146,13 @@ class Browsers:
         """
         while True:
             with self._monitor.lock, self._monitor.whole:
-                load = self._begin(area, begin, end)
+                load = self._begin(lane, begin, end)
             if load is None:
                 return
             begin = load.last + 1
             messages = load.held
             try:
-                unreadable = self._read(area, load)
+                unreadable = self._read(lane, load)
                 if missed is not None:
                     missed.messages += unreadable
                 yield messages
@@ -175,10 +175,10 @@ class Browsers:
             self._monitor.raise_if_closed()
             place = _place(queue, message_id)
         if place is not None:
-            area, sequence = place
-            for messages in self.loads(area, sequence, min(sequence + 1, area.published)):
+            lane, sequence = place
+            for messages in self.loads(lane, sequence, min(sequence + 1, lane.published)):
                 for found in messages:
-                    message = as_message(area, found)
+                    message = as_message(lane, found)
                     if message is not None and message.message_id == message_id:
                         return message
         return self._scan(queue, message_id)
@@ -190,10 +190,10 @@ class Browsers:
         except UnicodeEncodeError:
             return None
         missed = _Missed()
-        for area, messages in self.walk(queue, None, missed):
+        for lane, messages in self.walk(queue, None, missed):
             for found in messages:
                 if needle in found[1]:
-                    message = as_message(area, found)
+                    message = as_message(lane, found)
                     if message is not None and message.message_id == message_id:
                         return message
                     missed.messages += message is None
@@ -203,18 +203,18 @@ class Browsers:
 
     # ------------------------------------------------------------------ one load
 
-    def _begin(self, area: LaneState, begin: int, end: int) -> _Load | None:
+    def _begin(self, lane: LaneState, begin: int, end: int) -> _Load | None:
         """Choose the next one and reserve its memory. None: nothing is left. Requires: the lock."""
         self._monitor.raise_if_closed()
         self.settle()
-        room = self._targets.shares.load_bytes_max
+        room = self._target_area.shares.load_bytes_max
         while True:
-            runs, content_bytes, count = _choose(area, begin, end, room)
+            runs, content_bytes, count = _choose(lane, begin, end, room)
             if not runs:
                 return None
-            held = self._held(area, runs)
+            held = self._held(lane, runs)
             missing = _without(runs, held)
-            regions = area.store.plan(area.lane, missing) if missing else []
+            regions = lane.store.plan(lane.stored, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -225,9 +225,9 @@ class Browsers:
             room = min(room, charge) // 2
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
-        lacking = charge - self._targets.budget.free_bytes
+        lacking = charge - self._target_area.budget.free_bytes
         if lacking > 0:
-            self._targets.head_queue_cache.give_back(lacking)
+            self._target_area.head_queue_cache.give_back(lacking)
         if not self._holder.reserve(charge):
             return False
         if not self._reading.reserve(buffer_bytes):
@@ -235,13 +235,13 @@ class Browsers:
             return False
         return True
 
-    def _held(self, area: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
+    def _held(self, lane: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Return those of them that are in RAM with their bodies, in order."""
-        lane = area.lane.number
+        number = lane.stored.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
-        for target in area.queue.lists_over(area):
+        for target in lane.queue.lists_over(lane):
             if target.direct and target.direct[-1][0] >= first:
                 at = bisect_left(target.direct, first, key=_sequence)
                 for message in islice(target.direct, at, at + BLOCK_MESSAGES):
@@ -249,8 +249,8 @@ class Browsers:
                         found[message[0]] = message
             if target.load is not None:
                 loading.append(target.load.held)
-        caches = [cache for cache in area.caches if cache.has(lane)]
-        in_flight = area.in_flight
+        caches = [cache for cache in lane.caches if cache.has(number)]
+        in_flight = lane.in_flight
         if caches or in_flight or loading:
             for low, high in runs:
                 for sequence in range(low, high + 1):
@@ -258,7 +258,7 @@ class Browsers:
                     if delivery is not None and delivery._body is not None:
                         found[sequence] = (sequence, delivery._properties, delivery._body, delivery._timestamp)
                     for cache in caches:
-                        cached = cache.peek(lane, sequence)
+                        cached = cache.peek(number, sequence)
                         if cached is not None:
                             found[sequence] = cached
                             cache.served += 1
@@ -266,9 +266,9 @@ class Browsers:
                         loaded = held.get(sequence)
                         if loaded is not None and loaded[2] is not None:
                             found[sequence] = loaded
-        return [found[sequence] for sequence in sorted(found) if area.lane.is_pending(sequence)]
+        return [found[sequence] for sequence in sorted(found) if lane.stored.is_pending(sequence)]
 
-    def _read(self, area: LaneState, load: _Load) -> int:
+    def _read(self, lane: LaneState, load: _Load) -> int:
         """Bring what is missing into its place. What can't be read is logged and passed over; return how many.
 
         Requires: no lock.
@@ -277,13 +277,13 @@ class Browsers:
             return 0
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = area.store.read(load.regions)
+            messages, unreadable = lane.store.read(load.regions)
         finally:
             with self._monitor.lock, self._monitor.whole:
                 self._reading.release(load.buffer_bytes)
-                unreadable = [found for found in unreadable if area.lane.is_pending(found[0])]
+                unreadable = [found for found in unreadable if lane.stored.is_pending(found[0])]
         for sequence, problem in unreadable:
-            _pass_over(area, sequence, problem)
+            _pass_over(lane, sequence, problem)
         load.held.extend(messages)
         load.held.sort(key=_sequence)
         return len(unreadable)
@@ -306,24 +306,24 @@ class Browsers:
             self._holder.release(self._given_back.popleft())
 
 
-def _pass_over(area: LaneState, sequence: int, problem: str) -> None:
+def _pass_over(lane: LaneState, sequence: int, problem: str) -> None:
     logger.error(
         "message %s can't be read and is passed over: %s",
-        f"{area.id_prefix}{sequence}",
+        f"{lane.id_prefix}{sequence}",
         problem,
         event="message_unreadable",
     )
 
 
-def _is_wanted(judge: ConsumerGroup, area: LaneState, message: StoredMessage) -> bool:
+def _is_wanted(judge: ConsumerGroup, lane: LaneState, message: StoredMessage) -> bool:
     try:
-        return judge.wants(area, message)
+        return judge.wants(lane, message)
     except RecordDamaged as damage:
-        _pass_over(area, message[0], str(damage))
+        _pass_over(lane, message[0], str(damage))
         return False
 
 
-def as_message(area: LaneState, message: StoredMessage) -> Message | None:
+def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
     """Return the message as it was sent, with the id that send returned.
 
     None: its headers make no sense, which is logged.
@@ -334,30 +334,30 @@ def as_message(area: LaneState, message: StoredMessage) -> Message | None:
         headers, own_id = decode_properties(properties) if properties else ({}, None)
         group = group_of(properties)
     except RecordDamaged as damage:
-        _pass_over(area, sequence, str(damage))
+        _pass_over(lane, sequence, str(damage))
         return None
-    message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
+    message_id = own_id if own_id is not None else f"{lane.id_prefix}{sequence}"
     return Message(
         body,
         headers=headers,
-        priority=area.lane.priority,
+        priority=lane.stored.priority,
         message_id=message_id,
-        persistent=area.is_persistent,
+        persistent=lane.is_persistent,
         group=group,
     )
 
 
-def _choose(area: LaneState, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
+def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
     """(runs, their content bytes, how many messages): pending ones of one block, as many as room has, at least one."""
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
-        found = area.lane.pending_run(begin, BLOCK_MESSAGES)
+        found = lane.stored.pending_run(begin, BLOCK_MESSAGES)
         if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
             break
         first, last = found[0], min(found[1], end - 1)
         begin = first
-        for length in area.lane.lengths(first, last):
+        for length in lane.stored.lengths(first, last):
             charge = length + OVERHEAD_BYTES
             if count and charge > room:
                 break
@@ -384,9 +384,9 @@ def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tup
 
 def _place(queue: QueueArea, message_id: str) -> tuple[LaneState, int] | None:
     """Find the message to which the store gave this id; None: the store generates none like it."""
-    for area in queue.lane_areas():
-        digits = message_id.removeprefix(area.id_prefix)
+    for lane in queue.all_lanes():
+        digits = message_id.removeprefix(lane.id_prefix)
         if digits != message_id and digits.isascii() and digits.isdigit() and len(digits) <= SEQUENCE_DIGITS_MAX:
             sequence = int(digits)
-            return (area, sequence) if str(sequence) == digits else None
+            return (lane, sequence) if str(sequence) == digits else None
     return None

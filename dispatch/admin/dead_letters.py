@@ -63,7 +63,7 @@ class DeadLetterMover:
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         publisher: Publisher,
         destinations: Destinations,
         removals: Removals,
@@ -76,7 +76,7 @@ class DeadLetterMover:
     ) -> None:
         self._monitor = monitor
         self._store = store
-        self._targets = targets
+        self._target_area = target_area
         self._publisher = publisher
         self._destinations = destinations
         self._removals = removals
@@ -101,44 +101,44 @@ class DeadLetterMover:
         Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
         """
         counts = self._store.index.attempts
-        for lane in self._lanes() if was_killed else ():
-            first = _first_block(lane) << BLOCK_SHIFT
-            if first < lane.next_sequence:
-                counts.suspect(lane.number, first, lane.next_sequence - 1)
-        for area in self._areas():
-            known = area.attempts = counts.find(area.lane.number)
+        for stored in self._journaled_lanes() if was_killed else ():
+            first = _first_block(stored) << BLOCK_SHIFT
+            if first < stored.next_sequence:
+                counts.suspect(stored.number, first, stored.next_sequence - 1)
+        for lane in self._lanes():
+            known = lane.attempts = counts.find(lane.stored.number)
             if was_killed:
-                self._untidy[area] = 0
-            rule = self._policies.redelivery(area.queue.name)
+                self._untidy[lane] = 0
+            rule = self._policies.redelivery(lane.queue.name)
             for counted in known or ():
                 if rule.is_last(counted.attempts):
-                    area.dead.add(counted.first, counted.last)
-            for run in self._store.branches.acknowledged_in(area.lane.number):
-                area.dead.remove(*run)
-            if area.dead:
-                self._waiting[area] = None
+                    lane.dead.add(counted.first, counted.last)
+            for run in self._store.branches.acknowledged_in(lane.stored.number):
+                lane.dead.remove(*run)
+            if lane.dead:
+                self._waiting[lane] = None
 
-    def _lanes(self) -> Iterator[JournaledLane]:
+    def _journaled_lanes(self) -> Iterator[JournaledLane]:
         for queue in self._destinations.queues.values():
-            yield from (area.journaled_lane for area in queue.areas if area is not None)
+            yield from (lane.journaled_lane for lane in queue.lanes if lane is not None)
         for subscriber in self._store.subscriptions.by_number.values():
             yield from filter(None, subscriber.lanes)
 
-    def _areas(self) -> Iterator[LaneState]:
+    def _lanes(self) -> Iterator[LaneState]:
         """Yield the lanes of which something came back.
 
         Of a subscription that is offline, and never failed, nothing is made.
         """
         counts = self._store.index.attempts
         for queue in self._destinations.queues.values():
-            yield from (area for area in queue.lane_areas() if counts.find(area.lane.number) is not None)
-        for topic in self._topics.areas.values():
+            yield from (lane for lane in queue.all_lanes() if counts.find(lane.stored.number) is not None)
+        for topic in self._topics.by_name.values():
             for name, subscriber in topic.durable.items():
-                for lane in filter(None, subscriber.lanes):
-                    topic_area = topic.areas[lane.priority]
-                    known = counts.find(lane.number) or ()
-                    if topic_area is not None and (name in topic.kept or any(counted.attempts for counted in known)):
-                        yield topic.kept.setdefault(name, topic.durable_area(name)).lane_area(topic_area)
+                for stored in filter(None, subscriber.lanes):
+                    topic_lane = topic.lanes[stored.priority]
+                    known = counts.find(stored.number) or ()
+                    if topic_lane is not None and (name in topic.kept or any(counted.attempts for counted in known)):
+                        yield topic.kept.setdefault(name, topic.durable_subscription(name)).lane_of(topic_lane)
 
     # ------------------------------------------------------------------ one step
 
@@ -151,34 +151,34 @@ class DeadLetterMover:
         if not self._waiting or self._monitor.monotonic() < self._retry_at:
             return False
         with self._monitor.lock, self._monitor.whole:
-            area = next(iter(self._waiting), None)
-            if area is None:
+            lane = next(iter(self._waiting), None)
+            if lane is None:
                 return False
-            del self._waiting[area]
-            if area.queue.is_deleted or not area.dead:
-                area.dead.clear()
+            del self._waiting[lane]
+            if lane.queue.is_deleted or not lane.dead:
+                lane.dead.clear()
                 return True
-            self._waiting[area] = None  # the others first, next time
-            first = area.dead.first
-            last = min(next(iter(area.dead))[1], first + self._batch_messages - 1)
-            rule = self._policies.redelivery(area.queue.name)
+            self._waiting[lane] = None  # the others first, next time
+            first = lane.dead.first
+            last = min(next(iter(lane.dead))[1], first + self._batch_messages - 1)
+            rule = self._policies.redelivery(lane.queue.name)
         try:
             if rule.dead_letter_queue is None:
-                self._discard(area, first, last)
+                self._discard(lane, first, last)
             else:
-                for messages in self._browsers.loads(area, first, last + 1):
-                    self.move(area, rule.dead_letter_queue, messages, MAX_ATTEMPTS)
+                for messages in self._browsers.loads(lane, first, last + 1):
+                    self.move(lane, rule.dead_letter_queue, messages, MAX_ATTEMPTS)
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
             if self._batch_messages > 1:
                 self._batch_messages = max(self._batch_messages // 4, 1)
                 return True
-            logger.warning("dead letters of %r wait: %s", area.queue.name, error, event="dead_letters_wait")
+            logger.warning("dead letters of %r wait: %s", lane.queue.name, error, event="dead_letters_wait")
             self._retry_at = self._monitor.monotonic() + RETRY_SECONDS
             return False
         with self._monitor.lock, self._monitor.whole:
-            self._leave(area, first, last)
+            self._leave(lane, first, last)
         self._batch_messages = min(2 * self._batch_messages, BATCH_MESSAGES)
         return True
 
@@ -195,42 +195,42 @@ class DeadLetterMover:
         """Forget the counts of what was acknowledged before the kill, a few runs at a time. Requires: the lock."""
         if not self._untidy:
             return
-        area, begin = next(iter(self._untidy.items()))
-        runs = list(islice((run for run in area.attempts or () if run.last >= begin), TIDY_RUNS))
-        if not runs or area.queue.is_deleted:
-            del self._untidy[area]
+        lane, begin = next(iter(self._untidy.items()))
+        runs = list(islice((run for run in lane.attempts or () if run.last >= begin), TIDY_RUNS))
+        if not runs or lane.queue.is_deleted:
+            del self._untidy[lane]
             return
-        area.settled(runs[0].first, runs[-1].last)
-        self._untidy[area] = runs[-1].last + 1
+        lane.settled(runs[0].first, runs[-1].last)
+        self._untidy[lane] = runs[-1].last + 1
 
-    def _leave(self, area: LaneState, first: int, last: int) -> None:
+    def _leave(self, lane: LaneState, first: int, last: int) -> None:
         """Count the messages as gone, but for those that can't be read. Requires: the lock."""
-        area.dead.remove(first, last)
-        for sequence in self._removals.free_sequences(area, first, last):
-            area.unreadable += 1
-            area.give_up(sequence)
+        lane.dead.remove(first, last)
+        for sequence in self._removals.free_sequences(lane, first, last):
+            lane.unreadable += 1
+            lane.give_up(sequence)
 
-    def _discard(self, area: LaneState, first: int, last: int) -> None:
+    def _discard(self, lane: LaneState, first: int, last: int) -> None:
         """Remove dead letters for which there is no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             free = SequenceSet()
-            for sequence in self._removals.free_sequences(area, first, last):
+            for sequence in self._removals.free_sequences(lane, first, last):
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    area.store.remove(area.lane, *run)
+                    lane.store.remove(lane.stored, *run)
                     gone.add(*run)
             finally:
-                area.queue.dead_lettered += gone.count
-                self._removals.forget(area, gone)
+                lane.queue.dead_lettered += gone.count
+                self._removals.forget(lane, gone)
             position = self._store.journal.end
         self._publisher.confirm(position)
 
     # ------------------------------------------------------------------ moving
 
-    def move(self, area: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
+    def move(self, lane: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
         """Let those of up to a block's messages of a lane that are free go to a dead-letter queue; how many went.
 
         StoreFull: none, or of non-persistent ones some. Requires: no lock.
@@ -242,15 +242,15 @@ class DeadLetterMover:
             store.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
-                free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
+                free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
                 stamped = [
-                    self._stamped(area, message, reason, self._attempts(area, message[0]))
+                    self._stamped(lane, message, reason, self._attempts(lane, message[0]))
                     for message in batch
                     if message[0] in free
                 ]
                 if stamped:
-                    self._move(area, to, stamped)
-                    area.queue.dead_lettered += len(stamped)
+                    self._move(lane, to, stamped)
+                    lane.queue.dead_lettered += len(stamped)
                 moved += len(stamped)
                 position = store.journal.end
             self._publisher.confirm(position)
@@ -276,12 +276,12 @@ class DeadLetterMover:
             return
         remaining = list(deliveries)
         while remaining:
-            area, batch = remaining[0]._area, _read_batch(remaining)
+            lane, batch = remaining[0]._lane, _read_batch(remaining)
             self._store.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 check(remaining)
-                self._reject(area, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
+                self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                 for delivery in batch:
                     delivery._consumer.credit_came()
                 position = self._store.journal.end
@@ -291,39 +291,39 @@ class DeadLetterMover:
 
     def _reject(
         self,
-        area: LaneState,
+        lane: LaneState,
         rejected: list[tuple[Delivery, StoredMessage]],
         reason: str,
     ) -> None:
         """Requires: the lock; they are in flight, in order."""
-        to = self._rejected_to(area)
-        stamped = [self._stamped(area, message, reason, held.attempts) for held, message in rejected]
+        to = self._rejected_to(lane)
+        stamped = [self._stamped(lane, message, reason, held.attempts) for held, message in rejected]
         held = [delivery for delivery, _ in rejected]
         for delivery in held:
-            del area.in_flight[delivery.sequence]  # what moves is in nobody's hands
+            del lane.in_flight[delivery.sequence]  # what moves is in nobody's hands
         try:
             if to is not None:
-                self._move(area, to, stamped)
+                self._move(lane, to, stamped)
             else:
                 gone = SequenceSet()
                 for delivery in held:
-                    area.store.remove_one(area.lane, delivery.sequence)
+                    lane.store.remove_one(lane.stored, delivery.sequence)
                     gone.add(delivery.sequence, delivery.sequence)
-                self._removals.forget(area, gone)
+                self._removals.forget(lane, gone)
         finally:
             for delivery in held:
-                area.in_flight[delivery.sequence] = delivery
-            gone_ones = [delivery for delivery in held if not area.lane.is_pending(delivery.sequence)]
+                lane.in_flight[delivery.sequence] = delivery
+            gone_ones = [delivery for delivery in held if not lane.stored.is_pending(delivery.sequence)]
             for delivery in gone_ones:
-                self._targets.settle(delivery)
-            if area.queue.dealer is not None:
+                self._target_area.settle(delivery)
+            if lane.queue.assigner is not None:
                 for delivery in gone_ones:
-                    area.queue.dealer.settled(area, delivery.sequence, 1)
-            area.queue.dead_lettered += len(gone_ones)
+                    lane.queue.assigner.settled(lane, delivery.sequence, 1)
+            lane.queue.dead_lettered += len(gone_ones)
 
-    def _rejected_to(self, area: LaneState) -> str | None:
+    def _rejected_to(self, lane: LaneState) -> str | None:
         """Return where rejected messages of a lane go. None: nowhere, also from a dead-letter queue."""
-        name = area.queue.name
+        name = lane.queue.name
         if self._policies.is_dead_letter_queue(name):
             return None
         return self._policies.redelivery(name).dead_letter_queue
@@ -332,65 +332,65 @@ class DeadLetterMover:
         self, transaction: Transaction, delivery: Delivery, message: StoredMessage, reason: str, check: Check
     ) -> None:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
-        area = delivery._area
-        to = self._rejected_to(area)
+        lane = delivery._lane
+        to = self._rejected_to(lane)
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             check((delivery,))
-            target = volatile_target = None
+            target = non_persistent_target = None
             if to is not None:
                 queue = self._destinations.queue_locked(to)
-                if area.queue.has_groups:
-                    note_groups(self._destinations, self._targets, queue)
-                if area.is_persistent:
-                    target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
+                if lane.queue.has_groups:
+                    note_groups(self._destinations, self._target_area, queue)
+                if lane.is_persistent:
+                    target = self._destinations.lane(queue.number << LANE_SHIFT | lane.stored.priority)
                 else:
-                    volatile_target = self._destinations.non_persistent_lane(queue, area.lane.priority)
-            stamped = self._stamped(area, message, reason, delivery.attempts)
-            transaction.hold_rejected(delivery, target, volatile_target, stamped)
+                    non_persistent_target = self._destinations.non_persistent_lane(queue, lane.stored.priority)
+            stamped = self._stamped(lane, message, reason, delivery.attempts)
+            transaction.hold_rejected(delivery, target, non_persistent_target, stamped)
 
-    def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
+    def _move(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. Requires: the lock."""
         with self._store.journal.accepting_dead_letters():
             queue = self._destinations.queue_locked(to)
-            if area.queue.has_groups:
-                note_groups(self._destinations, self._targets, queue)
-            if area.is_persistent:
-                target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
-                self._mover.commit(area, target, messages)
+            if lane.queue.has_groups:
+                note_groups(self._destinations, self._target_area, queue)
+            if lane.is_persistent:
+                target = self._destinations.lane(queue.number << LANE_SHIFT | lane.stored.priority)
+                self._mover.commit(lane, target, messages)
             else:
-                self._move_non_persistent(area, queue, messages)
+                self._move_non_persistent(lane, queue, messages)
 
-    def _move_non_persistent(self, area: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
+    def _move_non_persistent(self, lane: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
         """Move non-persistent messages one by one: no crash leaves any of them."""
-        target = self._destinations.non_persistent_lane(queue, area.lane.priority)
+        target = self._destinations.non_persistent_lane(queue, lane.stored.priority)
         gone = SequenceSet()
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                area.store.remove_one(area.lane, sequence)
+                lane.store.remove_one(lane.stored, sequence)
                 gone.add(sequence, sequence)
         finally:
-            self._removals.forget(area, gone)
+            self._removals.forget(lane, gone)
 
-    def _attempts(self, area: LaneState, sequence: int) -> int:
-        known = area.attempts
+    def _attempts(self, lane: LaneState, sequence: int) -> int:
+        known = lane.attempts
         return known.get(sequence) if known is not None else 0
 
-    def _stamped(self, area: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
+    def _stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
         """With its id, and with headers that say why it is there."""
         sequence, properties, body, timestamp = message
         added: dict[str, HeaderValue] = {
-            FROM: area.queue.name,
+            FROM: lane.queue.name,
             REASON: reason,
             ATTEMPTS: attempts,
             TIME: self._monitor.clock_ms(),
         }
-        if isinstance(area.queue, SubscriptionState) and area.queue.is_durable:
-            added[SUBSCRIPTION] = area.queue.subscriber.facts.name
+        if isinstance(lane.queue, SubscriptionState) and lane.queue.is_durable:
+            added[SUBSCRIPTION] = lane.queue.subscriber.facts.name
         try:
             headers, own_id = decode_properties(properties) if properties else ({}, None)
-            message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
+            message_id = own_id if own_id is not None else f"{lane.id_prefix}{sequence}"
             headers = dead_letter_headers(headers, added)
             return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
@@ -402,9 +402,9 @@ def _read_batch(deliveries: Sequence[Delivery]) -> dict[Delivery, StoredMessage]
 
     Requires: no lock.
     """
-    area, read_bytes = deliveries[0]._area, 0
+    lane, read_bytes = deliveries[0]._lane, 0
     batch: dict[Delivery, StoredMessage] = {}
-    for delivery in islice((held for held in deliveries if held._area is area), BATCH_MESSAGES):
+    for delivery in islice((held for held in deliveries if held._lane is lane), BATCH_MESSAGES):
         if read_bytes >= READ_BYTES:
             break
         batch[delivery] = message = _content(delivery)
@@ -420,12 +420,12 @@ def _content(delivery: Delivery) -> StoredMessage:
     return delivery._load()
 
 
-def _first_block(lane: JournaledLane) -> int:
+def _first_block(stored: JournaledLane) -> int:
     """Of those of which something is pending; behind all where there is none."""
-    if isinstance(lane, SubscriptionLane):
-        lane.catch_up()
-        blocks = lane.pending.blocks
+    if isinstance(stored, SubscriptionLane):
+        stored.catch_up()
+        blocks = stored.pending.blocks
     else:
-        assert isinstance(lane, Lane)
-        blocks = lane.blocks
-    return blocks.first if blocks else lane.next_sequence
+        assert isinstance(stored, Lane)
+        blocks = stored.blocks
+    return blocks.first if blocks else stored.next_sequence

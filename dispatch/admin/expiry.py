@@ -56,65 +56,65 @@ class ExpirySweeper:
 
     def sweep_due(self) -> int:
         """Remove what has expired in the lanes whose time has come; return how many messages. Requires: no lock."""
-        return sum([self._sweep(area) for area in self._timed.due_for_sweep()])
+        return sum([self._sweep(lane) for lane in self._timed.due_for_sweep()])
 
-    def _sweep(self, area: LaneState) -> int:
-        timetable, now_ms = area.store.timetable, self._now_ms()
+    def _sweep(self, lane: LaneState) -> int:
+        timetable, now_ms = lane.store.timetable, self._now_ms()
         with self._monitor.lock, self._monitor.whole:
-            if area.queue.is_deleted or self._monitor.is_closed or area.lane.earliest[EXPIRY] > now_ms:
+            if lane.queue.is_deleted or self._monitor.is_closed or lane.stored.earliest[EXPIRY] > now_ms:
                 return 0
-            numbers = timetable.expired_blocks(area.lane, now_ms)
-        removed, to = 0, self._dead_letter_queue(area)
+            numbers = timetable.expired_blocks(lane.stored, now_ms)
+        removed, to = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if self._store.index.is_crowded and not self._store.checkpoint():
                 break
             with self._monitor.lock, self._monitor.whole:
-                if area.queue.is_deleted or self._monitor.is_closed:
+                if lane.queue.is_deleted or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
-                found = list(chain.from_iterable(timetable.expired(area.lane, number, now_ms) for number in part))
+                found = list(chain.from_iterable(timetable.expired(lane.stored, number, now_ms) for number in part))
                 if to is None:
-                    removed += self._remove(area, found)
+                    removed += self._remove(lane, found)
             if to is not None:
-                removed += self._bury(area, to, found)
+                removed += self._bury(lane, to, found)
         with self._monitor.lock, self._monitor.whole:
-            if not (area.queue.is_deleted or self._monitor.is_closed):
-                timetable.refresh_expiry(area.lane)
+            if not (lane.queue.is_deleted or self._monitor.is_closed):
+                timetable.refresh_expiry(lane.stored)
         return removed
 
-    def _dead_letter_queue(self, area: LaneState) -> str | None:
+    def _dead_letter_queue(self, lane: LaneState) -> str | None:
         """Where what expires there goes. Of topics and of what is not persistent it is removed."""
-        if isinstance(area.queue, TopicState) or not area.is_persistent:
+        if isinstance(lane.queue, TopicState) or not lane.is_persistent:
             return None
-        return self._policies.queue_for_expired(area.queue.name)
+        return self._policies.queue_for_expired(lane.queue.name)
 
-    def _bury(self, area: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
+    def _bury(self, lane: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
         """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. Requires: no lock."""
         buried = 0
         try:
             for first, last in runs:
-                for messages in self._browsers.loads(area, first, min(last + 1, area.published)):
-                    buried += self._dead_letters.move(area, to, messages, EXPIRED)
+                for messages in self._browsers.loads(lane, first, min(last + 1, lane.published)):
+                    buried += self._dead_letters.move(lane, to, messages, EXPIRED)
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
-            logger.warning("what has expired in %r waits: %s", area.queue.name, error, event="expired_wait")
+            logger.warning("what has expired in %r waits: %s", lane.queue.name, error, event="expired_wait")
         with self._monitor.lock, self._monitor.whole:
-            area.expired += buried
+            lane.expired += buried
         return buried
 
-    def _remove(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> int:
+    def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. Requires: the lock."""
-        if isinstance(area.queue, TopicState):  # what expires is counted for each, also for those that nobody has read
-            for name, subscription in area.queue.durable_areas():
-                subscription.lane_area(area)
-                area.queue.kept[name] = subscription
-        readers = list(area.readers())
+        if isinstance(lane.queue, TopicState):  # what expires is counted for each, also for those that nobody has read
+            for name, subscription in lane.queue.durable_subscriptions():
+                subscription.lane_of(lane)
+                lane.queue.kept[name] = subscription
+        readers = list(lane.readers())
         gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]
         try:
-            for first, last in _joined(area, self.free(readers, runs)):
-                area.store.remove(area.lane, first, last)
+            for first, last in _joined(lane, self.free(readers, runs)):
+                lane.store.remove(lane.stored, first, last)
                 gone.add(first, last)
         finally:
             for reader, depth in zip(readers, depths, strict=True):
@@ -132,25 +132,25 @@ class ExpirySweeper:
         for reader in readers:
             for sequence in reader.in_flight:
                 free.remove(sequence, sequence)
-            for first, last in self._store.branches.acknowledged_in(reader.lane.number):
+            for first, last in self._store.branches.acknowledged_in(reader.stored.number):
                 free.remove(first, last)
         return free
 
 
-def _depth(area: LaneState) -> int:
-    if isinstance(area.lane, SubscriptionLane):
-        area.lane.catch_up()
-    return area.lane.pending_messages
+def _depth(lane: LaneState) -> int:
+    if isinstance(lane.stored, SubscriptionLane):
+        lane.stored.catch_up()
+    return lane.stored.pending_messages
 
 
-def _joined(area: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
+def _joined(lane: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
     """The runs, joined where nothing that is pending lies between them: each is a record."""
     joined: tuple[int, int] | None = None
     for first, last in runs:
         if joined is None:
             joined = first, last
             continue
-        between = area.lane.pending_run(joined[1] + 1, 1)
+        between = lane.stored.pending_run(joined[1] + 1, 1)
         if between is not None and between[0] < first:
             yield joined
             joined = first, last

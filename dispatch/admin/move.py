@@ -44,7 +44,7 @@ class Mover:
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         publisher: Publisher,
         destinations: Destinations,
         removals: Removals,
@@ -54,7 +54,7 @@ class Mover:
     ) -> None:
         self._monitor = monitor
         self._store = store
-        self._targets = targets
+        self._target_area = target_area
         self._publisher = publisher
         self._destinations = destinations
         self._removals = removals
@@ -66,7 +66,7 @@ class Mover:
         """See Queue.move. Requires: no lock."""
         moved = 0
         try:
-            for area, messages in self._browsers.walk(source, selector):
+            for lane, messages in self._browsers.walk(source, selector):
                 begin = 0
                 while begin < len(messages):
                     if moved == limit:
@@ -74,7 +74,7 @@ class Mover:
                     end = begin + SLICE_MESSAGES_MAX
                     if limit is not None:
                         end = min(end, begin + limit - moved)
-                    considered, taken = self._move_admitted(area, to, messages[begin:end])
+                    considered, taken = self._move_admitted(lane, to, messages[begin:end])
                     begin += considered
                     moved += taken
         except ForebayError as error:
@@ -82,10 +82,10 @@ class Mover:
             raise
         return moved
 
-    def _move_admitted(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
+    def _move_admitted(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
         """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
         if to.admission is None:
-            return len(batch), self._move_batch(area, to, batch)
+            return len(batch), self._move_batch(lane, to, batch)
         sizes = [_content_bytes(message) for message in batch]
         reservation = Reservation()
         try:
@@ -93,69 +93,69 @@ class Mover:
             if not admitted:
                 self._publisher.confirm(self._publisher.position())
                 admitted = self._publisher.run(to.admission.room(sizes, reservation, self._publisher.wakeable()))
-            return admitted, self._move_batch(area, to, batch[:admitted])
+            return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):
                 to.admission.give_back(reservation)
 
-    def _move_batch(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
+    def _move_batch(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
         """Move what of a batch is still free; returns how many."""
-        if not area.is_persistent:
-            return self._move_non_persistent(area, to, batch)
+        if not lane.is_persistent:
+            return self._move_non_persistent(lane, to, batch)
         store = self._store
-        target = to.areas[area.lane.priority] or self._destinations.create_lane(to, area.lane.priority)
+        target = to.lanes[lane.stored.priority] or self._destinations.create_lane(to, lane.stored.priority)
         store.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            are_free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
+            are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
             free = [message for message in batch if message[0] in are_free]
-            if area.is_timed:
-                free = [_with_times(area, message) for message in free]
+            if lane.is_timed:
+                free = [_with_times(lane, message) for message in free]
             if free:
-                if area.queue.has_groups:
-                    note_groups(self._destinations, self._targets, to)
+                if lane.queue.has_groups:
+                    note_groups(self._destinations, self._target_area, to)
                 with store.journal.whole:
-                    self.commit(area, target, free)
+                    self.commit(lane, target, free)
             position = store.journal.end
         self._publisher.confirm(position)
         return len(free)
 
-    def _move_non_persistent(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
+    def _move_non_persistent(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
         """Move message by message: no crash leaves any of them."""
-        priority = area.lane.priority
+        priority = lane.stored.priority
         target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if area.queue.has_groups:
-                note_groups(self._destinations, self._targets, to)
+            if lane.queue.has_groups:
+                note_groups(self._destinations, self._target_area, to)
             try:
                 for sequence, properties, body, timestamp in batch:
-                    if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
+                    if sequence not in lane.in_flight and lane.stored.is_pending(sequence) and body is not None:
                         if has_times(properties):
-                            target.add_timed(timestamp, properties, body, area.lane.times_of(sequence))
+                            target.add_timed(timestamp, properties, body, lane.stored.times_of(sequence))
                         else:
                             target.add(timestamp, properties, body)
-                        area.store.remove_one(area.lane, sequence)
+                        lane.store.remove_one(lane.stored, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]
-                self._removals.forget(area, gone)
+                self._removals.forget(lane, gone)
                 raise
-            self._removals.forget(area, gone)
+            self._removals.forget(lane, gone)
         self._publisher.confirm(0)
         return gone.count
 
-    def commit(self, area: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
+    def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
         """All of them move, or none. Requires: the lock."""
         transactions = self._store.transactions
         gone = _runs_of(messages)
-        is_recorded = self._store.index.attempts.is_recorded(area.lane.number)
+        is_recorded = self._store.index.attempts.is_recorded(lane.stored.number)
         branch = transactions.begin()
         try:
             written = self._write(branch, target, messages)
             for first, last in gone if is_recorded else ():
-                branch.acknowledge(area.lane.number, first, last)
+                branch.acknowledge(lane.stored.number, first, last)
             transactions.commit(branch, {position: lengths for position, lengths, _ in written})
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave no more of it
@@ -164,8 +164,8 @@ class Mover:
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():
-            area.store.remove(area.lane, first, last)  # of a subscription that nothing on disk knows
-        self._removals.forget(area, gone)
+            lane.store.remove(lane.stored, first, last)  # of a subscription that nothing on disk knows
+        self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:
                 self._timed.note(target)
@@ -190,10 +190,10 @@ class Mover:
         return written
 
 
-def _with_times(area: LaneState, message: StoredMessage) -> StoredMessage:
+def _with_times(lane: LaneState, message: StoredMessage) -> StoredMessage:
     """Give the message its times as they are now: a delay that a transaction began ends when it would have ended."""
     sequence, properties, body, timestamp = message
-    return sequence, with_times(properties, area.lane.times_of(sequence)), body, timestamp
+    return sequence, with_times(properties, lane.stored.times_of(sequence)), body, timestamp
 
 
 def _runs_of(messages: list[StoredMessage]) -> SequenceSet:

@@ -37,47 +37,47 @@ class OldestMessages:
         for queue in queues:
             with self._monitor.lock:
                 unread: list[tuple[LaneState, int, Region]] = []
-                for area in queue.lane_areas():
-                    head = self._head(area)
+                for lane in queue.all_lanes():
+                    head = self._head(lane)
                     if head is None:
                         continue
-                    known[area] = head
-                    if not head[1] and area.is_persistent and reads:
+                    known[lane] = head
+                    if not head[1] and lane.is_persistent and reads:
                         reads -= 1
-                        unread.append((area, head[0], area.store.plan(area.lane, [(head[0], head[0])])[0]))
-            for area, sequence, region in unread:
-                known[area] = sequence, _sent_ms(region)
+                        unread.append((lane, head[0], lane.store.plan(lane.stored, [(head[0], head[0])])[0]))
+            for lane, sequence, region in unread:
+                known[lane] = sequence, _sent_ms(region)
         self._heads = known
 
     def age_seconds(self, queue: QueueArea) -> float | None:
         """Return how long ago the oldest pending message was sent; None: nothing is pending, or it is not known."""
         heads = self._heads
-        found = [heads[area][1] for area in queue.lane_areas() if area in heads and area.lane.pending_messages]
+        found = [heads[lane][1] for lane in queue.all_lanes() if lane in heads and lane.stored.pending_messages]
         oldest_ms = min((sent for sent in found if sent), default=None)
         return max(self._monitor.clock_ms() - oldest_ms, 0) / 1000 if oldest_ms is not None else None
 
-    def _head(self, area: LaneState) -> _Head | None:
+    def _head(self, lane: LaneState) -> _Head | None:
         """Return the oldest pending message of a lane; None: nothing is pending. Requires: the lock."""
-        if not area.lane.pending_messages:
+        if not lane.stored.pending_messages:
             return None
-        before = self._heads.get(area, (0, 0))
-        run = area.lane.pending_run(before[0], 1)  # what was gone is gone for ever
+        before = self._heads.get(lane, (0, 0))
+        run = lane.stored.pending_run(before[0], 1)  # what was gone is gone for ever
         if run is None:
             return None
         if run[0] == before[0] and before[1]:
             return before
-        return run[0], self._sent_in_ram(area, run[0])
+        return run[0], self._sent_in_ram(lane, run[0])
 
-    def _sent_in_ram(self, area: LaneState, sequence: int) -> int:
-        delivery = area.in_flight.get(sequence)
+    def _sent_in_ram(self, lane: LaneState, sequence: int) -> int:
+        delivery = lane.in_flight.get(sequence)
         if delivery is not None:
             return delivery._timestamp
-        message = area.peek(sequence)
-        for target in area.queue.lists_over(area):
+        message = lane.peek(sequence)
+        for target in lane.queue.lists_over(lane):
             if target.direct and target.direct[0][0] == sequence:
                 message = target.direct[0]
-        for cache in area.caches:
-            message = message or cache.peek(area.lane.number, sequence)
+        for cache in lane.caches:
+            message = message or cache.peek(lane.stored.number, sequence)
         return message[3] if message is not None else 0
 
 

@@ -48,34 +48,34 @@ class QueueAdmin:
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            lanes = [(area, area.published) for area in queue.lane_areas()]
+            lanes = [(lane, lane.published) for lane in queue.all_lanes()]
         removed = 0
-        for area, end in lanes:
+        for lane, end in lanes:
             at = 0
             while at < end:
                 with self._monitor.lock, self._monitor.whole:
                     self._monitor.raise_if_closed()
-                    at, part = self._purge_part(area, at, end)
+                    at, part = self._purge_part(lane, at, end)
                     removed += part
                     position = self._store.journal.end
                 self._publisher.confirm(position)
         return removed
 
-    def _purge_part(self, area: LaneState, begin: int, end: int) -> tuple[int, int]:
+    def _purge_part(self, lane: LaneState, begin: int, end: int) -> tuple[int, int]:
         """Remove what is free; return (where it ended, how many messages): before `end` if the index is crowded."""
         stopped = end
 
         def runs() -> Iterator[tuple[int, int]]:
             nonlocal stopped
             is_first = True
-            for first, last in self._removals.free_runs(area, begin, end):
+            for first, last in self._removals.free_runs(lane, begin, end):
                 if not is_first and self._store.index.is_crowded:
                     stopped = first
                     return
                 is_first = False
                 yield first, last
 
-        _, removed = self._removals.remove(area, runs())
+        _, removed = self._removals.remove(lane, runs())
         return stopped, removed
 
     # ------------------------------------------------------------------ delete
@@ -98,8 +98,8 @@ class QueueAdmin:
                 queue.end_consumers()
                 if queue.admission is not None:
                     queue.admission.close("the queue")
-                for area in queue.lane_areas():
-                    self._removals.drop_lane(area)
+                for lane in queue.all_lanes():
+                    self._removals.drop_lane(lane)
                 queue.drop_lanes()
             position = self._store.journal.end
         try:

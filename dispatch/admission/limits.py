@@ -109,9 +109,13 @@ class DestinationLimits:
     """The limits of one queue. The state lock guards it."""
 
     def __init__(
-        self, area: LimitedDestination, policy: DestinationPolicy, lock: OwnedLock, monotonic: Callable[[], float]
+        self,
+        destination: LimitedDestination,
+        policy: DestinationPolicy,
+        lock: OwnedLock,
+        monotonic: Callable[[], float],
     ) -> None:
-        self._area = area
+        self._destination = destination
         self._policy = policy
         self._max_bytes = policy.max_size_bytes
         self._lock = lock
@@ -171,24 +175,24 @@ class DestinationLimits:
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
         with self._lock, self._whole:
-            if self._policy.when_full == "drop_oldest" and self._area.is_queue:
+            if self._policy.when_full == "drop_oldest" and self._destination.is_queue:
                 drop_oldest(*self._lacking(sizes))
             admitted = self._reserve(sizes, reservation)
             if not admitted and not self.diverts:
-                self._area.dropped += 1
+                self._destination.dropped += 1
         return admitted
 
     def _lacking(self, sizes: Sequence[int]) -> tuple[int, int]:
         """(messages, bytes) that must go, so that as many of these have room as an empty queue would take."""
-        area, policy = self._area, self._policy
+        destination, policy = self._destination, self._policy
         messages = len(sizes) if policy.max_messages is None else min(len(sizes), policy.max_messages)
         if self._max_bytes is not None:
             messages = min(messages, sum(1 for total in accumulate(sizes) if total <= self._max_bytes))
         lacking_messages = lacking_bytes = 0
         if policy.max_messages is not None:
-            lacking_messages = area.depth + self._reserved_messages + messages - policy.max_messages
+            lacking_messages = destination.depth + self._reserved_messages + messages - policy.max_messages
         if self._max_bytes is not None:
-            lacking_bytes = area.depth_bytes + self._reserved_bytes + sum(sizes[:messages]) - self._max_bytes
+            lacking_bytes = destination.depth_bytes + self._reserved_bytes + sum(sizes[:messages]) - self._max_bytes
         return max(lacking_messages, 0), max(lacking_bytes, 0)
 
     def give_back(self, reservation: Reservation) -> None:
@@ -248,7 +252,7 @@ class DestinationLimits:
             return reservation.messages
         finally:
             with suppress(StoreFailed), self._lock, self._whole:  # what was raised counts, not what comes of it
-                self._area.blocked_seconds += self._monotonic() - sender.began
+                self._destination.blocked_seconds += self._monotonic() - sender.began
                 if not is_admitted:
                     self.leave(sender)
 
@@ -258,7 +262,7 @@ class DestinationLimits:
         Requires: the lock.
         """
         self._waiting.append(sender)
-        self._area.blocked_sends += 1
+        self._destination.blocked_sends += 1
 
     def look(self, sender: WaitingSender) -> float:
         """0: it is admitted; else seconds after which it must look again, if it is not woken before.
@@ -281,7 +285,7 @@ class DestinationLimits:
             sender.warn_at = now + waited
             logger.warning(
                 "a send to %r has waited %.0f s: %s",
-                self._area.name,
+                self._destination.name,
                 waited,
                 self._full(sender.sizes[0]),
                 event="send_blocked",
@@ -306,12 +310,12 @@ class DestinationLimits:
 
     def _fitting(self, sizes: Sequence[int]) -> int:
         """Return for how many of the first there is room."""
-        self._area.catch_up()
+        self._destination.catch_up()
         messages_left = bytes_left = maxsize
         if self._policy.max_messages is not None:
-            messages_left = self._policy.max_messages - self._area.depth - self._reserved_messages
+            messages_left = self._policy.max_messages - self._destination.depth - self._reserved_messages
         if self._max_bytes is not None:
-            bytes_left = self._max_bytes - self._area.depth_bytes - self._reserved_bytes
+            bytes_left = self._max_bytes - self._destination.depth_bytes - self._reserved_bytes
         admitted = admitted_bytes = 0
         for size in sizes:
             if admitted >= messages_left or admitted_bytes + size > bytes_left:
@@ -321,10 +325,12 @@ class DestinationLimits:
         return admitted
 
     def _full(self, size_bytes: int) -> StoreFull:
-        policy, area = self._policy, self._area
-        what = "queue" if area.is_queue else "topic"
-        has_most = policy.max_messages is not None and area.depth + self._reserved_messages >= policy.max_messages
+        policy, destination = self._policy, self._destination
+        what = "queue" if destination.is_queue else "topic"
+        has_most = (
+            policy.max_messages is not None and destination.depth + self._reserved_messages >= policy.max_messages
+        )
         if has_most or self._max_bytes is None:  # neither, where room came for others who wait and don't know it yet
-            return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the {what} {area.name!r}")
-        available = max(self._max_bytes - area.depth_bytes - self._reserved_bytes, 0)
-        return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the {what} {area.name!r}")
+            return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the {what} {destination.name!r}")
+        available = max(self._max_bytes - destination.depth_bytes - self._reserved_bytes, 0)
+        return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the {what} {destination.name!r}")

@@ -27,7 +27,7 @@ _FOREVER: Final = float("inf")
 class Waiting:
     """One that waits since `began` for room that `full` names."""
 
-    area: LimitedDestination
+    destination: LimitedDestination
     sizes: Sequence[int]
     full: StoreFull
     woken: Wakeable
@@ -58,11 +58,11 @@ class SpaceLine:
     def is_empty(self) -> bool:
         return not self._waiting
 
-    def deadline(self, area: LimitedDestination, full: StoreFull, deadline: float | None) -> float:
+    def deadline(self, destination: LimitedDestination, full: StoreFull, deadline: float | None) -> float:
         """When a send there gives up that was just refused. Raises full where it does not wait at all."""
         now = self._monotonic()
         if deadline is None:
-            policy = self._policies.of(area.name)
+            policy = self._policies.of(destination.name)
             if policy.when_store_full == "block":
                 seconds = policy.block_timeout_seconds
                 deadline = now + seconds if seconds is not None else _FOREVER
@@ -71,18 +71,18 @@ class SpaceLine:
         return deadline
 
     def newcomer(
-        self, area: LimitedDestination, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
+        self, destination: LimitedDestination, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
     ) -> Waiting:
         """Return one that may `line_up`."""
         now = self._monotonic()
-        return Waiting(area, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
+        return Waiting(destination, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
 
     def line_up(self, waiting: Waiting) -> None:
         """Wait behind those who wait already, until `look` says that it may try, or `leave`. Requires: the lock."""
         if self._waiting:
             waiting.next_try = waiting.began + LOOK_AGAIN_SECONDS
         self._waiting.append(waiting)
-        waiting.area.blocked_sends += 1
+        waiting.destination.blocked_sends += 1
 
     def look(self, waiting: Waiting) -> float:
         """0: it may try now; else seconds after which it must look again, if it is not woken before.
@@ -102,7 +102,11 @@ class SpaceLine:
             waited = now - waiting.began
             waiting.warn_at = now + waited
             logger.warning(
-                "a send to %r has waited %.0f s: %s", waiting.area.name, waited, waiting.full, event="send_blocked"
+                "a send to %r has waited %.0f s: %s",
+                waiting.destination.name,
+                waited,
+                waiting.full,
+                event="send_blocked",
             )
         next_look = waiting.next_try if is_first else now + LOOK_AGAIN_SECONDS
         return max(min(next_look, waiting.deadline) - now, 0.001)
@@ -115,7 +119,7 @@ class SpaceLine:
 
     def leave(self, waiting: Waiting) -> None:
         """Leave the line; the next one may try. Requires: the lock."""
-        waiting.area.blocked_seconds += self._monotonic() - waiting.began
+        waiting.destination.blocked_seconds += self._monotonic() - waiting.began
         if waiting in self._waiting:
             self._waiting.remove(waiting)
         self.room_came()

@@ -71,19 +71,19 @@ class AsyncForebay:
     @awaited("bay.queue(name)")
     async def queue(self, name: str) -> AsyncQueue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        area = self._engine.destinations.queue(check_name(name), self._caller)
+        queue = self._engine.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
-        return AsyncQueue(self._context, Queue(self._engine, area, self._caller))
+        return AsyncQueue(self._context, Queue(self._engine, queue, self._caller))
 
     @awaited("bay.topic(name)")
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
         self._engine.monitor.raise_if_closed()
-        area = self._engine.topics.areas.get(check_name(name))
-        if area is None:
-            area = await self._caller.call(self._engine.topics.topic_area, name)
-        return AsyncTopic(self._context, Topic(self._engine, area, self._caller))
+        topic = self._engine.topics.by_name.get(check_name(name))
+        if topic is None:
+            topic = await self._caller.call(self._engine.topics.topic, name)
+        return AsyncTopic(self._context, Topic(self._engine, topic, self._caller))
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

@@ -67,7 +67,7 @@ class AsyncSender:
         it is not.
         """
         inner = inner_transaction(transaction)
-        if self._order.is_held(self._sender._area):
+        if self._order.is_held(self._sender._queue):
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
@@ -129,7 +129,7 @@ class AsyncSender:
 
     def _turn(self, deadline: float | None) -> AbstractAsyncContextManager[None]:
         timeout = None if deadline is None else deadline - self._engine.monitor.monotonic()
-        return self._order.turn(self._sender._area, timeout)
+        return self._order.turn(self._sender._queue, timeout)
 
     async def _send_part(
         self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
@@ -201,7 +201,7 @@ class AsyncQueue(AsyncSender):
     @property
     def _synchronous(self) -> Queue:
         """Of the engine that waits, for worker threads."""
-        return Queue(self._engine, self._sender._area)
+        return Queue(self._engine, self._sender._queue)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
         """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
@@ -210,7 +210,7 @@ class AsyncQueue(AsyncSender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        windows = self._engine.browsers.windows(self._sender._area, chosen)
+        windows = self._engine.browsers.windows(self._sender._queue, chosen)
         lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
 
         def read() -> list[Message] | None:

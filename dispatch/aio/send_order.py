@@ -29,20 +29,20 @@ class SendOrder:
     def __init__(self) -> None:
         self._lines: dict[object, _Line] = {}
 
-    def is_held(self, area: object) -> bool:
+    def is_held(self, destination: object) -> bool:
         """Return whether a send to the destination is under way, so that another one must wait for its turn."""
-        return bool(self._lines) and area in self._lines
+        return bool(self._lines) and destination in self._lines
 
     @asynccontextmanager
-    async def turn(self, area: object, timeout: float | None) -> AsyncIterator[None]:
+    async def turn(self, destination: object, timeout: float | None) -> AsyncIterator[None]:
         """Hold the destination when those that came before are through.
 
         timeout: seconds to wait for them; None: until they are. StoreFull: it is over, and nothing was stored. Where
         nobody is before, no other task runs.
         """
-        line = self._lines.get(area)
+        line = self._lines.get(destination)
         if line is None:
-            line = self._lines[area] = _Line()
+            line = self._lines[destination] = _Line()
         line.users += 1
         try:
             if line.lock.locked() and timeout is not None:
@@ -59,4 +59,4 @@ class SendOrder:
         finally:
             line.users -= 1
             if not line.users:
-                del self._lines[area]
+                del self._lines[destination]

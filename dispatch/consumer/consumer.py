@@ -108,7 +108,7 @@ class Consumer(Taker):
         self.monitor = makers.monitor
         self._store = makers.store
         self._journal = makers.store.journal
-        self._targets = makers.targets
+        self._target_area = makers.target_area
         self._loader = makers.loader
         self._due = makers.due
         self._deadlines = makers.deadlines
@@ -136,8 +136,8 @@ class Consumer(Taker):
         """It gets nothing, whatever is there."""
         self._credited = condition_of(makers.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
-        self._collect_one = self._targets.collect_one
-        self._collect = self._targets.collect
+        self._collect_one = self._target_area.collect_one
+        self._collect = self._target_area.collect
         self.priority = 0
         """Those of higher priority are served first. Read-only for callers."""
         self.is_exclusive = False
@@ -186,8 +186,8 @@ class Consumer(Taker):
                 return
             self.prefetch_limit = prefetch
             self.credit_came()
-            if self.queue.dealer is not None:
-                self.queue.dealer.woken()
+            if self.queue.assigner is not None:
+                self.queue.assigner.woken()
         self.monitor.run_deferred()
 
     def take(
@@ -250,7 +250,7 @@ class Consumer(Taker):
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
         if self._is_held_up:
             return 0
-        if self.in_flight and self._targets.is_short:
+        if self.in_flight and self._target_area.is_short:
             return 0
         if not self.prefetch_limit:
             return max_messages
@@ -285,7 +285,7 @@ class Consumer(Taker):
 
         Requires: the lock.
         """
-        targets = self._targets
+        target_area = self._target_area
         if self._is_over:
             raise self._over()
         self._due.release()
@@ -300,14 +300,14 @@ class Consumer(Taker):
                 if search.is_missed:
                     self.consumer_group.misses += len(deliveries)
                 return deliveries
-            target = targets.starving(self.consumer_group)
+            target = target_area.starving(self.consumer_group)
             if search.is_scanned and search.is_over:
                 if target is not None:
-                    targets.loads.feed(target)  # the loader may have given it up while memory was short
+                    target_area.loads.request(target)  # the loader may have given it up while memory was short
                 self.arm()
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is not None:
-                targets.loads.missed(target)
+                target_area.loads.missed(target)
             if target is not None and not target.is_loading:
                 search.load = self._loader.begin(target, is_needed=True)
                 if search.load is None and not target.has_supply:
@@ -320,8 +320,8 @@ class Consumer(Taker):
         if not search.has_credit:
             self._wait_for_credit(True)
             self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
-            if most > 0 or targets.is_short:
-                targets.waits_for_memory[self] = None
+            if most > 0 or target_area.is_short:
+                target_area.waits_for_memory[self] = None
         return None
 
     def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
@@ -470,25 +470,25 @@ class Consumer(Taker):
         if type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
             deliveries = deliveries[0]
         if type(deliveries) is Delivery:
-            area, sequence = deliveries._area, deliveries.sequence
+            lane, sequence = deliveries._lane, deliveries.sequence
             try:
                 with self.monitor.lock:
                     try:
-                        if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
+                        if deliveries._consumer is not self or lane.in_flight.get(sequence) is not deliveries:
                             self._check_held((deliveries,))
-                        area.acknowledged += area.store.remove_one(area.lane, sequence)
-                        self._targets.settle(deliveries)
-                        if area.attempts is not None:
-                            area.settled(sequence, sequence)
+                        lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
+                        self._target_area.settle(deliveries)
+                        if lane.attempts is not None:
+                            lane.settled(sequence, sequence)
                         if not self._is_settling_plain:
                             self._after_ack()
-                        position = self._journal.end if area.syncs else 0
+                        position = self._journal.end if lane.syncs else 0
                     except BaseException as error:
                         self.monitor.lock.break_by(error)
                         raise
             except StoreFull as full:
                 self._make_disk_room(full)
-                if area.in_flight.get(sequence) is deliveries:
+                if lane.in_flight.get(sequence) is deliveries:
                     self.ack(deliveries)
                 return
             self.confirmer.confirm(position)
@@ -507,7 +507,7 @@ class Consumer(Taker):
             except StoreFull as full:
                 self.monitor.run_deferred()
                 self._make_disk_room(full)
-                rest = tuple(held for held in rest if held._area.in_flight.get(held.sequence) is held)
+                rest = tuple(held for held in rest if held._lane.in_flight.get(held.sequence) is held)
                 continue
             self.confirmer.confirm(position)
 
@@ -538,18 +538,18 @@ class Consumer(Taker):
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
         """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""
-        targets, store = self._targets, self._store
+        target_area, store = self._target_area, self._store
         begin = 0
         while begin < len(ordered) and (not begin or not store.index.is_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence
-            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end]._area is first._area:
+            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end]._lane is first._lane:
                 sequence += 1
                 end += 1
-            area = first._area
-            area.acknowledged += area.store.remove(area.lane, first.sequence, sequence)
-            targets.settle_run(area, ordered[begin:end])
+            lane = first._lane
+            lane.acknowledged += lane.store.remove(lane.stored, first.sequence, sequence)
+            target_area.settle_run(lane, ordered[begin:end])
             begin = end
         return begin
 
@@ -638,7 +638,7 @@ class Consumer(Taker):
                 raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
-            if delivery._area.in_flight.get(delivery.sequence) is not delivery:
+            if delivery._lane.in_flight.get(delivery.sequence) is not delivery:
                 if delivery._number == LATE:
                     deadline = self.ack_deadline_seconds or 0.0
                     raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
@@ -659,36 +659,36 @@ class Consumer(Taker):
         if self._credit(1) <= 0:
             return
         self._wait_for_credit(False)
-        targets = self._targets
-        targets.waits_for_memory.pop(self, None)
+        target_area = self._target_area
+        target_area.waits_for_memory.pop(self, None)
         self._credited.notify_all()
         if self._is_armed:
-            if targets.has_any(self.consumer_group):
+            if target_area.has_any(self.consumer_group):
                 self.become_ready(self.monitor.deferred)
             else:
                 self.consumer_group.arm()
 
     def reconfigure(self) -> None:
-        """Take as its queue demands it now: not at all, as a dealer deals, or as usual. Requires: the lock.
+        """Take as its queue demands it now: not at all, what an assigner assigns, or as usual. Requires: the lock.
 
         What does so stands in the place of what others call, so that no other take asks.
         """
-        queue, targets = self.queue, self._targets
-        self._collect = targets.collect if queue.dealer is None else queue.dealer.collect
+        queue, target_area = self.queue, self._target_area
+        self._collect = target_area.collect if queue.assigner is None else queue.assigner.collect
         if queue.holds_up(self):
             self._collect_one = _nothing
             self._is_held_up = True
             self._wait_for_credit(True)
             return
-        self._collect_one = targets.collect_one if queue.dealer is None else _nothing
+        self._collect_one = target_area.collect_one if queue.assigner is None else _nothing
         if self._is_held_up:
             self._is_held_up = False
             self.credit_came()
 
     def _stand_by(self) -> None:
         """While another consumer is exclusive: what this one settles frees its groups."""
-        if self.queue.dealer is not None and not self.queue.is_paused and not self._is_closed:
-            self.queue.dealer.stand_back(self)
+        if self.queue.assigner is not None and not self.queue.is_paused and not self._is_closed:
+            self.queue.assigner.stand_back(self)
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Take messages from there from now on. Requires: the lock."""
@@ -702,9 +702,9 @@ class Consumer(Taker):
     def _held(self) -> list[Delivery]:
         """Return the deliveries that this consumer holds. O(in flight in this queue up to its last one)."""
         held: list[Delivery] = []
-        areas: list[LaneState] = [target.area for target in self.consumer_group.lists]
-        for area in areas if self.in_flight else ():
-            for delivery in area.in_flight.values():
+        lanes: list[LaneState] = [target.lane for target in self.consumer_group.lists]
+        for lane in lanes if self.in_flight else ():
+            for delivery in lane.in_flight.values():
                 if delivery._consumer is self:
                     held.append(delivery)
                     if len(held) == self.in_flight:
@@ -756,18 +756,18 @@ class Consumer(Taker):
     def _stop_taking(self) -> None:
         self._is_over = True
         self.prefetch_limit = DRAINING
-        self._targets.waits_for_memory.pop(self, None)
+        self._target_area.waits_for_memory.pop(self, None)
         self.reconfigure()
-        dealer = self.queue.dealer
-        if dealer is not None:
-            dealer.stand_back(self)
-            dealer.woken()
+        assigner = self.queue.assigner
+        if assigner is not None:
+            assigner.stand_back(self)
+            assigner.woken()
         self._credited.notify_all()
         self.consumer_group.arrived.notify_all()
         self.find_out()
         # It may have been told of messages, and leaves them to others.
-        if dealer is None:
-            self._targets.wake(self.consumer_group)
+        if assigner is None:
+            self._target_area.wake(self.consumer_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
@@ -812,22 +812,22 @@ class Consumer(Taker):
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = self._is_over = True
-        consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
-        targets.waits_for_memory.pop(self, None)
+        consumer_group, target_area, assigner = self.consumer_group, self._target_area, self.queue.assigner
+        target_area.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
-        if dealer is not None:
-            dealer.leave(self)
+        if assigner is not None:
+            assigner.leave(self)
         else:
             del consumer_group.consumers[self]
             if not consumer_group.consumers:
-                targets.unsubscribe(self.queue, consumer_group)
+                target_area.unsubscribe(self.queue, consumer_group)
         self._reminder.closes(self, held)
         self._redelivery.return_held(held, processed)
         self._deadlines.unwatch(self)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
-        if dealer is not None:
-            dealer.woken()
+        if assigner is not None:
+            assigner.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
         if self._signal is not None:
@@ -835,8 +835,8 @@ class Consumer(Taker):
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
-        if dealer is None:
-            targets.wake(consumer_group)
+        if assigner is None:
+            target_area.wake(consumer_group)
         self.queue.on_consumer_closed()
 
     def find_out(self) -> None:
@@ -900,7 +900,7 @@ class Consumers:
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         loader: EagerLoader,
         due: DueMessages,
         deadlines: AckDeadlines,
@@ -913,7 +913,7 @@ class Consumers:
         """reject: makes dead letters of deliveries. Requires: no lock."""
         self.monitor = monitor
         self.store = store
-        self.targets = targets
+        self.target_area = target_area
         self.loader = loader
         self.due = due
         self.deadlines = deadlines
@@ -939,18 +939,18 @@ class Consumers:
 
         Requires: the lock, and `deadlines.room`.
         """
-        group = self.targets.subscribe(queue, selector)
+        group = self.target_area.subscribe(queue, selector)
         consumer = Consumer(self, queue, group, prefetch, on_ready)
         if deadline_seconds:
             self.deadlines.watch(consumer, deadline_seconds)
             consumer.ack_deadline_seconds = deadline_seconds
         consumer.priority, consumer.on_slow = priority, on_slow
         group.consumers[consumer] = None
-        if queue.dealer is not None:
-            queue.dealer.join(consumer, group)
+        if queue.assigner is not None:
+            queue.assigner.join(consumer, group)
         consumer.arm()
-        if self.targets.starving(consumer.consumer_group) is not None:
-            self.targets.wake(group)
+        if self.target_area.starving(consumer.consumer_group) is not None:
+            self.target_area.wake(group)
         return consumer
 
 

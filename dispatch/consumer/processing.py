@@ -214,11 +214,11 @@ def give_back(delivery: Delivery) -> None:
 
 def came_back(delivery: Delivery) -> bool:
     """Return whether a delivery that is settled is in its place again, to be delivered once more."""
-    area = delivery._area
-    with area.queue.monitor.lock:
-        if delivery.sequence in area.parked:
+    lane = delivery._lane
+    with lane.queue.monitor.lock:
+        if delivery.sequence in lane.parked:
             return False
-        return area.lane.is_pending(delivery.sequence) and delivery.sequence not in area.dead
+        return lane.stored.is_pending(delivery.sequence) and delivery.sequence not in lane.dead
 
 
 def _group(delivery: Delivery) -> str | None:

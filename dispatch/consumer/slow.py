@@ -18,7 +18,7 @@ from ..core.model import Taker
 logger = LateLogger("forebay.dispatch")
 
 
-def notice(targets: TargetArea, consumers: Iterable[Taker], now: float, seconds: float) -> int:
+def notice(target_area: TargetArea, consumers: Iterable[Taker], now: float, seconds: float) -> int:
     """Measure each consumer's rate and return how many have become slow. Requires: the lock.
 
     seconds: since the last look. Callbacks join those that are due.
@@ -27,22 +27,22 @@ def notice(targets: TargetArea, consumers: Iterable[Taker], now: float, seconds:
     for consumer in consumers:
         consumer.messages_per_second = (consumer.delivered - consumer.seen[0]) / seconds
         has_moved = _has_moved(consumer)
-        if has_moved or _is_at_rest(targets, consumer):
+        if has_moved or _is_at_rest(target_area, consumer):
             consumer.moved_at = now
             consumer.is_slow = False
         elif not consumer.is_slow and consumer.slow_seconds is not None:
             if now - consumer.moved_at >= consumer.slow_seconds:
                 noticed += 1
                 consumer.is_slow = True
-                _tell(targets, consumer)
+                _tell(target_area, consumer)
     return noticed
 
 
-def _is_at_rest(targets: TargetArea, consumer: Taker) -> bool:
+def _is_at_rest(target_area: TargetArea, consumer: Taker) -> bool:
     """Tell whether the consumer holds nothing and there is nothing for it."""
     if consumer.in_flight:
         return False
-    return consumer.queue.holds_up(consumer) or not targets.has_any(consumer.consumer_group)
+    return consumer.queue.holds_up(consumer) or not target_area.has_any(consumer.consumer_group)
 
 
 def _has_moved(consumer: Taker) -> bool:
@@ -51,7 +51,7 @@ def _has_moved(consumer: Taker) -> bool:
     return seen != consumer.seen
 
 
-def _tell(targets: TargetArea, consumer: Taker) -> None:
+def _tell(target_area: TargetArea, consumer: Taker) -> None:
     queue = consumer.queue
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
@@ -60,8 +60,8 @@ def _tell(targets: TargetArea, consumer: Taker) -> None:
         consumer.in_flight,
         event="consumer_slow",
     )
-    if queue.dealer is not None:
-        queue.dealer.stand_back(consumer)
-        queue.dealer.woken()
+    if queue.assigner is not None:
+        queue.assigner.stand_back(consumer)
+        queue.assigner.woken()
     if consumer.on_slow is not None:
-        targets.monitor.deferred.append(partial(consumer.on_slow, consumer))
+        target_area.monitor.deferred.append(partial(consumer.on_slow, consumer))

@@ -79,7 +79,7 @@ class AckDeadlines:
     def __init__(
         self,
         monitor: Monitor,
-        targets: TargetArea,
+        target_area: TargetArea,
         redelivery: Redelivery,
         holder: Holder,
         wake_maintenance: Callable[[], None],
@@ -88,7 +88,7 @@ class AckDeadlines:
     ) -> None:
         """has_background: a thread looks in time, so that nobody else has to."""
         self._monitor = monitor
-        self._targets = targets
+        self._target_area = target_area
         self._redelivery = redelivery
         self._holder = holder
         self._wake_maintenance = wake_maintenance
@@ -149,19 +149,19 @@ class AckDeadlines:
         if len(extended) + len(deliveries) > watched.prune_at:
             self._prune(consumer, watched)
             watched.prune_at = max(STALE_MIN, 2 * (len(extended) + len(deliveries)))
-        fresh = sum((held._area, held.sequence) not in extended for held in deliveries)
+        fresh = sum((held._lane, held.sequence) not in extended for held in deliveries)
         self._charge(EXTENSION_BYTES * fresh)
         until = self._monitor.monotonic() + seconds
         for delivery in deliveries:
-            extended[delivery._area, delivery.sequence] = delivery._number, until
+            extended[delivery._lane, delivery.sequence] = delivery._number, until
         self._next_extended = min(self._next_extended, until)
         self.next_look = min(self.next_look, until)
 
     def _charge(self, charge_bytes: int) -> None:
         if charge_bytes and not self._holder.reserve(charge_bytes):
-            self._targets.make_room(charge_bytes, None)
+            self._target_area.make_room(charge_bytes, None)
             if not self._holder.reserve(charge_bytes):
-                raise StoreFull(charge_bytes, max(self._targets.budget.free_bytes, 0), "memory_limit")
+                raise StoreFull(charge_bytes, max(self._target_area.budget.free_bytes, 0), "memory_limit")
 
     # ------------------------------------------------------------------ as time passes
 
@@ -224,16 +224,16 @@ class AckDeadlines:
             if consumer.in_flight:
                 queues.setdefault(consumer.queue, {})[consumer] = number
         for queue, numbers in queues.items():
-            for area in queue.lane_areas():
-                self._collect_lane(area, numbers, late)
+            for lane in queue.all_lanes():
+                self._collect_lane(lane, numbers, late)
         if len(late) > RETURNED_MAX:
             wheel.notes.appendleft((at, limits))  # the rest at the next look, which is due at once
             del late[RETURNED_MAX:]
 
-    def _collect_lane(self, area: LaneState, limits: dict[Taker, int], late: list[Delivery]) -> None:
+    def _collect_lane(self, lane: LaneState, limits: dict[Taker, int], late: list[Delivery]) -> None:
         """Collect from one lane. It holds what is in flight in the order of hand-outs, so the oldest come first."""
         waiting = set(limits)
-        for delivery in area.in_flight.values():
+        for delivery in lane.in_flight.values():
             consumer = delivery._consumer
             limit = limits.get(consumer)
             if limit is None:
@@ -251,7 +251,7 @@ class AckDeadlines:
         extended = self._watched[delivery._consumer].extended
         if not extended:
             return False
-        found = extended.get((delivery._area, delivery.sequence))
+        found = extended.get((delivery._lane, delivery.sequence))
         return found is not None and found[0] == delivery._number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:

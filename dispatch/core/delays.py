@@ -36,7 +36,7 @@ class DelayedRedelivery:
         self,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         find: Callable[[int], LaneState | None],
         wake_maintenance: Callable[[], None],
     ) -> None:
@@ -45,7 +45,7 @@ class DelayedRedelivery:
         self._index = store.index
         self._timetable = store.timetable
         self._steady = store.steady
-        self._targets = targets
+        self._target_area = target_area
         self._find = find
         self._wake_maintenance = wake_maintenance
         self._next_due_ms = NEVER
@@ -59,9 +59,9 @@ class DelayedRedelivery:
         """
         forgotten = 0
         for number, waiting in list(self._index.put_off.items()):
-            area = self._find(number)
-            if area is not None and area.queue.dealer is not None and waiting.pending_messages:
-                for first, last in area.queue.dealer.remember_put_off(area, list(self.runs(area))):
+            lane = self._find(number)
+            if lane is not None and lane.queue.assigner is not None and waiting.pending_messages:
+                for first, last in lane.queue.assigner.remember_put_off(lane, list(self.runs(lane))):
                     waiting.forget(first, last)
                     forgotten += last - first + 1
                 self._timetable.refresh_due(waiting)
@@ -72,21 +72,21 @@ class DelayedRedelivery:
         """Return when a delay that begins now is over, in the store's time; never early."""
         return self._steady.after_ms(delay_seconds)
 
-    def schedule(self, area: LaneState, first: int, last: int, due_at: int) -> None:
+    def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
         """Offer a run again from that time on. RAM has at most its block meanwhile. Requires: the lock."""
         if self._index.is_nearly_full:
-            area.parked.add(first, last)
-            self._unplaced.append((area, first, last, due_at))
+            lane.parked.add(first, last)
+            self._unplaced.append((lane, first, last, due_at))
             self._wake_maintenance()
         else:
-            self._index.put_off_lane(area.lane).put(first, last, due_at)
+            self._index.put_off_lane(lane.stored).put(first, last, due_at)
         if due_at < self._next_due_ms:
             self._next_due_ms = due_at
             self._wake_maintenance()  # it sleeps until something that is due later
 
-    def cancel(self, area: LaneState, gone: SequenceSet) -> None:
+    def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
-        waiting = self._index.put_off.get(area.lane.number)
+        waiting = self._index.put_off.get(lane.stored.number)
         if waiting is not None:
             for first, last in gone:
                 waiting.forget(first, last)
@@ -96,28 +96,28 @@ class DelayedRedelivery:
             for entry in self._unplaced:
                 left = SequenceSet()
                 left.add(entry[1], entry[2])
-                for first, last in gone if entry[0] is area else ():
+                for first, last in gone if entry[0] is lane else ():
                     left.remove(first, last)
-                    area.parked.remove(max(first, entry[1]), min(last, entry[2]))
+                    lane.parked.remove(max(first, entry[1]), min(last, entry[2]))
                 kept += [(entry[0], first, last, entry[3]) for first, last in left]
             self._unplaced = kept
         self._next_due_ms = self._earliest()
 
-    def runs(self, area: LaneState) -> Iterator[tuple[int, int]]:
+    def runs(self, lane: LaneState) -> Iterator[tuple[int, int]]:
         """Yield runs of a lane that wait; what of them is pending does. O(blocks). Requires: the lock."""
-        waiting = self._index.put_off.get(area.lane.number)
+        waiting = self._index.put_off.get(lane.stored.number)
         at = 0
         while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
             at = run[1] + 1
             yield run
         for of, first, last, _ in self._unplaced:
-            if of is area:
+            if of is lane:
                 yield first, last
 
-    def next_due_ms(self, area: LaneState) -> int:
+    def next_due_ms(self, lane: LaneState) -> int:
         """Return when the first message of a lane is due, in the store's time. NEVER: nothing waits."""
-        waiting = self._index.put_off.get(area.lane.number)
-        unplaced = min((entry[3] for entry in self._unplaced if entry[0] is area), default=NEVER)
+        waiting = self._index.put_off.get(lane.stored.number)
+        unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
     @property
@@ -138,9 +138,9 @@ class DelayedRedelivery:
         for number, waiting in list(self._index.put_off.items()):
             if waiting.earliest[DUE] <= now_ms:
                 runs = self._timetable.release(waiting, now_ms, RELEASE_BLOCKS)
-                area = self._find(number)
-                if area is not None:
-                    self._targets.offer_put_off(area, runs)
+                lane = self._find(number)
+                if lane is not None:
+                    self._target_area.offer_put_off(lane, runs)
                 released += sum(last - first + 1 for first, last in runs)
         self._next_due_ms = self._earliest()
         return released
@@ -148,9 +148,9 @@ class DelayedRedelivery:
     def _place(self) -> None:
         """Put into the index what it had no room for."""
         while self._unplaced and not self._index.is_crowded:
-            area, first, last, due_at = self._unplaced.pop()
-            area.parked.remove(first, last)
-            self._index.put_off_lane(area.lane).put(first, last, due_at)
+            lane, first, last, due_at = self._unplaced.pop()
+            lane.parked.remove(first, last)
+            self._index.put_off_lane(lane.stored).put(first, last, due_at)
 
     def _earliest(self) -> int:
         unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
@@ -164,7 +164,7 @@ class TimedLanes:
         self,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         sweep_seconds: Callable[[str], float],
         wake_maintenance: Callable[[], None],
     ) -> None:
@@ -172,7 +172,7 @@ class TimedLanes:
         self._monitor = monitor
         self._index = store.index
         self._now_ms = store.steady.now_ms
-        self._targets = targets
+        self._target_area = target_area
         self._sweep_seconds = sweep_seconds
         self._wake_maintenance = wake_maintenance
         self._sweep_at: dict[LaneState, float] = {}
@@ -183,32 +183,32 @@ class TimedLanes:
         self.next_sweep = inf
         """When the next sweep is due, on the monotonic clock. May be read without the lock."""
 
-    def restore(self, areas: Iterable[LaneState]) -> None:
+    def restore(self, lanes: Iterable[LaneState]) -> None:
         """Take over the lanes that opening found. Requires: the lock."""
-        for area in areas:
-            if area.lane.earliest != [NEVER, NEVER]:
-                self.note(area)
+        for lane in lanes:
+            if lane.stored.earliest != [NEVER, NEVER]:
+                self.note(lane)
 
-    def note(self, area: LaneState) -> None:
+    def note(self, lane: LaneState) -> None:
         """Register messages with times that were added to a lane of a queue or topic, and are not published yet.
 
         The lists of the lane give up the fast path, which looks at nothing twice. Requires: the lock.
         """
-        self._next_due_ms = min(self._next_due_ms, area.lane.earliest[DUE])
-        if area in self._sweep_at:
+        self._next_due_ms = min(self._next_due_ms, lane.stored.earliest[DUE])
+        if lane in self._sweep_at:
             return
-        self._sweep_at[area] = self._monitor.monotonic() + self._sweep_seconds(area.queue.name)
-        self.next_sweep = min(self.next_sweep, self._sweep_at[area])
-        for reader in area.readers():
+        self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.queue.name)
+        self.next_sweep = min(self.next_sweep, self._sweep_at[lane])
+        for reader in lane.readers():
             reader.is_timed = True
             for target in reader.queue.lists_over(reader):
                 target.watch_times()
 
     def forget(self, queue: QueueArea) -> None:
         """Drop the lanes of a queue that is deleted. Requires: the lock."""
-        for area in [area for area in self._sweep_at if area.queue is queue]:
-            del self._sweep_at[area]
-            self._met.pop(area, None)
+        for lane in [lane for lane in self._sweep_at if lane.queue is queue]:
+            del self._sweep_at[lane]
+            self._met.pop(lane, None)
 
     # ------------------------------------------------------------------ due
 
@@ -226,13 +226,13 @@ class TimedLanes:
         if now_ms < self._next_due_ms:
             return 0
         released = 0
-        for area in list(self._sweep_at):
-            if area.lane.earliest[DUE] <= now_ms:
-                runs = area.store.timetable.release(area.lane, now_ms, RELEASE_BLOCKS)
-                for reader in area.readers():
-                    self._targets.offer_runs(reader, runs)
+        for lane in list(self._sweep_at):
+            if lane.stored.earliest[DUE] <= now_ms:
+                runs = lane.store.timetable.release(lane.stored, now_ms, RELEASE_BLOCKS)
+                for reader in lane.readers():
+                    self._target_area.offer_runs(reader, runs)
                 released += len(runs)
-        self._next_due_ms = min((area.lane.earliest[DUE] for area in self._sweep_at), default=NEVER)
+        self._next_due_ms = min((lane.stored.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released
 
     # ------------------------------------------------------------------ expired
@@ -241,19 +241,19 @@ class TimedLanes:
         """Return whether a message that is in RAM has expired."""
         return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
 
-    def meet(self, area: LaneState, sequence: int) -> None:
+    def meet(self, lane: LaneState, sequence: int) -> None:
         """Have an expired message removed that a list has passed over. Requires: the lock."""
-        if not area.is_persistent:
-            if sequence in area.in_flight:
+        if not lane.is_persistent:
+            if sequence in lane.in_flight:
                 return  # another list's consumer has it, until it comes back
             # RAM may have had the only copy.
-            area.expired += area.store.remove_one(area.lane, sequence)
-            if area.attempts is not None:
-                area.settled(sequence, sequence)
-            if area.queue.admission is not None:
-                area.queue.admission.room_came()
+            lane.expired += lane.store.remove_one(lane.stored, sequence)
+            if lane.attempts is not None:
+                lane.settled(sequence, sequence)
+            if lane.queue.admission is not None:
+                lane.queue.admission.room_came()
             return
-        swept = area.swept_lane
+        swept = lane.swept_lane
         if swept not in self._met:
             self._met[swept] = None
             self.next_sweep = 0.0
@@ -265,9 +265,9 @@ class TimedLanes:
         if now < self.next_sweep:
             return []
         with self._monitor.lock, self._monitor.whole:
-            due = [area for area, at in self._sweep_at.items() if at <= now or area in self._met]
+            due = [lane for lane, at in self._sweep_at.items() if at <= now or lane in self._met]
             self._met.clear()
-            for area in due:
-                self._sweep_at[area] = now + self._sweep_seconds(area.queue.name)
+            for lane in due:
+                self._sweep_at[lane] = now + self._sweep_seconds(lane.queue.name)
             self.next_sweep = min(self._sweep_at.values(), default=inf)
         return due

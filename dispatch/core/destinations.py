@@ -30,7 +30,7 @@ class Destinations:
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         overflow: Overflow,
         publisher: Publisher,
         timed: TimedLanes,
@@ -40,7 +40,7 @@ class Destinations:
     ) -> None:
         self._monitor = monitor
         self._store = store
-        self._targets = targets
+        self._target_area = target_area
         self._overflow = overflow
         self._publisher = publisher
         self._timed = timed
@@ -56,36 +56,36 @@ class Destinations:
     def queue(self, name: str, confirmer: Confirmer) -> QueueArea:
         """Return the queue of that name; a new one is recorded in the journal. Requires: no lock."""
         self._monitor.raise_if_closed()
-        area = self.queues.get(name)
-        if area is not None:
-            return area
+        queue = self.queues.get(name)
+        if queue is not None:
+            return queue
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            area = self.queue_locked(name)
+            queue = self.queue_locked(name)
             position = self._store.journal.end
         confirmer.confirm(position)
-        return area
+        return queue
 
     def queue_locked(self, name: str) -> QueueArea:
         """Return the queue of that name, which may be new and not synced yet. Requires: the lock."""
-        area = self.queues.get(name)
-        if area is None:
+        queue = self.queues.get(name)
+        if queue is None:
             with self._overhead.one_more(QUEUE_BYTES):
-                area = self._add(self._store.create_destination(name).number, name)
-        return area
+                queue = self._add(self._store.create_destination(name).number, name)
+        return queue
 
     def _add(self, number: int, name: str) -> QueueArea:
-        area = self.queues[name] = self.by_number[number] = QueueArea(self._targets, number, name)
-        self.register(area)
-        return area
+        queue = self.queues[name] = self.by_number[number] = QueueArea(self._target_area, number, name)
+        self.register(queue)
+        return queue
 
-    def register(self, area: QueueArea) -> None:
+    def register(self, queue: QueueArea) -> None:
         """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
-        area.is_watched = self._windows.watch(area.number, area.name)
-        policy = self._policies.of(area.name)
-        area.rebalances_groups = policy.group_rebalance
+        queue.is_watched = self._windows.watch(queue.number, queue.name)
+        policy = self._policies.of(queue.name)
+        queue.rebalances_groups = policy.group_rebalance
         if policy.is_limiting:
-            area.admission = DestinationLimits(area, policy, self._monitor.lock, self._monitor.monotonic)
+            queue.admission = DestinationLimits(queue, policy, self._monitor.lock, self._monitor.monotonic)
 
     def note_groups(self, queue: QueueArea) -> None:
         """Record that a queue has messages with groups, also after a restart. StoreFull: memory has no room for it.
@@ -110,11 +110,11 @@ class Destinations:
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
         restored: list[PersistentLaneState] = []
-        for lane in list(self._store.index.lanes.values()):
-            queue = self.by_number.get(lane.destination)
+        for stored in list(self._store.index.lanes.values()):
+            queue = self.by_number.get(stored.destination)
             if queue is not None:
-                area = queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
-                restored.append(area)
+                lane = queue.lanes[stored.priority] = queue.make_lane(stored.priority)
+                restored.append(lane)
         return restored
 
     def remove(self, queue: QueueArea) -> None:
@@ -123,11 +123,11 @@ class Destinations:
         self._overhead.one_less(QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
-    def unregister(self, area: QueueArea) -> None:
+    def unregister(self, queue: QueueArea) -> None:
         """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
-        self._timed.forget(area)
-        self._windows.forget(area.number)
-        self._publisher.forget(area)
+        self._timed.forget(queue)
+        self._windows.forget(queue.number)
+        self._publisher.forget(queue)
 
     # ------------------------------------------------------------------ lanes
 
@@ -135,15 +135,15 @@ class Destinations:
         """Return the lane of a priority of a queue or topic. Requires: no lock. Closed: it is deleted."""
         with self._monitor.lock, self._monitor.whole:
             queue.raise_if_deleted()
-            return queue.areas[priority] or self._add_lane(queue, priority)
+            return queue.lanes[priority] or self._add_lane(queue, priority)
 
     def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
-        area = queue.areas[priority] = queue.make_lane_area(priority)
-        self._targets.add_lane(area)
+        lane = queue.lanes[priority] = queue.make_lane(priority)
+        self._target_area.add_lane(lane)
         non_persistent = queue.non_persistent_lanes[priority]
         if non_persistent is not None:
-            non_persistent.persistent = area
-        return area
+            non_persistent.persistent = lane
+        return lane
 
     def lane(self, number: int) -> PersistentLaneState:
         """Return the lane of that number, of a queue that exists. Requires: the lock."""
@@ -151,7 +151,7 @@ class Destinations:
 
     def lane_of(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
-        return queue.areas[priority] or self._add_lane(queue, priority)
+        return queue.lanes[priority] or self._add_lane(queue, priority)
 
     def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
@@ -166,16 +166,16 @@ class Destinations:
 
         pool, id_prefix: of the topic that a subscription's lane is part of.
         """
-        area = queue.non_persistent_lanes[priority]
-        if area is None:
-            lane = self._overflow.lane(queue.number, priority, pool)
+        lane = queue.non_persistent_lanes[priority]
+        if lane is None:
+            stored = self._overflow.lane(queue.number, priority, pool)
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(queue.number, priority)
-            area = queue.non_persistent_lanes[priority] = SpillingLane(
-                queue, lane, prefix, self._overflow, self._timed.note
+            lane = queue.non_persistent_lanes[priority] = SpillingLane(
+                queue, stored, prefix, self._overflow, self._timed.note
             )
-            area.persistent = queue.areas[priority]
-            self._targets.add_lane(area)
-        return area
+            lane.persistent = queue.lanes[priority]
+            self._target_area.add_lane(lane)
+        return lane
 
     def non_persistent_prefix(self, destination: int, priority: int) -> str:
         """Return what ids of non-persistent messages begin with. They carry the epoch: each open counts from 0."""

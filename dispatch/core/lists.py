@@ -35,8 +35,8 @@ from .model import (
     QueueArea,
     Taker,
     TargetList,
+    next_by_arrival,
     pair,
-    turn,
 )
 from .monitor import Monitor
 from .observer import ListObserver
@@ -77,7 +77,7 @@ class TargetArea(ListKeeper):
         self._on_expired = on_expired
         self._on_unread = on_unread
         self._on_lane_gone = on_lane_gone
-        self.targets = budget.holder("target_lists")
+        self.lists_holder = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
         self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
@@ -117,7 +117,7 @@ class TargetArea(ListKeeper):
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
-                self.loads.feed(target)
+                self.loads.request(target)
         self.relieve()
 
     # ------------------------------------------------------------------ consumer groups
@@ -127,12 +127,12 @@ class TargetArea(ListKeeper):
         key = selector.text if selector is not None else None
         consumer_group = queue.consumer_groups.get(key)
         if consumer_group is None:
-            for area in queue.lane_areas():
-                for target in queue.lists_over(area) if not area.is_persistent else ():
+            for lane in queue.all_lanes():
+                for target in queue.lists_over(lane) if not lane.is_persistent else ():
                     self._lay_open(target)
             consumer_group = queue.consumer_groups[key] = queue.make_consumer_group(selector)
-            for area in queue.lane_areas():
-                self.add_list(area, consumer_group)
+            for lane in queue.all_lanes():
+                self.add_list(lane, consumer_group)
             pair(consumer_group)
             if len(queue.consumer_groups) <= 2:
                 self.settle_consumer_groups(queue)
@@ -140,23 +140,23 @@ class TargetArea(ListKeeper):
                 target.share()
         return consumer_group
 
-    def add_lane(self, area: LaneState) -> None:
+    def add_lane(self, lane: LaneState) -> None:
         """A lane came into being: each consumer group gets a list over it."""
-        for consumer_group in area.queue.consumer_groups.values():
-            self.add_list(area, consumer_group)
-            consumer_group.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
+        for consumer_group in lane.queue.consumer_groups.values():
+            self.add_list(lane, consumer_group)
+            consumer_group.lists.sort(key=lambda target: (-target.lane.stored.priority, not target.lane.is_persistent))
             pair(consumer_group)
-        if area.queue.dealer is not None:
-            area.queue.dealer.add_lane(area)
-        self.settle_consumer_groups(area.queue)
+        if lane.queue.assigner is not None:
+            lane.queue.assigner.add_lane(lane)
+        self.settle_consumer_groups(lane.queue)
 
-    def add_list(self, area: LaneState, consumer_group: ConsumerGroup) -> None:
-        target = TargetList(area, consumer_group, 0)
-        if area.parked or area.dead:
+    def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
+        target = TargetList(lane, consumer_group, 0)
+        if lane.parked or lane.dead:
             target.share()
         consumer_group.lists.append(target)
         self.adopt(target)
-        self.loads.feed(target)
+        self.loads.request(target)
 
     def adopt(self, target: TargetList) -> None:
         """A new list has its share of memory from now on."""
@@ -168,10 +168,10 @@ class TargetArea(ListKeeper):
     def settle_consumer_groups(self, queue: QueueArea) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
         consumer_groups = list(queue.consumer_groups.values())
-        for area in queue.lane_areas():
-            area.sole = None
-            if len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.dealer is None:
-                area.sole = next(target for target in consumer_groups[0].lists if target.area is area)
+        for lane in queue.all_lanes():
+            lane.sole = None
+            if len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.assigner is None:
+                lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
         if len(consumer_groups) > 1:
             for consumer_group in consumer_groups:
                 for target in consumer_group.lists:
@@ -180,8 +180,8 @@ class TargetArea(ListKeeper):
     def _lay_open(self, target: TargetList) -> None:
         """Let others find what only this list has. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
-        self.targets.release(charges_bytes(messages))
-        target.area.keep(messages)
+        self.lists_holder.release(charges_bytes(messages))
+        target.lane.keep(messages)
 
     def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
         """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
@@ -190,18 +190,18 @@ class TargetArea(ListKeeper):
         queue.misses += consumer_group.misses
         for target in consumer_group.lists:
             self.drop(target)
-            self.targets.release(target.direct_bytes)
-            lane = target.area.lane.number
+            self.lists_holder.release(target.direct_bytes)
+            lane = target.lane.stored.number
             self.head_queue_cache.reopen(lane)
             dropped: list[StoredMessage] = []
             for message in target.direct:
                 if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
                     dropped.append(message)
             target.direct.clear()
-            target.area.keep(dropped)
+            target.lane.keep(dropped)
             target.direct_bytes = 0
             if dropped or target.has_supply:
-                self._on_unread(target.area)
+                self._on_unread(target.lane)
         consumer_group.lists.clear()
         if len(queue.consumer_groups) <= 1:
             self.settle_consumer_groups(queue)
@@ -258,95 +258,95 @@ class TargetArea(ListKeeper):
         evicted: list[StoredMessage] = []
         while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
-            self.targets.release(charge_bytes(evicted[-1]))
-        put, lane = target.area.pending_cache.put, target.area.lane.number
-        target.area.keep(
+            self.lists_holder.release(charge_bytes(evicted[-1]))
+        put, lane = target.lane.pending_cache.put, target.lane.stored.number
+        target.lane.keep(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
         )
 
     # ------------------------------------------------------------------ arrivals
 
-    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
+    def arrive_many(self, lane: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
         """Offer a slice that is stored and may be dispatched: as one, where the fast path takes it whole.
 
         content_bytes: of all of it; None: it is counted here.
         """
-        sole = area.sole
+        sole = lane.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
             charge = charges_bytes(messages) if content_bytes is None else contents_charge(len(messages), content_bytes)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.targets.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.lists_holder.reserve(charge):
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
-                area.published = sole.frontier = messages[-1][0] + 1
+                lane.published = sole.frontier = messages[-1][0] + 1
                 self.wake(sole.consumer_group)
                 return
         is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
-        if is_behind and not area.pending_cache.has(area.lane.number):
-            area.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
+        if is_behind and not lane.pending_cache.has(lane.stored.number):
+            lane.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
         else:
-            area.arrive_each(messages)
+            lane.arrive_each(messages)
         if sole is not None:
             self.wake(sole.consumer_group)
 
-    def publish(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
+    def publish(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM."""
         first = messages.start if isinstance(messages, range) else messages[0][0]
-        if first > area.published:
-            for reader in area.readers():
+        if first > lane.published:
+            for reader in lane.readers():
                 if first > reader.published:
                     self.pass_holes(reader, first)
         if isinstance(messages, range):
-            area.arrive_unloaded(messages.stop)
+            lane.arrive_unloaded(messages.stop)
         else:
-            self.arrive_many(area, messages)
+            self.arrive_many(lane, messages)
 
-    def pass_holes(self, area: LaneState, first: int) -> None:
+    def pass_holes(self, lane: LaneState, first: int) -> None:
         """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
-        for consumer_group in area.queue.consumer_groups.values():
+        for consumer_group in lane.queue.consumer_groups.values():
             for target in consumer_group.lists:
-                if target.area is area and target.frontier == area.published:
+                if target.lane is lane and target.frontier == lane.published:
                     target.frontier = first
-        area.published = first
+        lane.published = first
 
-    def arrive_unloaded(self, area: LaneState, end: int) -> None:
+    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
         """See LaneState.arrive_unloaded."""
-        area.published = end
-        if not area.queue.consumer_groups:
-            self.head_queue_cache.stop(area.lane.number)
-        for consumer_group in area.queue.consumer_groups.values():
+        lane.published = end
+        if not lane.queue.consumer_groups:
+            self.head_queue_cache.stop(lane.stored.number)
+        for consumer_group in lane.queue.consumer_groups.values():
             for target in consumer_group.lists:
-                if target.area is area:
-                    self.loads.feed(target)
+                if target.lane is lane:
+                    self.loads.request(target)
             self.wake(consumer_group)
 
-    def arrive(self, area: LaneState, message: StoredMessage) -> bool:
+    def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
         """An arrival in a queue without consumers, or with several consumer groups, or with a selector.
 
         Returns whether it is in RAM for all who may want it.
         """
-        lane = area.lane.number
-        consumer_groups = area.queue.consumer_groups
+        number = lane.stored.number
+        consumer_groups = lane.queue.consumer_groups
         if not consumer_groups:
-            if area.lane.pending_messages == 1:
-                self.head_queue_cache.reopen(lane)
-            return self.head_queue_cache.put(lane, message)
+            if lane.stored.pending_messages == 1:
+                self.head_queue_cache.reopen(number)
+            return self.head_queue_cache.put(number, message)
         sequence = message[0]
         charge = charge_bytes(message)
         is_kept = is_direct = False
         is_behind = False
         for consumer_group in consumer_groups.values():
-            target = next(found for found in consumer_group.lists if found.area is area)
+            target = next(found for found in consumer_group.lists if found.lane is lane)
             if target.frontier == sequence and not target.references:
-                is_wanted = consumer_group.verdict(area, message)
+                is_wanted = consumer_group.verdict(lane, message)
                 if is_wanted is False:
                     target.frontier = sequence + 1
-                    if area.unwanted is not None:
-                        area.unwanted.add(sequence, sequence)
+                    if lane.unwanted is not None:
+                        lane.unwanted.add(sequence, sequence)
                     continue
                 if (
                     is_wanted
                     and target.direct_bytes + charge <= target.high_watermark_bytes
-                    and self.targets.reserve(charge)
+                    and self.lists_holder.reserve(charge)
                 ):
                     target.append(message, charge)
                     target.frontier = sequence + 1
@@ -355,9 +355,9 @@ class TargetArea(ListKeeper):
                     continue
             is_behind = True
             if not is_kept:
-                is_near = target.frontier == sequence or (area.is_persistent and target.has_room_for_all)
-                is_kept = area.pending_cache.put_overflow(lane, message, is_near=is_near)
-            self.loads.feed(target)
+                is_near = target.frontier == sequence or (lane.is_persistent and target.has_room_for_all)
+                is_kept = lane.pending_cache.put_overflow(number, message, is_near=is_near)
+            self.loads.request(target)
             self.wake(consumer_group)
         return is_kept if is_behind else is_direct
 
@@ -365,23 +365,23 @@ class TargetArea(ListKeeper):
         """Something may be there for the consumers of a consumer group."""
         consumer_group.wake(self.monitor.deferred)
 
-    def on_unread(self, area: LaneState) -> None:
+    def on_unread(self, lane: LaneState) -> None:
         """See ListKeeper."""
-        self._on_unread(area)
+        self._on_unread(lane)
 
-    def on_lane_gone(self, area: LaneState) -> None:
+    def on_lane_gone(self, lane: LaneState) -> None:
         """See ListKeeper."""
-        self._on_lane_gone(area)
+        self._on_lane_gone(lane)
 
-    def pass_unreadable(self, area: PersistentLaneState, sequence: int) -> None:
+    def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
         """See ListKeeper."""
-        self.unreadable.append((area, sequence))
+        self.unreadable.append((lane, sequence))
 
     def try_again(self, target: TargetList) -> None:
         """See ListKeeper."""
         if target.wanted_bytes <= OVERHEAD_BYTES or self.budget.free_bytes >= target.wanted_bytes:
             self.waits_for_memory.pop(target, None)
-            self.loads.feed(target)
+            self.loads.request(target)
 
     # ------------------------------------------------------------------ handing out
 
@@ -395,8 +395,8 @@ class TargetArea(ListKeeper):
             return None
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch
-        area = target.area
-        attempts = area.attempts
+        lane = target.lane
+        attempts = lane.attempts
         if body is None or (attempts is not None and attempts.find(sequence) is not None):
             return None
         charge = len(properties) + len(body) + OVERHEAD_BYTES
@@ -406,14 +406,14 @@ class TargetArea(ListKeeper):
         target.direct_bytes -= charge
         target.taken_bytes += charge
         # The charge changes hands: the sum stays, and neither holder has a guarantee. This path is the hottest.
-        self.targets.held_bytes -= charge
+        self.lists_holder.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
-        delivery = Delivery(consumer, area, sequence, properties, body, timestamp, 1, number)
-        area.in_flight[sequence] = delivery
+        delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, 1, number)
+        lane.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and (
-            target.frontier < area.published or target.references.count  # its supply: nothing came back
+            target.frontier < lane.published or target.references.count  # its supply: nothing came back
         ):
             self.loads.runs_low(target)
         if target.taken_bytes >= target.look_at:
@@ -424,9 +424,9 @@ class TargetArea(ListKeeper):
         """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
         deliveries: list[Delivery] = []
         for target in consumer.consumer_group.lists:
-            if target.twin is not None:
-                if target.area.is_persistent:
-                    max_bytes, is_empty = self.collect_by_turns(consumer, target, most, max_bytes, deliveries)
+            if target.counterpart is not None:
+                if target.lane.is_persistent:
+                    max_bytes, is_empty = self.collect_interleaved(consumer, target, most, max_bytes, deliveries)
                     if not is_empty:
                         break
                 continue
@@ -442,12 +442,12 @@ class TargetArea(ListKeeper):
                 break
         return deliveries
 
-    def collect_by_turns(
+    def collect_interleaved(
         self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
-        """Hand out from a list and its twin by arrival: what is left of max_bytes, and whether both are empty now."""
+        """Hand out from a list and its counterpart by arrival; return what is left of max_bytes, if both are empty."""
         while True:
-            chosen, before = turn(target)
+            chosen, before = next_by_arrival(target)
             direct = chosen.direct
             if not direct and not chosen.has_supply:
                 return max_bytes, True
@@ -458,7 +458,7 @@ class TargetArea(ListKeeper):
             count = len(direct)
             max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
-                self.loads.feed(chosen)
+                self.loads.request(chosen)
             if len(direct) == count:
                 return max_bytes, False
 
@@ -474,8 +474,8 @@ class TargetArea(ListKeeper):
         """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
         if target.is_timed and not target.is_shared:
             self.drop_expired(target, most - len(deliveries))
-        area, direct, dispatch = target.area, target.direct, self.dispatch
-        in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
+        lane, direct, dispatch = target.lane, target.direct, self.dispatch
+        in_flight, attempts, is_shared = lane.in_flight, lane.attempts, target.is_shared
         room = self.dispatch_bytes_max - dispatch.held_bytes
         moved = released = handed = 0
         already, number = len(deliveries), consumer.delivered
@@ -495,41 +495,41 @@ class TargetArea(ListKeeper):
                     break
                 if target.is_timed and self._drop_if_expired(target, message):
                     continue
-                if not target.consumer_group.claim(area, message):
+                if not target.consumer_group.claim(lane, message):
                     direct.popleft()
                     released += charge
                     continue
             if max_bytes is not None:
-                size = charge - OVERHEAD_BYTES if body is not None else area.lane.lengths(sequence, sequence)[0]
+                size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
                 if deliveries and size > max_bytes:
                     break
                 max_bytes -= size
             if moved + charge > room:
                 if deliveries and dispatch.held_bytes + moved + OVERHEAD_BYTES > self.in_flight_bytes_max:
                     break
-                if body is None or area.unload(message):
+                if body is None or lane.unload(message):
                     released += charge - OVERHEAD_BYTES
                     handed += charge - OVERHEAD_BYTES
                     charge, properties, body = OVERHEAD_BYTES, b"", None
             direct.popleft()
             if is_shared and body is not None:
-                area.hold(sequence)
+                lane.hold(sequence)
             handed += charge
             moved += charge
             number += 1
             attempt = attempts.get(sequence) + 1 if attempts is not None else 1
-            delivery = Delivery(consumer, area, sequence, properties, body, timestamp, attempt, number)
+            delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
             in_flight[sequence] = delivery
             deliveries.append(delivery)
         target.direct_bytes -= moved + released
         target.taken_bytes += handed
-        self.targets.hand_over(dispatch, moved)
+        self.lists_holder.hand_over(dispatch, moved)
         if released:
-            self.targets.release(released)
+            self.lists_holder.release(released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
-        if area.attempts is not None:
-            area.count_hand_outs(deliveries[already:])
+        if lane.attempts is not None:
+            lane.count_hand_outs(deliveries[already:])
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return max_bytes
@@ -539,15 +539,15 @@ class TargetArea(ListKeeper):
 
         O(most + expired).
         """
-        area, direct, now_ms = target.area, target.direct, self._now_ms()
+        lane, direct, now_ms = target.lane, target.direct, self._now_ms()
         kept: list[StoredMessage] = []
         while direct and len(kept) < most:
             message = direct.popleft()
-            if _is_over(area, message, now_ms):
+            if _is_over(lane, message, now_ms):
                 charge = charge_bytes(message)
                 target.direct_bytes -= charge
-                self.targets.release(charge)
-                self._on_expired(area, message[0])
+                self.lists_holder.release(charge)
+                self._on_expired(lane, message[0])
             else:
                 kept.append(message)
         direct.extendleft(reversed(kept))
@@ -560,8 +560,8 @@ class TargetArea(ListKeeper):
     def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
         for target in consumer_group.in_turn():
-            if target.twin is not None:
-                target = turn(target)[0]
+            if target.counterpart is not None:
+                target = next_by_arrival(target)[0]
             if target.is_ready:
                 return None  # it is there, and not to be had now: a load would not help
             if target.has_supply:
@@ -576,7 +576,7 @@ class TargetArea(ListKeeper):
 
     def settle(self, delivery: Delivery) -> None:
         """The delivery leaves the DispatchArea with its charge."""
-        del delivery._area.in_flight[delivery.sequence]
+        del delivery._lane.in_flight[delivery.sequence]
         body = delivery._body
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
         # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
@@ -586,15 +586,15 @@ class TargetArea(ListKeeper):
         if self.waits_for_memory:
             self.relieve()
 
-    def settle_run(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
+    def settle_run(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries of one lane that are acknowledged, all of one consumer."""
-        in_flight = area.in_flight
+        in_flight = lane.in_flight
         for sequence in [delivery.sequence for delivery in deliveries]:
             del in_flight[sequence]
         contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
         self.dispatch.release(OVERHEAD_BYTES * len(deliveries) + sum(contents))
-        if area.attempts is not None:
-            area.settled(deliveries[0].sequence, deliveries[-1].sequence)
+        if lane.attempts is not None:
+            lane.settled(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0]._consumer.in_flight -= len(deliveries)
         if self.waits_for_memory:
             self.relieve()
@@ -613,42 +613,42 @@ class TargetArea(ListKeeper):
         """Settle a delivery that is not done."""
         self.settle(delivery)
 
-    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
+    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """A message that was handed out is free again: back into its place in every list that has passed it."""
         sequence = message[0]
-        if not area.lane.is_pending(sequence):
+        if not lane.stored.is_pending(sequence):
             return
-        if message[2] is not None and not area.pending_cache.put(area.lane.number, message):
-            area.keep((message,))
-        if area.queue.dealer is not None:
-            area.queue.dealer.offer_again(area, message)
+        if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
+            lane.keep((message,))
+        if lane.queue.assigner is not None:
+            lane.queue.assigner.offer_again(lane, message)
             return
-        for consumer_group in area.queue.consumer_groups.values():
-            if consumer_group.verdict(area, message) is False:
+        for consumer_group in lane.queue.consumer_groups.values():
+            if consumer_group.verdict(lane, message) is False:
                 continue
             for target in consumer_group.lists:
-                if target.area is area and target.front > sequence:
+                if target.lane is lane and target.front > sequence:
                     target.returned.add(sequence, sequence)
-                    self.loads.feed(target)
+                    self.loads.request(target)
                     self.wake(consumer_group)
 
-    def offer_put_off(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages again of which the delay is over."""
-        if area.queue.dealer is None:
-            self.offer_runs(area, runs)
+        if lane.queue.assigner is None:
+            self.offer_runs(lane, runs)
             return
         for first, last in runs:
             for sequence in range(first, last + 1):
-                self.offer_again(area, (sequence, b"", None, 0))
+                self.offer_again(lane, (sequence, b"", None, 0))
 
-    def offer_runs(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+    def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
         O(runs); and what lists that share have in RAM, or know to match.
         """
-        for consumer_group in area.queue.consumer_groups.values():
+        for consumer_group in lane.queue.consumer_groups.values():
             for target in consumer_group.lists:
-                if target.area is not area or not runs:
+                if target.lane is not lane or not runs:
                     continue
                 for first, last in runs:
                     if first < target.frontier:
@@ -657,27 +657,27 @@ class TargetArea(ListKeeper):
                     behind = max(first, target.frontier)
                     if load is not None and behind <= min(last, load.last):
                         # It passed them over while they waited: it ends before them, and is looked through again.
-                        area.purges += 1
+                        lane.purges += 1
                         load.last = behind - 1
                 if target.is_shared:
                     target.forget_known(target.returned)
-                self.loads.feed(target)
+                self.loads.request(target)
                 self.wake(consumer_group)
-        if runs and area.queue.dealer is not None:
-            area.queue.dealer.make_way()
+        if runs and lane.queue.assigner is not None:
+            lane.queue.assigner.make_way()
 
-    def forget(self, area: LaneState, gone: SequenceSet) -> None:
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
-        area.purges += 1
-        for first, last in gone if area.attempts is not None else ():
-            area.settled(first, last)
-        for target in area.queue.lists_over(area):
-            self.targets.release(target.forget(gone))
-        if area.queue.dealer is not None:
-            area.queue.dealer.forget(area, gone)
-        area.pending_cache.forget_runs(area.lane.number, gone)
-        self.head_queue_cache.forget_runs(area.lane.number, gone)
-        self.head_queue_cache.reopen(area.lane.number)
+        lane.purges += 1
+        for first, last in gone if lane.attempts is not None else ():
+            lane.settled(first, last)
+        for target in lane.queue.lists_over(lane):
+            self.lists_holder.release(target.forget(gone))
+        if lane.queue.assigner is not None:
+            lane.queue.assigner.forget(lane, gone)
+        lane.pending_cache.forget_runs(lane.stored.number, gone)
+        self.head_queue_cache.forget_runs(lane.stored.number, gone)
+        self.head_queue_cache.reopen(lane.stored.number)
         if self.waits_for_memory:
             self.relieve()
 
@@ -711,14 +711,14 @@ class TargetArea(ListKeeper):
 
     def _shorten_lists(self, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float) -> None:
         """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
-        budget, found = self.budget, (self.targets.held_bytes, self._measurements)
+        budget, found = self.budget, (self.lists_holder.held_bytes, self._measurements)
         if found == self._exhausted and least_seconds >= self._exhausted_seconds:
             return  # no list had so much at the last look, and nothing has come to any since
-        twin = keep.twin if keep is not None else None
+        counterpart = keep.counterpart if keep is not None else None
         others = [
             target
             for target in self.lists
-            if target is not keep and target is not twin and _can_give(target, least, least_seconds)
+            if target is not keep and target is not counterpart and _can_give(target, least, least_seconds)
         ]
         richest_first = [(-target.supply_seconds, number) for number, target in enumerate(others)]
         heapify(richest_first)
@@ -727,38 +727,40 @@ class TargetArea(ListKeeper):
             richest = others[number]
             stop = max(len(richest.direct) // 2, least)
             missing_bytes = wanted_bytes - budget.free_bytes
-            if keep is None and not richest.area.is_persistent:  # else a load would fetch it back, and so on for ever
+            if keep is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
                 missing_bytes = max(missing_bytes, WORTH_BYTES)
             evicted: list[StoredMessage] = []
             while missing_bytes > 0 and _can_give(richest, stop, least_seconds):
                 evicted.append(richest.evict_last())
                 charge = charge_bytes(evicted[-1])
-                self.targets.release(charge)
+                self.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.area.give_back(evicted)
+            richest.lane.give_back(evicted)
             if _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-richest.supply_seconds, number))
-        if keep is not None and twin is not None and budget.free_bytes < wanted_bytes:
-            self._share_with_twin(keep, twin, wanted_bytes, least)
+        if keep is not None and counterpart is not None and budget.free_bytes < wanted_bytes:
+            self._share_with_counterpart(keep, counterpart, wanted_bytes, least)
         if not richest_first and least_seconds > 0:
-            self._exhausted, self._exhausted_seconds = (self.targets.held_bytes, self._measurements), least_seconds
+            self._exhausted, self._exhausted_seconds = (self.lists_holder.held_bytes, self._measurements), least_seconds
 
-    def _share_with_twin(self, target: TargetList, twin: TargetList, wanted_bytes: int, least: int) -> None:
-        """Take direct messages from a twin that has more than half of what both may have.
+    def _share_with_counterpart(
+        self, target: TargetList, counterpart: TargetList, wanted_bytes: int, least: int
+    ) -> None:
+        """Take direct messages from a counterpart that has more than half of what both may have.
 
         What they hold is handed out by turns, so a list that took all from the other would have to wait for it.
-        least: 0: the twin gives its last message to one that has none.
+        least: 0: the counterpart gives its last message to one that has none.
         """
         budget = self.budget
-        half_bytes = (twin.direct_bytes + target.direct_bytes + max(budget.free_bytes, 0)) // 2
+        half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(budget.free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
-        while twin.direct and budget.free_bytes < wanted_bytes:
-            charge = charge_bytes(twin.direct[-1])
-            if twin.direct_bytes - charge < half_bytes and (least or evicted):
+        while counterpart.direct and budget.free_bytes < wanted_bytes:
+            charge = charge_bytes(counterpart.direct[-1])
+            if counterpart.direct_bytes - charge < half_bytes and (least or evicted):
                 break
-            evicted.append(twin.evict_last())
-            self.targets.release(charge)
-        twin.area.give_back(evicted)
+            evicted.append(counterpart.evict_last())
+            self.lists_holder.release(charge)
+        counterpart.lane.give_back(evicted)
 
     def reclaim_order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
@@ -767,7 +769,7 @@ class TargetArea(ListKeeper):
             (self.overflow.buffer.holder.name, self.overflow.could_give_bytes),
             (self.head_queue_cache.holder.name, self.head_queue_cache.holder.held_bytes),
             (self.pending_cache.holder.name, self.pending_cache.holder.held_bytes),
-            (self.targets.name, sum(target.direct_bytes for target in self.lists) - kept),
+            (self.lists_holder.name, sum(target.direct_bytes for target in self.lists) - kept),
         ]
         return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 
@@ -782,7 +784,7 @@ class TargetArea(ListKeeper):
         self.watch._check()
         in_flight: dict[int, Delivery] = {}
         for target in self.lists:
-            for delivery in target.area.in_flight.values():
+            for delivery in target.lane.in_flight.values():
                 in_flight[id(delivery)] = delivery
         return {
             "target_lists": sum(
@@ -810,10 +812,10 @@ def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
     )
 
 
-def _is_over(area: LaneState, message: StoredMessage, now_ms: int) -> bool:
+def _is_over(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
     """Return whether a message has expired."""
     if message[2] is None:
-        times = area.lane.times_of(message[0])
+        times = lane.stored.times_of(message[0])
     elif has_times(message[1]):
         times = times_of(message[1])
     else:

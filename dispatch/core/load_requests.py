@@ -81,11 +81,11 @@ class LoadRequests:
         self.wake_loader = wake_loader
         self._clock: Clock | None = None
         self.stand_back_by(clock)
-        self.hungry: dict[TargetList, None] = {}
+        self.running_low: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
         self.lists: dict[TargetList, Trial] = {}
         """Those that are left to their consumers: the loader loads nothing for them."""
-        self._fed: dict[TargetList, Grace] = {}
+        self._graces: dict[TargetList, Grace] = {}
         self._look_at = 0.0
 
     def stand_back_by(self, clock: Clock | None) -> None:
@@ -95,17 +95,17 @@ class LoadRequests:
         """
         self._clock = clock if getattr(sys, "_is_gil_enabled", lambda: True)() else None
 
-    def feed(self, target: TargetList) -> None:
+    def request(self, target: TargetList) -> None:
         """Let the loader know that a list runs low, unless the list is left to its consumer."""
-        if target not in self.hungry and target.has_supply and target not in self.lists:
-            self.hungry[target] = None
+        if target not in self.running_low and target.has_supply and target not in self.lists:
+            self.running_low[target] = None
             self.wake_loader()
 
     def forget(self, target: TargetList) -> None:
         """The list is gone."""
-        self.hungry.pop(target, None)
+        self.running_low.pop(target, None)
         self.lists.pop(target, None)
-        self._fed.pop(target, None)
+        self._graces.pop(target, None)
 
     # ------------------------------------------------------------------ the consumer's thread
 
@@ -113,7 +113,7 @@ class LoadRequests:
         """A take left less than the low watermark in the list."""
         trial = self.lists.get(target)
         if trial is None:
-            self.feed(target)
+            self.request(target)
         elif target.taken_bytes >= trial.judge_at:
             trial.judge_at = target.taken_bytes + JUDGED_BYTES
             self._judge(target, trial)
@@ -137,7 +137,7 @@ class LoadRequests:
                 self._end(target, now)
                 return
             trial.is_passed = True
-            self._fed.pop(target, None)
+            self._graces.pop(target, None)
         trial.thread, trial.begun, trial.computed, trial.all_computed = thread, now, computed, all_computed
 
     # ------------------------------------------------------------------ the loader's thread
@@ -168,32 +168,32 @@ class LoadRequests:
         """Much was loaded for the list and it never was full, so its consumer may be one that does not pause."""
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
-        fed = self._fed.get(target)
+        fed = self._graces.get(target)
         return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
 
     def _leave(self, target: TargetList) -> None:
         self.lists[target] = Trial()
-        self.hungry.pop(target, None)
+        self.running_low.pop(target, None)
         self.wake_loader()  # from now on it looks from time to time
 
     def _end(self, target: TargetList, now: float) -> None:
         del self.lists[target]
-        before = self._fed.get(target)
+        before = self._graces.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
-        self._fed[target] = Grace(now + seconds, seconds)
+        self._graces[target] = Grace(now + seconds, seconds)
         target.loaded_bytes = 0
-        self.feed(target)
+        self.request(target)
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Nothing else has to do with its messages: no other consumer group, no selector, no dealer, no twin."""
-    return target.area.sole is target and target.twin is None
+    """Nothing else has to do with its messages: no other consumer group, no selector, no assigner, no counterpart."""
+    return target.lane.sole is target and target.counterpart is None
 
 
 def _may_be_left(target: TargetList) -> bool:
     """Tell whether the list is alone, deep, and served by nothing but threads that take: no event loop."""
     return (
         _is_sole(target)
-        and target.area.lane.pending_bytes > target.high_watermark_bytes
+        and target.lane.stored.pending_bytes > target.high_watermark_bytes
         and all(consumer.is_synchronous for consumer in target.consumer_group.consumers)
     )

@@ -194,11 +194,11 @@ class Distribution(ABC):
         """Offer again what was passed over for want of credit."""
 
     @abstractmethod
-    def add_lane(self, area: LaneState) -> None:
+    def add_lane(self, lane: LaneState) -> None:
         """Take a new lane of the queue in."""
 
     @abstractmethod
-    def may_have(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
+    def may_have(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
         """Return whether a free message would be this consumer's if it took now."""
 
     @abstractmethod
@@ -206,7 +206,7 @@ class Distribution(ABC):
         """Put older messages before what was assigned already."""
 
     @abstractmethod
-    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
+    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Offer a pending message that was handed out and is free again."""
 
     @abstractmethod
@@ -214,15 +214,15 @@ class Distribution(ABC):
         """Note that a delivery is given back, now or later."""
 
     @abstractmethod
-    def remember_put_off(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+    def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """Take over messages that an earlier process put off; return those that can't be held back any longer."""
 
     @abstractmethod
-    def settled(self, area: LaneState, first: int, messages: int) -> None:
+    def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """Note that a transaction or a dead-letter queue has settled a run."""
 
     @abstractmethod
-    def forget(self, area: LaneState, gone: SequenceSet) -> None:
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed."""
 
 
@@ -285,32 +285,32 @@ class ConsumerGroup:
         total = sum(other.messages_per_second for other in self.consumers)
         return consumer.messages_per_second / total if total else 1.0 / len(self.consumers)
 
-    def claim(self, area: LaneState, message: StoredMessage) -> bool:
+    def claim(self, lane: LaneState, message: StoredMessage) -> bool:
         """Take a message that a list names for a hand-out; return False where another has it, or it is gone.
 
         Its copies leave the caches, also where False is returned: whoever has the message has its body.
         """
         sequence = message[0]
-        area.drop_copies(sequence)
-        if area.dead and sequence in area.dead:
+        lane.drop_copies(sequence)
+        if lane.dead and sequence in lane.dead:
             return False
-        lane = area.lane
-        is_held = sequence in area.in_flight or sequence in area.parked
-        return not is_held and lane.is_pending(sequence) and not lane.is_put_off(sequence)
+        stored = lane.stored
+        is_held = sequence in lane.in_flight or sequence in lane.parked
+        return not is_held and stored.is_pending(sequence) and not stored.is_put_off(sequence)
 
-    def note_group(self, area: LaneState, message: StoredMessage) -> None:
+    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
         """A load has read a message whose body it does not keep. Requires: notes_groups."""
 
-    def wants(self, area: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
         """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
         selector = self.selector
         if selector is None:
             return True
         if selector.needles and not any(map(message[1].__contains__, selector.needles)):
             return False
-        return selector.matches(values_of(area, message, selector.field_names, selector.header_names))
+        return selector.matches(values_of(lane, message, selector.field_names, selector.header_names))
 
-    def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
+    def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
         """Judge as wants does; None: its headers are not in RAM, or make no sense.
 
         The loader looks again, and tells of it.
@@ -318,7 +318,7 @@ class ConsumerGroup:
         if self.selector is not None and message[2] is None:
             return None
         try:
-            return self.wants(area, message)
+            return self.wants(lane, message)
         except RecordDamaged:
             return None
 
@@ -332,7 +332,7 @@ class TargetList:
     """
 
     __slots__ = (
-        "area",
+        "lane",
         "consumer_group",
         "frontier",
         "passed",
@@ -344,7 +344,7 @@ class TargetList:
         "low_watermark_bytes",
         "load",
         "is_shared",
-        "twin",
+        "counterpart",
         "is_plain",
         "is_timed",
         "taken_bytes",
@@ -356,8 +356,8 @@ class TargetList:
         "bytes_per_second",
     )
 
-    def __init__(self, area: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
-        self.area = area
+    def __init__(self, lane: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
+        self.lane = lane
         self.consumer_group = consumer_group
         self.frontier = 0
         self.passed = 0
@@ -374,11 +374,11 @@ class TargetList:
         """The one that is under way: somebody reads for this list outside the lock; nobody else may."""
         self.is_shared = False
         """Other consumer groups may take, or may have taken, what stands here: check before handing out."""
-        self.twin: TargetList | None = None
+        self.counterpart: TargetList | None = None
         """The list of the same consumer group and priority that has the messages of the other delivery mode."""
-        self.is_plain = not area.is_timed
-        """Neither shared nor timed nor with a twin: what is direct can be handed out without a second look."""
-        self.is_timed = area.is_timed
+        self.is_plain = not lane.is_timed
+        """Neither shared nor timed nor with a counterpart: what is direct can be handed out without a second look."""
+        self.is_timed = lane.is_timed
         """Some of what stands here may have expired: look before handing out."""
         self.taken_bytes = 0
         self.measured_bytes = 0
@@ -410,12 +410,12 @@ class TargetList:
     @property
     def has_supply(self) -> bool:
         """Something may be behind the watermark, or has come back."""
-        return self.frontier < self.area.published or self.references.count > 0 or self.returned.count > 0
+        return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
 
     @property
     def has_room_for_all(self) -> bool:
         """Everything that is pending in its lane would fit under its watermark."""
-        messages, content_bytes = self.area.lane.depth
+        messages, content_bytes = self.lane.stored.depth
         return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
 
     @property
@@ -450,7 +450,7 @@ class TargetList:
         first = self.direct[0][0] if self.direct else None
         if first is None and self.references:
             first = self.references.first
-        if first is None and self.frontier < self.area.published:
+        if first is None and self.frontier < self.lane.published:
             first = self.frontier
         if self.returned and (first is None or self.returned.first < first):
             first = self.returned.first
@@ -464,8 +464,8 @@ class TargetList:
         self.is_timed = True
         self.is_plain = False
 
-    def pair(self, twin: TargetList) -> None:
-        self.twin = twin
+    def pair(self, counterpart: TargetList) -> None:
+        self.counterpart = counterpart
         self.is_plain = False
 
     def count_before(self, sequence: int, most: int) -> int:
@@ -477,12 +477,12 @@ class TargetList:
 
     def move_high_watermark(self, high_watermark_bytes: int) -> None:
         """Move the bound of the watermark, as far as the lane lets lists hold so much."""
-        self.high_watermark_bytes = min(high_watermark_bytes, self.area.list_bytes_max)
+        self.high_watermark_bytes = min(high_watermark_bytes, self.lane.list_bytes_max)
         self.low_watermark_bytes = self.high_watermark_bytes // 2
 
     def credit_came(self) -> None:
         """Memory came free. The loader had given the list up for want of it: let it try again, if it is enough now."""
-        self.area.queue.target_area.try_again(self)
+        self.lane.queue.target_area.try_again(self)
 
     def append(self, message: StoredMessage, charge: int) -> None:
         """Put a message that is charged already behind the direct ones."""
@@ -596,7 +596,7 @@ class Load:
     @property
     def is_stale(self) -> bool:
         """Some of it may be gone, which nobody but a purge takes from a list that loads."""
-        return self.purges != self.target.area.purges
+        return self.purges != self.target.lane.purges
 
 
 class Delivery:
@@ -609,7 +609,7 @@ class Delivery:
 
     __slots__ = (
         "_consumer",
-        "_area",
+        "_lane",
         "sequence",
         "_properties",
         "_body",
@@ -620,14 +620,14 @@ class Delivery:
         "_is_seen",
     )
     _group: str | None
-    """Of a lazy delivery that a dealer made; else not set."""
+    """Of a lazy delivery that a assigner made; else not set."""
     _is_seen: bool
     """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
     def __init__(
         self,
         consumer: Taker,
-        area: LaneState,
+        lane: LaneState,
         sequence: int,
         properties: bytes,
         body: bytes | None,
@@ -636,7 +636,7 @@ class Delivery:
         number: int,
     ) -> None:
         self._consumer = consumer
-        self._area = area
+        self._lane = lane
         self.sequence = sequence
         """Place in its lane, that is among the messages of this priority in this destination."""
         self._properties = properties
@@ -663,7 +663,7 @@ class Delivery:
         try:
             return decode_properties(properties)[0] if properties else {}
         except RecordDamaged as damage:
-            raise self._area.not_read(str(damage)) from None
+            raise self._lane.not_read(str(damage)) from None
 
     @property
     def group(self) -> str | None:
@@ -672,7 +672,7 @@ class Delivery:
         try:
             return group_of(properties)
         except RecordDamaged as damage:
-            raise self._area.not_read(str(damage)) from None
+            raise self._lane.not_read(str(damage)) from None
 
     @property
     def id(self) -> str:
@@ -681,8 +681,8 @@ class Delivery:
         try:
             own = message_id_of(properties) if properties else None
         except RecordDamaged as damage:
-            raise self._area.not_read(str(damage)) from None
-        return own if own is not None else f"{self._area.id_prefix}{self.sequence}"
+            raise self._lane.not_read(str(damage)) from None
+        return own if own is not None else f"{self._lane.id_prefix}{self.sequence}"
 
     @property
     def timestamp(self) -> int:
@@ -697,16 +697,16 @@ class Delivery:
 
     @property
     def priority(self) -> int:
-        return self._area.lane.priority
+        return self._lane.stored.priority
 
     @property
     def persistent(self) -> bool:
         """False: it was sent so, and is lost when the process ends."""
-        return self._area.is_persistent
+        return self._lane.is_persistent
 
     @property
     def destination(self) -> str:
-        return self._area.queue.name
+        return self._lane.queue.name
 
     def ack(self, transaction: Any = None) -> None:
         """Done with it: after this returns, or the transaction commits, it is never delivered again."""
@@ -747,15 +747,15 @@ class Delivery:
                 self.nack()
 
     def _load(self) -> tuple[int, bytes, bytes | None, int]:
-        return self._area.read_one(self.sequence)
+        return self._lane.read_one(self.sequence)
 
     def __repr__(self) -> str:
-        return f"<Delivery {self._area.id_prefix}{self.sequence} attempt {self.attempts}>"
+        return f"<Delivery {self._lane.id_prefix}{self.sequence} attempt {self.attempts}>"
 
 
 def is_in_flight(delivery: Delivery) -> bool:
     """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
-    return delivery._area.in_flight.get(delivery.sequence) is delivery
+    return delivery._lane.in_flight.get(delivery.sequence) is delivery
 
 
 class ListKeeper(ABC):
@@ -763,7 +763,7 @@ class ListKeeper(ABC):
 
     monitor: Monitor
     store: MessageStore
-    targets: Holder
+    lists_holder: Holder
     """What direct messages are charged to."""
     pending_cache: PendingCache
     head_queue_cache: HeadQueueCache
@@ -771,19 +771,19 @@ class ListKeeper(ABC):
     """Acks are durable before they are confirmed."""
 
     @abstractmethod
-    def arrive(self, area: LaneState, message: StoredMessage) -> bool:
+    def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer a message that arrived to every list of its lane. Return whether RAM has it for all who want it."""
 
     @abstractmethod
-    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage]) -> None:
+    def arrive_many(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """Offer a slice that arrived."""
 
     @abstractmethod
-    def arrive_unloaded(self, area: LaneState, end: int) -> None:
+    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
 
     @abstractmethod
-    def pass_holes(self, area: LaneState, first: int) -> None:
+    def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists go on at `first`: nothing lies between it and what is published."""
 
     @abstractmethod
@@ -791,11 +791,11 @@ class ListKeeper(ABC):
         """Tell the consumers of a group that something may be there."""
 
     @abstractmethod
-    def add_lane(self, area: LaneState) -> None:
+    def add_lane(self, lane: LaneState) -> None:
         """Give each consumer group of its queue a list over a new lane."""
 
     @abstractmethod
-    def pass_unreadable(self, area: PersistentLaneState, sequence: int) -> None:
+    def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
         """Remember a message that was passed over because it can't be read."""
 
     @abstractmethod
@@ -807,11 +807,11 @@ class ListKeeper(ABC):
         """Load for a list that was given up for want of memory, if enough has come free."""
 
     @abstractmethod
-    def on_unread(self, area: LaneState) -> None:
+    def on_unread(self, lane: LaneState) -> None:
         """Note that no consumer reads a lane any more, and that RAM has not all of it."""
 
     @abstractmethod
-    def on_lane_gone(self, area: LaneState) -> None:
+    def on_lane_gone(self, lane: LaneState) -> None:
         """Note that a lane has ended."""
 
 
@@ -827,7 +827,7 @@ class Source(Protocol):
 
 
 def values_of(
-    area: Source, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
+    source: Source, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
 ) -> dict[str, HeaderValue]:
     """Return what a selector may ask a message for: these of its own fields, and its headers of these names, or all.
 
@@ -840,10 +840,10 @@ def values_of(
     if fields:
         own_id = message_id_of(properties) if "JMSMessageID" in fields else None
         values |= {
-            "JMSPriority": area.priority,
-            "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
+            "JMSPriority": source.priority,
+            "JMSMessageID": own_id if own_id is not None else f"{source.id_prefix}{message[0]}",
             "JMSTimestamp": message[3],
-            "JMSDeliveryMode": area.delivery_mode,
+            "JMSDeliveryMode": source.delivery_mode,
             "JMSXGroupID": group_of(properties) if "JMSXGroupID" in fields else None,
         }
     return values
@@ -912,7 +912,7 @@ class LaneState:
 
     __slots__ = (
         "queue",
-        "lane",
+        "stored",
         "id_prefix",
         "published",
         "first_sequence",
@@ -936,16 +936,16 @@ class LaneState:
     is_persistent: ClassVar[bool] = True
     delivery_mode: ClassVar[str] = "PERSISTENT"
 
-    def __init__(self, queue: QueueArea, lane: PendingLane, id_prefix: str) -> None:
+    def __init__(self, queue: QueueArea, stored: PendingLane, id_prefix: str) -> None:
         self.queue = queue
-        self.lane = lane
+        self.stored = stored
         self.id_prefix = id_prefix
-        self.published = lane.next_sequence
+        self.published = stored.next_sequence
         """Sequences below this may be dispatched; with sync "always" they are durable."""
-        self.first_sequence = lane.next_sequence
+        self.first_sequence = stored.next_sequence
         self.in_flight: dict[int, Delivery] = {}
         """The DispatchArea of this lane: handed out, not yet settled."""
-        self.attempts = queue.target_area.store.index.attempts.find(lane.number)
+        self.attempts = queue.target_area.store.index.attempts.find(stored.number)
         """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
         self.dead = SequenceSet()
         """Delivered as often as may be: nobody gets them, and they are about to leave."""
@@ -975,7 +975,7 @@ class LaneState:
 
     @property
     def priority(self) -> int:
-        return self.lane.priority
+        return self.stored.priority
 
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
@@ -1007,20 +1007,20 @@ class LaneState:
     def settled(self, first: int, last: int) -> None:
         """Forget the counted attempts of messages that are gone. Nothing to do where `attempts` is None."""
         counts = self.queue.target_area.store.index.attempts
-        counts.settle(self.lane, first, last)
-        self.attempts = counts.find(self.lane.number)
+        counts.settle(self.stored, first, last)
+        self.attempts = counts.find(self.stored.number)
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
         store = self.queue.target_area.store
-        store.record_delivery_counts(self.lane.number, runs)
-        self.attempts = store.index.attempts.find(self.lane.number)
+        store.record_delivery_counts(self.stored.number, runs)
+        self.attempts = store.index.attempts.find(self.stored.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
         store = self.queue.target_area.store
-        store.record_returns(self.lane.number, runs, now_ms)
-        self.attempts = store.index.attempts.find(self.lane.number)
+        store.record_returns(self.stored.number, runs, now_ms)
+        self.attempts = store.index.attempts.find(self.stored.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane of which something came back.
@@ -1051,15 +1051,15 @@ class LaneState:
         if sole.frontier == sequence and not sole.references.count:
             body = message[2]  # charge_bytes, without its call: every single message comes by
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.targets.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.lists_holder.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
                 sole.frontier = sequence + 1
             else:
-                self.pending_cache.put_overflow(self.lane.number, message, is_near=True)
+                self.pending_cache.put_overflow(self.stored.number, message, is_near=True)
         else:
             # Where there is room for all, the loader reads what it missed, and has caught up.
-            self.pending_cache.put_overflow(self.lane.number, message, is_near=sole.has_room_for_all)
+            self.pending_cache.put_overflow(self.stored.number, message, is_near=sole.has_room_for_all)
         consumer_group = sole.consumer_group
         if consumer_group.waiting:
             consumer_group.arrived.notify()
@@ -1090,7 +1090,7 @@ class LaneState:
     def drop_copies(self, sequence: int) -> None:
         """A list that shares is about to pass this message: no cache needs it any more."""
         for cache in self.caches:
-            cache.take(self.lane.number, sequence)
+            cache.take(self.stored.number, sequence)
 
     def hold(self, sequence: int) -> None:
         """A list that shares hands this message out with its body."""
@@ -1115,12 +1115,12 @@ class LaneState:
         monitor = self.queue.monitor
         with monitor.lock:
             self.queue.target_area.store.raise_if_closed()
-            if not self.lane.is_pending(sequence):
+            if not self.stored.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = self.peek(sequence)
             if in_ram is not None:
                 return in_ram
-            regions = self.store.plan(self.lane, [(sequence, sequence)])
+            regions = self.store.plan(self.stored, [(sequence, sequence)])
         messages, unreadable = self.store.read(regions)
         if unreadable:
             raise self.not_read(unreadable[0][1])
@@ -1151,7 +1151,7 @@ class PersistentLaneState(LaneState):
 
     def drop(self) -> None:
         """See LaneState."""
-        self.lane = self.journaled_lane = self.index_lane = DeletedLane(self.index_lane)
+        self.stored = self.journaled_lane = self.index_lane = DeletedLane(self.index_lane)
 
 
 class NonPersistentLaneState(LaneState):
@@ -1161,9 +1161,9 @@ class NonPersistentLaneState(LaneState):
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
-    def __init__(self, queue: QueueArea, lane: NonPersistentLane, id_prefix: str) -> None:
-        super().__init__(queue, lane, id_prefix)
-        self.store_lane = lane
+    def __init__(self, queue: QueueArea, stored: NonPersistentLane, id_prefix: str) -> None:
+        super().__init__(queue, stored, id_prefix)
+        self.store_lane = stored
         self.persistent: LaneState | None = None
         """The persistent messages of the same queue and priority, once there is such a lane."""
         self.syncs = False
@@ -1217,7 +1217,7 @@ class QueueArea(LimitedDestination):
         super().__init__(name)
         self.target_area = target_area
         self.number = number
-        self.areas: list[PersistentLaneState | None] = [None] * PRIORITIES
+        self.lanes: list[PersistentLaneState | None] = [None] * PRIORITIES
         self.non_persistent_lanes: list[NonPersistentLaneState | None] = [None] * PRIORITIES
         """The same for non-persistent messages."""
         self.consumer_groups: dict[str | None, ConsumerGroup] = {}
@@ -1227,7 +1227,7 @@ class QueueArea(LimitedDestination):
         """Messages with a group were sent there, once at least."""
         self.rebalances_groups = False
         """Its policy has `group_rebalance`."""
-        self.dealer: Distribution | None = None
+        self.assigner: Distribution | None = None
         """Where messages have groups or consumers have priorities: who gets what."""
         self.exclusive: Taker | None = None
         """The only one who gets anything."""
@@ -1252,15 +1252,15 @@ class QueueArea(LimitedDestination):
         """The one of all destinations."""
         return self.target_area.monitor
 
-    def make_lane_area(self, priority: int) -> PersistentLaneState:
+    def make_lane(self, priority: int) -> PersistentLaneState:
         store = self.target_area.store
         return PersistentLaneState(
             self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority)
         )
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        dealer = self.dealer
-        return ConsumerGroup(selector, self.monitor.lock) if dealer is None else dealer.make_group(selector)
+        assigner = self.assigner
+        return ConsumerGroup(selector, self.monitor.lock) if assigner is None else assigner.make_group(selector)
 
     def raise_if_deleted(self) -> None:
         """Closed. Requires: the lock."""
@@ -1269,20 +1269,20 @@ class QueueArea(LimitedDestination):
 
     def drop_lanes(self) -> None:
         """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
-        self.areas = [None] * PRIORITIES
+        self.lanes = [None] * PRIORITIES
         self.non_persistent_lanes = [None] * PRIORITIES
 
-    def lane_areas(self) -> Iterator[LaneState]:
+    def all_lanes(self) -> Iterator[LaneState]:
         """Yield the lanes that exist, highest priority first."""
-        both = zip(reversed(self.areas), reversed(self.non_persistent_lanes), strict=True)
-        return (area for pair in both for area in pair if area is not None)
+        both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
+        return (lane for pair in both for lane in pair if lane is not None)
 
-    def lists_over(self, area: LaneState) -> Iterator[TargetList]:
+    def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Every list of one of its lanes."""
         consumer_groups: Iterable[ConsumerGroup] = self.consumer_groups.values()
-        if self.dealer is not None:
+        if self.assigner is not None:
             consumer_groups = [*consumer_groups, *(consumer.consumer_group for consumer in self.consumers())]
-        return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.area is area)
+        return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: Taker) -> bool:
         """Whether a consumer gets nothing, whatever is there."""
@@ -1292,8 +1292,10 @@ class QueueArea(LimitedDestination):
     @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
-        dealt = () if self.dealer is None else (consumer.consumer_group.misses for consumer in self.consumers())
-        return self.misses + sum(consumer_group.misses for consumer_group in self.consumer_groups.values()) + sum(dealt)
+        groups: list[ConsumerGroup] = list(self.consumer_groups.values())
+        if self.assigner is not None:
+            groups += (consumer.consumer_group for consumer in self.consumers())
+        return self.misses + sum(group.misses for group in groups)
 
     def consumers(self) -> Iterator[Taker]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
@@ -1301,13 +1303,13 @@ class QueueArea(LimitedDestination):
     @property
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
-        return sum(area.lane.next_sequence - area.first_sequence for area in self.lane_areas())
+        return sum(lane.stored.next_sequence - lane.first_sequence for lane in self.all_lanes())
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
         held: dict[Taker, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
-        for area in self.lane_areas():
-            for delivery in area.in_flight.values():
+        for lane in self.all_lanes():
+            for delivery in lane.in_flight.values():
                 held[delivery._consumer].append(delivery)
         for consumer, deliveries in held.items():
             consumer.end(deliveries)
@@ -1344,8 +1346,8 @@ class QueueArea(LimitedDestination):
             return
         for consumer in list(self.consumers()):
             consumer.reconfigure()
-            if self.dealer is not None and self.holds_up(consumer):
-                self.dealer.stand_back(consumer)
+            if self.assigner is not None and self.holds_up(consumer):
+                self.assigner.stand_back(consumer)
         for consumer_group in self.consumer_groups.values():
             # A take that waits for messages there must look again, or it would swallow what is meant for another.
             consumer_group.arrived.notify_all()
@@ -1355,36 +1357,36 @@ class QueueArea(LimitedDestination):
 
     @property
     def depth(self) -> int:
-        return sum(area.lane.pending_messages for area in self.lane_areas())
+        return sum(lane.stored.pending_messages for lane in self.all_lanes())
 
     @property
     def depth_bytes(self) -> int:
-        return sum(area.lane.pending_bytes for area in self.lane_areas())
+        return sum(lane.stored.pending_bytes for lane in self.all_lanes())
 
 
 def pair(consumer_group: ConsumerGroup) -> None:
     """Find the lists of a consumer group that have one priority."""
     for target, following in pairwise(consumer_group.lists):
-        if target.area.lane.priority == following.area.lane.priority:
+        if target.lane.stored.priority == following.lane.stored.priority:
             target.pair(following)
             following.pair(target)
 
 
-def turn(target: TargetList) -> tuple[TargetList, int]:
-    """Return which of a list and its twin goes first, and before which of its own sequences the other one is due.
+def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
+    """Return which of a list and its counterpart goes first, and the sequence of its own before which the other is due.
 
     Where only one has something, that one, as far as it goes. O(log turns).
     """
-    twin = target.twin
-    assert twin is not None
-    persistent, volatile = (target, twin) if target.area.is_persistent else (twin, target)
+    counterpart = target.counterpart
+    assert counterpart is not None
+    persistent, volatile = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
     next_persistent = persistent.next_sequence
     next_volatile = volatile.next_sequence
     if next_volatile is None:
         return persistent, NOWHERE
     if next_persistent is None:
         return volatile, NOWHERE
-    lane = volatile.area
+    lane = volatile.lane
     assert isinstance(lane, NonPersistentLaneState)
     before = lane.store_lane.before(next_volatile)
     if next_persistent < before:

@@ -26,20 +26,20 @@ class SpillingLane(NonPersistentLaneState):
     def __init__(
         self,
         queue: QueueArea,
-        lane: NonPersistentLane,
+        stored: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
         note_times: Callable[[LaneState], None],
     ) -> None:
         """note_times: registers a lane that got messages with times."""
-        super().__init__(queue, lane, id_prefix)
+        super().__init__(queue, stored, id_prefix)
         self.overflow = overflow
         self.note_times = note_times
         self.store = overflow
         target_area = queue.target_area
         self.caches = overflow.caches
         for cache in (target_area.pending_cache, target_area.head_queue_cache):
-            cache.keepers[lane.number] = self.give_back
+            cache.keepers[stored.number] = self.give_back
 
     def drop(self) -> None:
         """See LaneState."""
@@ -49,17 +49,17 @@ class SpillingLane(NonPersistentLaneState):
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
-        lane = self.store_lane
+        stored = self.store_lane
         persistent = self.persistent
-        if persistent is not None and persistent.published != lane.newest_turn:
-            lane.take_turn(persistent.published)
+        if persistent is not None and persistent.published != stored.newest_turn:
+            stored.take_turn(persistent.published)
         length = len(properties) + len(body)
-        sequence = lane.add(length)
+        sequence = stored.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references:
             charge = length + OVERHEAD_BYTES
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.queue.target_area.targets.reserve(
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.queue.target_area.lists_holder.reserve(
                 charge
             ):
                 sole.direct.append(message)
@@ -75,9 +75,9 @@ class SpillingLane(NonPersistentLaneState):
             if sole is not None:
                 self._put_aside(sole, message)
             else:
-                self.overflow.admit(lane, message)
+                self.overflow.admit(stored, message)
         except BaseException:
-            lane.retract()
+            stored.retract()
             raise
         self.published = sequence + 1
         if sole is None:
@@ -88,55 +88,55 @@ class SpillingLane(NonPersistentLaneState):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """Add a message that is due later, or expires, or both. Until it is due no list has it."""
-        lane = self.store_lane
-        lane.admit_times()
+        stored = self.store_lane
+        stored.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
-            lane.put_times(sequence, times)
+            stored.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = self.persistent.published if self.persistent is not None else lane.newest_turn
-        if before != lane.newest_turn:
-            lane.take_turn(before)
-        sequence = lane.add(len(properties) + len(body))
+        before = self.persistent.published if self.persistent is not None else stored.newest_turn
+        if before != stored.newest_turn:
+            stored.take_turn(before)
+        sequence = stored.add(len(properties) + len(body))
         try:
-            self.overflow.take_in(lane, (sequence, properties, body, timestamp))
+            self.overflow.take_in(stored, (sequence, properties, body, timestamp))
         except BaseException:
             self.store_lane.retract()
             raise
-        lane.put_times(sequence, times)
+        stored.put_times(sequence, times)
         self.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
 
     def skip_to(self, sequence: int) -> None:
         """The next message has that one: what lies before it is for others. StoreFull: see NonPersistentLane."""
-        lane = self.store_lane
-        if lane.next_sequence < sequence:
+        stored = self.store_lane
+        if stored.next_sequence < sequence:
             try:
-                lane.skip_to(sequence)
+                stored.skip_to(sequence)
             finally:
-                self.queue.target_area.pass_holes(self, lane.next_sequence)
+                self.queue.target_area.pass_holes(self, stored.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """The only list is full, or far behind."""
-        number = self.lane.number
+        number = self.stored.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
             self.overflow.take_in(self.store_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
-        sequence, lane, target_area = message[0], self.store_lane, self.queue.target_area
+        sequence, stored, target_area = message[0], self.store_lane, self.queue.target_area
         self.published = sequence + 1
-        if target_area.arrive(self, message) or lane.is_spilled(sequence):
+        if target_area.arrive(self, message) or stored.is_spilled(sequence):
             return
-        if not self.overflow.buffer.put(lane.number, message):
+        if not self.overflow.buffer.put(stored.number, message):
             # Lists that have it took the memory: where others come to it later, it must be found.
             for target in self.queue.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
-                    target_area.targets.release(charge_bytes(target.evict_last()))
-            self.overflow.keep(lane, (message,))
+                    target_area.lists_holder.release(charge_bytes(target.evict_last()))
+            self.overflow.keep(stored, (message,))
 
     # ------------------------------------------------------------------ leaving RAM
 
@@ -159,15 +159,15 @@ class SpillingLane(NonPersistentLaneState):
 
     def unload(self, message: StoredMessage) -> bool:
         """Whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
-        lane, overflow = self.store_lane, self.overflow
-        if lane.is_spilled(message[0]):
+        stored, overflow = self.store_lane, self.overflow
+        if stored.is_spilled(message[0]):
             return True
-        if not overflow.buffer.put(lane.number, message):
+        if not overflow.buffer.put(stored.number, message):
             overflow.write_all()
-            if not overflow.buffer.put(lane.number, message):
+            if not overflow.buffer.put(stored.number, message):
                 return False
-        if overflow.buffer.is_batch(lane.pool):
-            overflow.write(lane)
+        if overflow.buffer.is_batch(stored.pool):
+            overflow.write(stored)
         return True
 
     def give_up(self, sequence: int) -> None:
@@ -183,7 +183,7 @@ class SpillingLane(NonPersistentLaneState):
 
     def hold(self, sequence: int) -> None:
         for cache in self.caches:
-            cache.take(self.lane.number, sequence)
+            cache.take(self.stored.number, sequence)
 
     # ------------------------------------------------------------------ reading
 
@@ -191,7 +191,7 @@ class SpillingLane(NonPersistentLaneState):
         if self.overflow.is_closed:
             raise Closed("the store")
         for cache in self.caches:
-            message = cache.peek(self.lane.number, sequence)
+            message = cache.peek(self.stored.number, sequence)
             if message is not None:
                 return message
         delivery = self.in_flight.get(sequence)
@@ -206,10 +206,10 @@ class SpillingLane(NonPersistentLaneState):
 
         Where another list is just loading the only copy, the load ends before it.
         """
-        lane = self.store_lane
+        stored = self.store_lane
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
-            missing = lane.unspilled(first, last)
+            missing = stored.unspilled(first, last)
             while missing:
                 sequence = first + (missing & -missing).bit_length() - 1
                 missing &= missing - 1
@@ -217,7 +217,7 @@ class SpillingLane(NonPersistentLaneState):
                     continue
                 if sequence in self.in_flight:
                     in_flight.append(sequence)
-                    lane.is_copied = True
+                    stored.is_copied = True
                     continue
                 load.last = sequence - 1
                 load.runs[at:] = [(first, load.last)] if first <= load.last else []

@@ -26,19 +26,19 @@ SUBSCRIPTION_BYTES: Final = 768
 class DestinationOverhead:
     """The state lock guards it; every method requires it held."""
 
-    def __init__(self, holder: Holder, targets: TargetArea) -> None:
+    def __init__(self, holder: Holder, target_area: TargetArea) -> None:
         self.holder = holder
-        self._targets = targets
+        self._target_area = target_area
 
     @contextmanager
     def one_more(self, charge_bytes: int) -> Iterator[None]:
         """Charge for a destination or subscription while it is made. StoreFull: memory has no room for it."""
-        targets = self._targets
-        room_bytes = targets.shares.destinations_bytes - self.holder.held_bytes
+        target_area = self._target_area
+        room_bytes = target_area.shares.destinations_bytes - self.holder.held_bytes
         if room_bytes >= charge_bytes:
-            targets.make_room(charge_bytes, None)
+            target_area.make_room(charge_bytes, None)
         if room_bytes < charge_bytes or not self.holder.reserve(charge_bytes):
-            raise StoreFull(charge_bytes, max(min(room_bytes, targets.budget.free_bytes), 0), "memory_limit")
+            raise StoreFull(charge_bytes, max(min(room_bytes, target_area.budget.free_bytes), 0), "memory_limit")
         try:
             yield
         except BaseException:
@@ -52,7 +52,7 @@ class DestinationOverhead:
     def restore(self, queues: int, topics: int, subscriptions: int, grouped: int) -> None:
         """Charge for what opening found. grouped: queues with groups. SettingsError: the limit is too low for all."""
         charge = overhead_bytes(queues, topics, subscriptions, grouped)
-        if charge > self._targets.shares.destinations_bytes or not self.holder.reserve(charge):
+        if charge > self._target_area.shares.destinations_bytes or not self.holder.reserve(charge):
             raise SettingsError(
                 f"memory_limit has no room for the {queues + topics + subscriptions:,} destinations and subscriptions "
                 f"of this store, which take {charge:,} bytes and at most half of what its fixed parts leave: raise it"

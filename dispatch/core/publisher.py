@@ -71,7 +71,7 @@ class Publisher(Confirmer):
         self,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         *,
         syncs_always: bool,
         leave_checkpoint: Callable[[], bool],
@@ -81,7 +81,7 @@ class Publisher(Confirmer):
         self._store = store
         self._journal = store.journal
         self._block_cache = store.index.cache
-        self._targets = targets
+        self._target_area = target_area
         self.syncs_always = syncs_always
         self.leave_checkpoint = leave_checkpoint
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
@@ -160,12 +160,12 @@ class Publisher(Confirmer):
         with self._monitor.lock:
             return self._journal.end
 
-    def arrive(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
+    def arrive(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """Dispatch stored messages as soon as that is safe. Requires: the lock."""
         if self.syncs_always:
-            self.unpublished.append((self._journal.end, area, messages))
+            self.unpublished.append((self._journal.end, lane, messages))
         else:
-            self._targets.publish(area, messages)
+            self._target_area.publish(lane, messages)
 
     def give(self, messages: Sequence[Postponed]) -> None:
         """Give non-persistent messages of a commit to their consumers as soon as the commit is safe, in order.
@@ -206,8 +206,8 @@ class Publisher(Confirmer):
             try:
                 durable = self._journal.durable
                 while self.unpublished and self.unpublished[0][0] <= durable:
-                    _, area, messages = self.unpublished.popleft()
-                    self._targets.publish(area, messages)
+                    _, lane, messages = self.unpublished.popleft()
+                    self._target_area.publish(lane, messages)
                 self._give_postponed(durable if self.syncs_always else 0)
             except BaseException as error:
                 self._monitor.lock.break_by(error)

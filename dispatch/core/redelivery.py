@@ -24,24 +24,24 @@ class Redelivery:
 
     def __init__(
         self,
-        targets: TargetArea,
+        target_area: TargetArea,
         delayed: DelayedRedelivery,
         policies: Policies,
         wake_maintenance: Callable[[], None],
     ) -> None:
-        self._targets = targets
+        self._target_area = target_area
         self._delayed = delayed
         self._policies = policies
         self._wake_maintenance = wake_maintenance
         self.dead: dict[LaneState, None] = {}
         """Lanes with dead letters that are about to leave, whoever waits longest first."""
 
-    def dead_letter(self, area: LaneState, first: int, last: int) -> None:
+    def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
         """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
-        area.dead.add(first, last)
-        if area.queue.dealer is not None:
-            area.queue.dealer.settled(area, first, last - first + 1)
-        self.dead[area] = None
+        lane.dead.add(first, last)
+        if lane.queue.assigner is not None:
+            lane.queue.assigner.settled(lane, first, last - first + 1)
+        self.dead[lane] = None
         self._wake_maintenance()
 
     def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
@@ -50,18 +50,18 @@ class Redelivery:
         What had its last attempt is a dead letter. Return whether something may have been put off.
         """
         is_put_off = False
-        for area, held in _by_area(deliveries).items():
-            rule = self._policies.redelivery(area.queue.name)
+        for lane, held in _by_lane(deliveries).items():
+            rule = self._policies.redelivery(lane.queue.name)
             if not delay and not rule.delay_seconds:
-                self._count(area, held)
+                self._count(lane, held)
                 for delivery in held:
-                    self._put_back(area, delivery, rule)
+                    self._put_back(lane, delivery, rule)
             else:
-                self._put_off(area, held, rule, delay)
+                self._put_off(lane, held, rule, delay)
                 is_put_off = True
         return is_put_off
 
-    def _put_off(self, area: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
+    def _put_off(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
         """Let deliveries of one lane come back later, those aside that had their last attempt."""
         due_at: dict[int, int] = {}
         for attempts in {delivery.attempts for delivery in deliveries}:
@@ -71,20 +71,20 @@ class Redelivery:
             Returned(first, last - first + 1, attempts, due_at[attempts])
             for first, last, attempts in counted_runs(deliveries)
         ]
-        if not area.queue.is_deleted:
-            area.record_returns(runs, self._delayed.due_at(0.0))
+        if not lane.queue.is_deleted:
+            lane.record_returns(runs, self._delayed.due_at(0.0))
         for delivery in deliveries:
             if not due_at[delivery.attempts]:
-                self._put_back(area, delivery, rule)
+                self._put_back(lane, delivery, rule)
                 continue
-            self._targets.give_back(delivery)
-            area.redelivered += 1
-            if area.queue.dealer is not None:
-                area.queue.dealer.comes_back(delivery, is_delayed=True)
-            area.keep(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
+            self._target_area.give_back(delivery)
+            lane.redelivered += 1
+            if lane.queue.assigner is not None:
+                lane.queue.assigner.comes_back(delivery, is_delayed=True)
+            lane.keep(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
         for first, messages, _, due in runs:
             if due:
-                self._delayed.schedule(area, first, first + messages - 1, due)
+                self._delayed.schedule(lane, first, first + messages - 1, due)
 
     def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
         """Return the deliveries of a closed consumer to their places, at once.
@@ -92,81 +92,81 @@ class Redelivery:
         What it had looked at had an attempt, which may have been the last one, and the rest had none, if the policy
         does not say otherwise. processed: what had one instead, whatever was looked at and the policy says.
         """
-        for area, held in _by_area(deliveries).items():
-            rule = self._policies.redelivery(area.queue.name)
+        for lane, held in _by_lane(deliveries).items():
+            rule = self._policies.redelivery(lane.queue.name)
             counted: list[Delivery] = []
             uncounted: list[Delivery] = []
             for delivery in held:
                 counts = rule.counts_close(is_seen(delivery)) if processed is None else delivery in processed
                 (counted if counts else uncounted).append(delivery)
-            self._count(area, counted)
+            self._count(lane, counted)
             for delivery in counted:
-                self._put_back(area, delivery, rule)
-            self._return_untried(area, uncounted, rule)
+                self._put_back(lane, delivery, rule)
+            self._return_untried(lane, uncounted, rule)
 
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
         """Give deliveries that nobody tried their places again, at once; no attempt counts."""
-        for area, held in _by_area(deliveries).items():
-            self._return_untried(area, held, self._policies.redelivery(area.queue.name))
+        for lane, held in _by_lane(deliveries).items():
+            self._return_untried(lane, held, self._policies.redelivery(lane.queue.name))
 
-    def _return_untried(self, area: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule) -> None:
-        self._uncount(area, deliveries)
+    def _return_untried(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule) -> None:
+        self._uncount(lane, deliveries)
         endless = rule._replace(max_attempts=None)
         for delivery in deliveries:
-            self._put_back(area, delivery, endless)
+            self._put_back(lane, delivery, endless)
 
-    def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule) -> None:
+    def _put_back(self, lane: LaneState, delivery: Delivery, rule: RedeliveryRule) -> None:
         """Give a delivery its place again, at once, or let it be a dead letter."""
         sequence = delivery.sequence
         message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
-        self._targets.give_back(delivery)
+        self._target_area.give_back(delivery)
         if rule.is_last(delivery.attempts):
-            area.keep((message,))
-            self.dead_letter(area, sequence, sequence)
+            lane.keep((message,))
+            self.dead_letter(lane, sequence, sequence)
             return
-        area.redelivered += 1
-        if area.queue.dealer is not None:
-            area.queue.dealer.comes_back(delivery, is_delayed=False)
-        self._targets.offer_again(area, message)
+        lane.redelivered += 1
+        if lane.queue.assigner is not None:
+            lane.queue.assigner.comes_back(delivery, is_delayed=False)
+        self._target_area.offer_again(lane, message)
 
-    def release(self, area: LaneState, first: int, last: int) -> None:
+    def release(self, lane: LaneState, first: int, last: int) -> None:
         """A prepared transaction gives back what it wanted gone. At least one attempt was made at each."""
-        known = area.attempts
+        known = lane.attempts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
-        area.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
-        rule, known = self._policies.redelivery(area.queue.name), area.attempts
+        lane.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
+        rule, known = self._policies.redelivery(lane.queue.name), lane.attempts
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
-                self.dead_letter(area, sequence, sequence)
+                self.dead_letter(lane, sequence, sequence)
             else:
-                area.redelivered += 1
-                self._targets.offer_again(area, (sequence, b"", None, 0))
-        if area.queue.dealer is not None:
-            area.queue.dealer.make_way()
+                lane.redelivered += 1
+                self._target_area.offer_again(lane, (sequence, b"", None, 0))
+        if lane.queue.assigner is not None:
+            lane.queue.assigner.make_way()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
         """Record the attempts, for a process that knows nothing of these objects."""
-        for area, held in _by_area(deliveries).items():
-            self._count(area, held)
+        for lane, held in _by_lane(deliveries).items():
+            self._count(lane, held)
 
-    def _count(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
-        known = area.attempts
+    def _count(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
+        known = lane.attempts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
-        if fresh and not area.queue.is_deleted:
-            area.record_attempts(counted_runs(fresh))
+        if fresh and not lane.queue.is_deleted:
+            lane.record_attempts(counted_runs(fresh))
 
-    def _uncount(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
+    def _uncount(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
         """Take back what was counted when they were handed out, because a killed process may have had them.
 
         Not below one: what says so much in the journal can't be unsaid, and does not grow.
         """
-        known = area.attempts
-        if known is None or area.queue.is_deleted:
+        known = lane.attempts
+        if known is None or lane.queue.is_deleted:
             return
         counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
         runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]
         if runs:
-            area.record_attempts(runs)
+            lane.record_attempts(runs)
 
 
 def is_seen(delivery: Delivery) -> bool:
@@ -174,10 +174,10 @@ def is_seen(delivery: Delivery) -> bool:
     return getattr(delivery, "_is_seen", False)
 
 
-def _by_area(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
+def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
     found: dict[LaneState, list[Delivery]] = {}
     for delivery in deliveries:
-        found.setdefault(delivery._area, []).append(delivery)
+        found.setdefault(delivery._lane, []).append(delivery)
     return found
 
 

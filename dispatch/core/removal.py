@@ -24,23 +24,23 @@ RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held."""
 
-    def __init__(self, store: MessageStore, targets: TargetArea, delayed: DelayedRedelivery) -> None:
+    def __init__(self, store: MessageStore, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
         self._branches = store.branches
-        self._targets = targets
+        self._target_area = target_area
         self._delayed = delayed
 
-    def held(self, area: LaneState) -> SequenceSet:
+    def held(self, lane: LaneState) -> SequenceSet:
         """Return the messages of a lane that are in flight, or that a transaction decides about. O(in flight)."""
-        held = self._branches.acknowledged_in(area.lane.number)
-        for sequence in sorted(area.in_flight):
+        held = self._branches.acknowledged_in(lane.stored.number)
+        for sequence in sorted(lane.in_flight):
             held.add(sequence, sequence)
         return held
 
-    def free_runs(self, area: LaneState, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def free_runs(self, lane: LaneState, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield runs from begin to end that hold everything pending and nothing held. Each begins with one."""
-        held = self.held(area)
+        held = self.held(lane)
         while begin < end:
-            pending = area.lane.pending_run(begin, 1)
+            pending = lane.stored.pending_run(begin, 1)
             if pending is None or pending[0] >= end:
                 return
             begin = pending[0]
@@ -52,16 +52,16 @@ class Removals:
             yield begin, last
             begin = last + 1
 
-    def free_sequences(self, area: LaneState, first: int, last: int) -> list[int]:
+    def free_sequences(self, lane: LaneState, first: int, last: int) -> list[int]:
         """Return what of a run is pending and not held. O(run)."""
-        decided = self._branches.acknowledged_in(area.lane.number)
+        decided = self._branches.acknowledged_in(lane.stored.number)
         return [
             sequence
             for sequence in range(first, last + 1)
-            if area.lane.is_pending(sequence) and sequence not in area.in_flight and sequence not in decided
+            if lane.stored.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
         ]
 
-    def remove(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
         """Acknowledge free runs; return how many runs and how many messages.
 
         Requires: the runs are free. Where one of them fails, those before it are gone and the error is raised.
@@ -70,33 +70,33 @@ class Removals:
         count = removed = 0
         try:
             for first, last in runs:
-                removed += area.store.remove(area.lane, first, last)
+                removed += lane.store.remove(lane.stored, first, last)
                 gone.add(first, last)
                 count += 1
         except ForebayError:
-            self.forget(area, gone)
+            self.forget(lane, gone)
             raise
-        self.forget(area, gone)
+        self.forget(lane, gone)
         return count, removed
 
-    def forget(self, area: LaneState, gone: SequenceSet) -> None:
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Make lists, caches, timers and limits forget messages that were removed."""
         if gone:
-            self._delayed.cancel(area, gone)
-            self._targets.forget(area, gone)
-        if area.queue.admission is not None:
-            area.queue.admission.room_came()
+            self._delayed.cancel(lane, gone)
+            self._target_area.forget(lane, gone)
+        if lane.queue.admission is not None:
+            lane.queue.admission.room_came()
 
-    def drop_lane(self, area: LaneState) -> None:
+    def drop_lane(self, lane: LaneState) -> None:
         """Empty a lane that is about to go: senders, loads and deliveries that still know it find nothing in it."""
-        targets = self._targets
+        target_area = self._target_area
         everything = SequenceSet()
-        everything.add(0, max(area.published, area.lane.next_sequence))
-        self._delayed.cancel(area, everything)
-        targets.forget(area, everything)
-        targets.on_lane_gone(area)
-        caches: tuple[MessageCache, ...] = (targets.pending_cache, targets.head_queue_cache)
+        everything.add(0, max(lane.published, lane.stored.next_sequence))
+        self._delayed.cancel(lane, everything)
+        target_area.forget(lane, everything)
+        target_area.on_lane_gone(lane)
+        caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
         for cache in caches:
-            cache.forget(area.lane.number)
-            cache.keepers.pop(area.lane.number, None)
-        area.drop()
+            cache.forget(lane.stored.number)
+            cache.keepers.pop(lane.stored.number, None)
+        lane.drop()

@@ -1,17 +1,17 @@
 """GroupAssigner: hands the messages of a queue to consumers that are not all alike, because of groups or of priorities.
 
-The consumers of one consumer group share its lists as in any queue: that is the
-*stock*, with one frontier, and every message is looked at there once. Each
-consumer has a *hand* besides: lists of what is its own already, because it
-owns the group or is about to take it. A message is dealt from stock to hand
-when somebody takes, or at once when its owner is known. A hand comes before
-the stock, so a group stays in order.
+The consumers of one consumer group share its lists as in any queue: those are
+the *unassigned* messages, with one frontier, and every message is looked at
+there once. Each consumer has lists of *assigned* messages besides: its own
+already, because it owns the group or is about to take it. A message is
+assigned when somebody takes, or at once when its owner is known. A consumer
+gets what is assigned to it first, so a group stays in order.
 
 An owner keeps its groups until it closes or an exclusive consumer comes. Where
 the queue's policy has `group_rebalance`, it keeps them until it is slow, or
 another consumer of the consumer group has nothing to do and owns less than its
-part. What it has not been handed goes back to the stock then; a group of which
-something is in its hands stays with it until that is settled.
+part. What it has not been handed is unassigned again then; a group of which
+it holds something stays with it until that is settled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,17 @@ from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList, pair, turn
+from ..core.model import (
+    ConsumerGroup,
+    Delivery,
+    Distribution,
+    LaneState,
+    QueueArea,
+    Taker,
+    TargetList,
+    next_by_arrival,
+    pair,
+)
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .message_groups import Groups, bucket_of, put_aside
@@ -53,21 +63,21 @@ class _Promise:
 
 
 class UnassignedMessages(ConsumerGroup):
-    """What the consumers with one selector share, from which is dealt."""
+    """What the consumers with one selector share: messages that are assigned to none of them yet."""
 
-    __slots__ = ("dealer", "withheld", "left", "promises", "_hungry")
+    __slots__ = ("assigner", "withheld", "left", "promises", "_waiting_consumers")
     notes_groups = True
 
-    def __init__(self, dealer: GroupAssigner, selector: Selector | None) -> None:
-        super().__init__(selector, dealer.targets.monitor.lock)
-        self.dealer = dealer
+    def __init__(self, assigner: GroupAssigner, selector: Selector | None) -> None:
+        super().__init__(selector, assigner.target_area.monitor.lock)
+        self.assigner = assigner
         self.withheld: dict[Taker, _Passed] = {}
         """What it has passed because another consumer group's consumer owns the group."""
         self.left: dict[Taker, _Passed] = {}
         """What it has passed because another consumer group's consumer of higher priority comes first."""
         self.promises: dict[int, _Promise] = {}
         """By bucket of groups that nobody owns."""
-        self._hungry: dict[int, dict[Taker, None]] = {}
+        self._waiting_consumers: dict[int, dict[Taker, None]] = {}
         """By priority, those who found nothing since something came."""
 
     @property
@@ -76,69 +86,69 @@ class UnassignedMessages(ConsumerGroup):
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
         """Assign what has an owner at once; for the rest wake everybody who found nothing."""
-        self.dealer.deal_owned(self)
-        if self._hungry and any(target.direct or target.has_supply for target in self.lists):
-            for priority in sorted(self._hungry, reverse=True):
-                if self.dealer.left(self, priority):
-                    self._call(self._hungry.pop(priority), ready)
+        self.assigner.assign_owned(self)
+        if self._waiting_consumers and any(target.direct or target.has_supply for target in self.lists):
+            for priority in sorted(self._waiting_consumers, reverse=True):
+                if self.assigner.left(self, priority):
+                    self._call(self._waiting_consumers.pop(priority), ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        self.dealer.deal_owned(self)
-        hungry, self._hungry = self._hungry, {}
-        for priority in sorted(hungry, reverse=True):
-            self._call(hungry[priority], ready)
+        self.assigner.assign_owned(self)
+        running_low, self._waiting_consumers = self._waiting_consumers, {}
+        for priority in sorted(running_low, reverse=True):
+            self._call(running_low[priority], ready)
 
     def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
         # Whoever was served last comes last: no other is passed over twice for it.
-        for consumer in sorted(consumers, key=lambda consumer: self.dealer.hands[consumer].served):
+        for consumer in sorted(consumers, key=lambda consumer: self.assigner.assigned_by_consumer[consumer].served):
             consumer.consumer_group.wake(ready)
 
-    def note_hungry(self, consumer: Taker) -> None:
+    def note_waiting(self, consumer: Taker) -> None:
         """Note that the consumer found nothing.
 
         A closed one is not asked again, though a transaction may still give it credit.
         """
-        if consumer in self.dealer.hands:
-            self._hungry.setdefault(consumer.priority, {})[consumer] = None
+        if consumer in self.assigner.assigned_by_consumer:
+            self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
 
-    def note_fed(self, consumer: Taker) -> None:
+    def note_served(self, consumer: Taker) -> None:
         """Note that the consumer has got something, or wants nothing more."""
-        if self._hungry:
-            self._hungry.get(consumer.priority, {}).pop(consumer, None)
+        if self._waiting_consumers:
+            self._waiting_consumers.get(consumer.priority, {}).pop(consumer, None)
 
-    def note_group(self, area: LaneState, message: StoredMessage) -> None:
-        self.dealer.note(area, message)
+    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
+        self.assigner.note(lane, message)
 
-    def list_over(self, area: LaneState) -> TargetList:
-        return next(target for target in self.lists if target.area is area)
+    def list_over(self, lane: LaneState) -> TargetList:
+        return next(target for target in self.lists if target.lane is lane)
 
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
-    def offer(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+    def offer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
         """Offer these messages again, of those before the front."""
-        target = self.list_over(area)
+        target = self.list_over(lane)
         front = target.front
         for first, last in runs:
             if first < front:
                 target.returned.add(first, min(last, front - 1))
-        self.dealer.targets.loads.feed(target)
-        self.dealer.targets.wake(self)
+        self.assigner.target_area.loads.request(target)
+        self.assigner.target_area.wake(self)
 
-    def withhold(self, owner: Taker, area: LaneState, first: int, last: int) -> None:
+    def withhold(self, owner: Taker, lane: LaneState, first: int, last: int) -> None:
         """Withhold messages that are in the groups of this owner."""
-        put_aside(area, self.withheld.setdefault(owner, {}).setdefault(area, SequenceSet()), first, last)
+        put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
-    def leave(self, consumer: Taker, group: str | None, area: LaneState, sequence: int) -> None:
+    def leave(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
         """A message that nobody owns is for this consumer, if it takes it: it has a higher priority than who asks."""
-        put_aside(area, self.left.setdefault(consumer, {}).setdefault(area, SequenceSet()), sequence, sequence)
+        put_aside(lane, self.left.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
 
-    def waits_behind_promise(self, group: str | None, area: LaneState, sequence: int) -> bool:
+    def waits_behind_promise(self, group: str | None, lane: LaneState, sequence: int) -> bool:
         """Let a message wait if one before it in its group was left to somebody; return whether it must."""
         promise = self.promises.get(bucket_of(group)) if group is not None else None
         if promise is not None:
-            put_aside(area, promise.waiting.setdefault(area, SequenceSet()), sequence, sequence)
+            put_aside(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
         return promise is not None
 
     def end_promise(self, bucket: int) -> None:
@@ -163,22 +173,22 @@ class UnassignedMessages(ConsumerGroup):
             self.end_promise(bucket)
 
     def _offer_lanes(self, lanes: _Passed) -> None:
-        for area, runs in lanes.items():
-            self.offer(area, runs)
+        for lane, runs in lanes.items():
+            self.offer(lane, runs)
 
 
 class AssignedMessages(ConsumerGroup):
     """What is one consumer's own, before it has taken it."""
 
-    __slots__ = ("stock", "owner", "is_hungry", "served")
+    __slots__ = ("unassigned", "owner", "is_idle", "served")
     notes_groups = True
 
-    def __init__(self, stock: UnassignedMessages, owner: Taker) -> None:
-        self.stock = stock
+    def __init__(self, unassigned: UnassignedMessages, owner: Taker) -> None:
+        self.unassigned = unassigned
         self.owner = owner
-        super().__init__(stock.selector, stock.dealer.targets.monitor.lock)
+        super().__init__(unassigned.selector, unassigned.assigner.target_area.monitor.lock)
         self.consumers[owner] = None
-        self.is_hungry = False
+        self.is_idle = False
         """Its last take found nothing."""
         self.served = 0
         """How many takes of the queue had been served when one of its own was, the last time."""
@@ -186,36 +196,38 @@ class AssignedMessages(ConsumerGroup):
     def arm(self) -> None:
         """See ConsumerGroup."""
         self.is_armed = True
-        self.stock.note_hungry(self.owner)
+        self.unassigned.note_waiting(self.owner)
 
     def in_turn(self) -> Iterable[TargetList]:
-        return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)
+        return (target for pair in zip(self.lists, self.unassigned.lists, strict=False) for target in pair)
 
-    def wants(self, area: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
         """Want what the selector matches of the consumer's own groups, and of no group.
 
         What lies between is loaded with it, and is for others.
         """
-        group = self.stock.dealer.group_of(area, message)
-        return (group is None or self.stock.dealer.groups.owner(group) is self.owner) and super().wants(area, message)
+        group = self.unassigned.assigner.group_of(lane, message)
+        return (group is None or self.unassigned.assigner.groups.owner(group) is self.owner) and super().wants(
+            lane, message
+        )
 
-    def claim(self, area: LaneState, message: StoredMessage) -> bool:
-        return super().claim(area, message) and self.stock.dealer.claim_own(self.owner, area, message)
+    def claim(self, lane: LaneState, message: StoredMessage) -> bool:
+        return super().claim(lane, message) and self.unassigned.assigner.claim_own(self.owner, lane, message)
 
-    def note_group(self, area: LaneState, message: StoredMessage) -> None:
-        self.stock.dealer.note(area, message)
+    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
+        self.unassigned.assigner.note(lane, message)
 
-    def list_over(self, area: LaneState) -> TargetList:
-        return next(target for target in self.lists if target.area is area)
+    def list_over(self, lane: LaneState) -> TargetList:
+        return next(target for target in self.lists if target.lane is lane)
 
 
 class GroupAssigner(Distribution):
     """The state lock guards it."""
 
-    def __init__(self, queue: QueueArea, targets: TargetArea) -> None:
+    def __init__(self, queue: QueueArea, target_area: TargetArea) -> None:
         self.queue = queue
-        self.targets = targets
-        self.groups = Groups(targets.groups)
+        self.target_area = target_area
+        self.groups = Groups(target_area.groups)
         self._ranks: dict[int, dict[Taker, None]] = {}
         """Its consumers by priority."""
         self._priorities: list[int] = []
@@ -223,7 +235,7 @@ class GroupAssigner(Distribution):
         self._highest = self._lowest = 0
         self._served = 0
         """Takes that got something."""
-        self.hands: dict[Taker, AssignedMessages] = {}
+        self.assigned_by_consumer: dict[Taker, AssignedMessages] = {}
         self._known: dict[tuple[LaneState, int], str | None] = {}
         """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
 
@@ -231,80 +243,80 @@ class GroupAssigner(Distribution):
 
     def take_over(self) -> None:
         """The queue was an ordinary one so far."""
-        self.queue.dealer = self
+        self.queue.assigner = self
         for key, consumer_group in self.queue.consumer_groups.items():
-            stock = self.queue.consumer_groups[key] = UnassignedMessages(self, consumer_group.selector)
-            stock.lists, stock.consumers, stock.misses = (
+            unassigned = self.queue.consumer_groups[key] = UnassignedMessages(self, consumer_group.selector)
+            unassigned.lists, unassigned.consumers, unassigned.misses = (
                 consumer_group.lists,
                 consumer_group.consumers,
                 consumer_group.misses,
             )
-            for target in stock.lists:
-                target.consumer_group = stock
-            for consumer in stock.consumers:
-                self.join(consumer, stock)
+            for target in unassigned.lists:
+                target.consumer_group = unassigned
+            for consumer in unassigned.consumers:
+                self.join(consumer, unassigned)
             consumer_group.arrived.notify_all()
-        self.targets.settle_consumer_groups(self.queue)
+        self.target_area.settle_consumer_groups(self.queue)
 
     def make_group(self, selector: Selector | None) -> UnassignedMessages:
         return UnassignedMessages(self, selector)
 
-    def join(self, consumer: Taker, stock: ConsumerGroup) -> None:
+    def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """A consumer of the stock gets a hand."""
-        assert isinstance(stock, UnassignedMessages)
-        hand = self.hands[consumer] = AssignedMessages(stock, consumer)
+        assert isinstance(unassigned, UnassignedMessages)
+        assigned = self.assigned_by_consumer[consumer] = AssignedMessages(unassigned, consumer)
         self._ranks.setdefault(consumer.priority, {})[consumer] = None
         self._rank()
-        for area in self.queue.lane_areas():
-            self._add_list(hand, area)
-        pair(hand)
-        stock.note_hungry(consumer)
-        consumer.move_to(hand)
+        for lane in self.queue.all_lanes():
+            self._add_list(assigned, lane)
+        pair(assigned)
+        unassigned.note_waiting(consumer)
+        consumer.move_to(assigned)
 
-    def add_lane(self, area: LaneState) -> None:
+    def add_lane(self, lane: LaneState) -> None:
         """The stocks have their lists over it already."""
-        for hand in self.hands.values():
-            self._add_list(hand, area)
-            hand.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
-            pair(hand)
+        for assigned in self.assigned_by_consumer.values():
+            self._add_list(assigned, lane)
+            assigned.lists.sort(key=lambda target: (-target.lane.stored.priority, not target.lane.is_persistent))
+            pair(assigned)
 
-    def _add_list(self, hand: AssignedMessages, area: LaneState) -> None:
-        target = TargetList(area, hand, 0)
+    def _add_list(self, assigned: AssignedMessages, lane: LaneState) -> None:
+        target = TargetList(lane, assigned, 0)
         target.frontier = NOTHING_BEHIND
         target.share()
-        hand.lists.append(target)
-        self.targets.adopt(target)
+        assigned.lists.append(target)
+        self.target_area.adopt(target)
 
     def leave(self, consumer: Taker) -> None:
         """Leave the distribution: others may have what this consumer was not handed.
 
         What it was handed is given back after this.
         """
-        hand = self.hands[consumer]
-        stock = hand.stock
+        assigned = self.assigned_by_consumer[consumer]
+        unassigned = assigned.unassigned
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
             group = self._group_in_flight(delivery)
             if group is not None:
-                self.groups.halt(delivery._area, delivery.sequence, group)
+                self.groups.halt(delivery._lane, delivery.sequence, group)
         if self.groups.owned(consumer):
             self.groups.release(consumer, self.groups.buckets(consumer))
-        self._empty(hand)
-        for target in hand.lists:
-            self.targets.drop(target)
-        hand.lists.clear()
+        self._empty(assigned)
+        for target in assigned.lists:
+            self.target_area.drop(target)
+        assigned.lists.clear()
         self._offer_withheld(consumer)
-        del self.hands[consumer]
+        del self.assigned_by_consumer[consumer]
         rank = self._ranks[consumer.priority]
         del rank[consumer]
         if not rank:
             del self._ranks[consumer.priority]
         self._rank()
-        stock.note_fed(consumer)
-        del stock.consumers[consumer]
-        self.queue.misses += hand.misses
-        self.targets.groups.forget(hand)
-        if not stock.consumers:
-            self.targets.unsubscribe(self.queue, stock)
+        unassigned.note_served(consumer)
+        del unassigned.consumers[consumer]
+        self.queue.misses += assigned.misses
+        self.target_area.groups.forget(assigned)
+        if not unassigned.consumers:
+            self.target_area.unsubscribe(self.queue, unassigned)
 
     def _rank(self) -> None:
         """Note which priorities there are. O(1) unless they are others now."""
@@ -321,45 +333,47 @@ class GroupAssigner(Distribution):
         if self.queue.rebalances_groups or self._gets_no_more(consumer):
             self._release(consumer, UNLIMITED)
         else:
-            self._empty(self.hands[consumer])
+            self._empty(self.assigned_by_consumer[consumer])
 
     def woken(self) -> None:
         """Wake who was passed over and may have something now."""
-        for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
+        for consumer in {
+            consumer for unassigned in self._unassigned_lists() for consumer in (*unassigned.withheld, *unassigned.left)
+        }:
             if consumer.is_slow or credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
         for consumer_group in self.queue.consumer_groups.values():
-            self.targets.wake(consumer_group)
+            self.target_area.wake(consumer_group)
 
-    # ------------------------------------------------------------------ dealing
+    # ------------------------------------------------------------------ assigning
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""
         deliveries: list[Delivery] = []
-        hand = self.hands[consumer]
+        assigned = self.assigned_by_consumer[consumer]
         if self.is_held_up:
-            self.targets.groups.refuse(hand, partial(self.targets.wake, hand))
-            hand.stock.note_hungry(consumer)
+            self.target_area.groups.refuse(assigned, partial(self.target_area.wake, assigned))
+            assigned.unassigned.note_waiting(consumer)
             return deliveries
-        if hand.stock.left:
-            hand.stock.offer_left(consumer.priority)
-        self._collect(hand, most, max_bytes, deliveries)
-        if not deliveries and self._level(hand):
-            self._collect(hand, most, max_bytes, deliveries)
-        hand.is_hungry = not deliveries
+        if assigned.unassigned.left:
+            assigned.unassigned.offer_left(consumer.priority)
+        self._collect(assigned, most, max_bytes, deliveries)
+        if not deliveries and self._level(assigned):
+            self._collect(assigned, most, max_bytes, deliveries)
+        assigned.is_idle = not deliveries
         if not deliveries:
-            if not any(own.direct or own.has_supply or own.is_loading for own in hand.lists):
-                self.groups.deal_again(consumer)
-            hand.stock.note_hungry(consumer)
+            if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
+                self.groups.assign_again(consumer)
+            assigned.unassigned.note_waiting(consumer)
             return deliveries
-        hand.stock.note_fed(consumer)
+        assigned.unassigned.note_served(consumer)
         if self._known:
             for delivery in deliveries:
-                group = self._known.pop((delivery._area, delivery.sequence), None)
+                group = self._known.pop((delivery._lane, delivery.sequence), None)
                 if delivery._body is None:
                     delivery._group = group
         self._served += 1
-        hand.served = self._served
+        assigned.served = self._served
         if consumer.priority > self._lowest:
             self.woken()
         return deliveries
@@ -367,122 +381,131 @@ class GroupAssigner(Distribution):
     @property
     def is_held_up(self) -> bool:
         """See Distribution: memory has no room to hold back another group, which whoever takes may want to."""
-        return self.queue.has_groups and self.targets.groups.is_full
+        return self.queue.has_groups and self.target_area.groups.is_full
 
-    def _collect(self, hand: AssignedMessages, most: int, max_bytes: int | None, deliveries: list[Delivery]) -> None:
-        for own, stock in zip(hand.lists, hand.stock.lists, strict=True):
-            if own.twin is not None and not own.area.is_persistent:
+    def _collect(
+        self, assigned: AssignedMessages, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> None:
+        for own, unassigned in zip(assigned.lists, assigned.unassigned.lists, strict=True):
+            if own.counterpart is not None and not own.lane.is_persistent:
                 continue
             while True:
-                max_bytes, is_empty = self._hand_out(hand.owner, own, most, max_bytes, deliveries)
+                max_bytes, is_empty = self._hand_out(assigned.owner, own, most, max_bytes, deliveries)
                 if not is_empty or len(deliveries) >= most:
                     return
-                if not self._deal(hand, stock, most - len(deliveries)):
+                if not self._assign(assigned, unassigned, most - len(deliveries)):
                     break
-            if stock.direct or stock.has_supply or (stock.twin and (stock.twin.direct or stock.twin.has_supply)):
+            if (
+                unassigned.direct
+                or unassigned.has_supply
+                or (unassigned.counterpart and (unassigned.counterpart.direct or unassigned.counterpart.has_supply))
+            ):
                 return
 
     def _hand_out(
         self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
-        """From one list of a hand, and its twin: what is left of max_bytes, and whether they are empty now."""
-        targets = self.targets
-        if own.twin is not None:
-            return targets.collect_by_turns(consumer, own, most, max_bytes, deliveries)
+        """Hand out from one list, and its counterpart; return what is left of max_bytes, and if both are empty."""
+        target_area = self.target_area
+        if own.counterpart is not None:
+            return target_area.collect_interleaved(consumer, own, most, max_bytes, deliveries)
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
-            max_bytes = targets.hand_out(consumer, own, most, max_bytes, deliveries)
+            max_bytes = target_area.hand_out(consumer, own, most, max_bytes, deliveries)
         if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
-            targets.loads.feed(own)
+            target_area.loads.request(own)
         return max_bytes, not own.direct and not own.has_supply
 
-    def _deal(self, hand: AssignedMessages, stock: TargetList, most: int) -> bool:
-        """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
-        left = self.left(hand.stock, hand.owner.priority)
-        dealt = 0
-        while dealt < most and (source := _next(stock)) is not None:
+    def _assign(self, assigned: AssignedMessages, unassigned: TargetList, most: int) -> bool:
+        """Assign up to `most` messages of one list, and its counterpart, to a consumer; return whether it got any.
+
+        What belongs to other consumers on the way is assigned to them.
+        """
+        left = self.left(assigned.unassigned, assigned.owner.priority)
+        moved = 0
+        while moved < most and (source := _next(unassigned)) is not None:
             message = source.direct[0]
-            if not source.consumer_group.claim(source.area, message):
+            if not source.consumer_group.claim(source.lane, message):
                 self._drop(source)
                 continue
-            if self._is_forgotten(source.area, message):
+            if self._is_forgotten(source.lane, message):
                 self._drop(source)
                 source.returned.add(message[0], message[0])
                 continue
-            group = self.group_of(source.area, message)
-            if group is None or self._is_new(source.area, message[0], group):
+            group = self.group_of(source.lane, message)
+            if group is None or self._is_new(source.lane, message[0], group):
                 if left <= 0:
                     break
-                if hand.stock.waits_behind_promise(group, source.area, message[0]):
+                if assigned.unassigned.waits_behind_promise(group, source.lane, message[0]):
                     self._drop(source, keeps=True)
                     continue
-                first = self._wanted_above(hand, source.area, message)
+                first = self._wanted_above(assigned, source.lane, message)
                 if first is not None:
-                    hand.stock.leave(first, group, source.area, message[0])
+                    assigned.unassigned.leave(first, group, source.lane, message[0])
                     self._drop(source, keeps=True)
                     continue
                 left -= 1
                 if group is not None:
-                    self._give(group, self._neediest(hand))
-            dealt += self._move(hand, source, group) is hand.owner
-        self._feed(stock)
-        if stock.twin is not None:
-            self._feed(stock.twin)
-        return dealt > 0
+                    self._give(group, self._neediest(assigned))
+            moved += self._move(assigned, source, group) is assigned.owner
+        self._request(unassigned)
+        if unassigned.counterpart is not None:
+            self._request(unassigned.counterpart)
+        return moved > 0
 
-    def deal_owned(self, stock: UnassignedMessages) -> None:
+    def assign_owned(self, unassigned: UnassignedMessages) -> None:
         """Assign what comes first among the unassigned messages and has an owner, as far as that goes."""
-        for target in stock.lists:
+        for target in unassigned.lists:
             while (source := _next(target)) is not None:
                 message = source.direct[0]
-                group = self.group_of(source.area, message)
-                if group is None or self._is_new(source.area, message[0], group):
+                group = self.group_of(source.lane, message)
+                if group is None or self._is_new(source.lane, message[0], group):
                     break
-                if stock.claim(source.area, message):
+                if unassigned.claim(source.lane, message):
                     self._move(None, source, group)
                 else:
                     self._drop(source)
-            self._feed(target)
+            self._request(target)
 
-    def _feed(self, target: TargetList) -> None:
-        if target in self.targets.waits_for_memory:
+    def _request(self, target: TargetList) -> None:
+        if target in self.target_area.waits_for_memory:
             return  # each load that ends comes by here: the loader would try it again, and take from others for it
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            self.targets.loads.feed(target)
+            self.target_area.loads.request(target)
 
     def _give(self, group: str, consumer: Taker) -> None:
         """Nobody owned it so far. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
-        for stock in self._stocks():
-            stock.end_promise(bucket_of(group))
+        for unassigned in self._unassigned_lists():
+            unassigned.end_promise(bucket_of(group))
 
-    def _is_new(self, area: LaneState, sequence: int, group: str) -> bool:
+    def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
         """Nobody owns the group, and it need not wait."""
-        return self.groups.owner(group) is None and not self.groups.is_halted(area, sequence, group)
+        return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
-    def _move(self, hand: AssignedMessages | None, source: TargetList, group: str | None) -> Taker | None:
-        """Move the first direct message of the stock to where it belongs: whose hand got it. hand: who asks."""
-        message, area = source.direct[0], source.area
-        stock = source.consumer_group
-        assert isinstance(stock, UnassignedMessages)
-        owner = hand.owner if hand is not None else None
+    def _move(self, assigned: AssignedMessages | None, source: TargetList, group: str | None) -> Taker | None:
+        """Move the first unassigned message to where it belongs; return who got it. assigned: of whom asks."""
+        message, lane = source.direct[0], source.lane
+        unassigned = source.consumer_group
+        assert isinstance(unassigned, UnassignedMessages)
+        owner = assigned.owner if assigned is not None else None
         if group is not None:
             owner = self.groups.owner(group)
-            if owner is not None and not self._is_withheld(stock, owner):
-                self.groups.dealt(area, message[0], group)
-            if self.groups.is_halted(area, message[0], group):
+            if owner is not None and not self._is_withheld(unassigned, owner):
+                self.groups.note_assigned(lane, message[0], group)
+            if self.groups.is_halted(lane, message[0], group):
                 self._drop(source)
-                self.groups.wait(area, message[0], group)
-                self._keep(area, message)
+                self.groups.wait(lane, message[0], group)
+                self._keep(lane, message)
                 return None
         assert owner is not None
-        if self._is_withheld(stock, owner):
-            stock.withhold(owner, area, message[0], message[0])
+        if self._is_withheld(unassigned, owner):
+            unassigned.withhold(owner, lane, message[0], message[0])
             self._drop(source, keeps=True)
             return None
-        found = self.hands[owner]
-        own = found.list_over(area)
+        found = self.assigned_by_consumer[owner]
+        own = found.list_over(lane)
         charge = charge_bytes(message)
-        has_room = found is hand or own.direct_bytes + charge <= own.high_watermark_bytes
+        has_room = found is assigned or own.direct_bytes + charge <= own.high_watermark_bytes
         is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
         if has_room and is_last:
             source.direct.popleft()
@@ -491,15 +514,15 @@ class GroupAssigner(Distribution):
             own.append(message, charge)
         else:
             self._drop(source, keeps=True)
-            put_aside(area, own.returned, message[0], message[0])
-            self.targets.loads.feed(own)
-        if found is not hand:
-            self.targets.wake(found)
+            put_aside(lane, own.returned, message[0], message[0])
+            self.target_area.loads.request(own)
+        if found is not assigned:
+            self.target_area.wake(found)
         return owner
 
-    def _is_withheld(self, stock: UnassignedMessages, owner: Taker) -> bool:
-        """Whether what is this owner's is not dealt from that stock, or not now."""
-        return self.hands[owner].stock is not stock or self._gets_no_more(owner)
+    def _is_withheld(self, unassigned: UnassignedMessages, owner: Taker) -> bool:
+        """Return whether what is this owner's is not assigned from these unassigned messages, or not now."""
+        return self.assigned_by_consumer[owner].unassigned is not unassigned or self._gets_no_more(owner)
 
     def _gets_no_more(self, consumer: Taker) -> bool:
         """Tell whether others wait for what it holds of its groups: it drains, or another one is exclusive."""
@@ -511,52 +534,55 @@ class GroupAssigner(Distribution):
         charge = charge_bytes(message)
         source.direct_bytes -= charge
         source.taken_bytes += charge
-        self.targets.targets.release(charge)
+        self.target_area.lists_holder.release(charge)
         if keeps:
-            self._keep(source.area, message)
+            self._keep(source.lane, message)
 
-    def _keep(self, area: LaneState, message: StoredMessage) -> None:
+    def _keep(self, lane: LaneState, message: StoredMessage) -> None:
         """RAM keeps it if it has room."""
-        if message[2] is not None and not area.pending_cache.put(area.lane.number, message):
-            area.keep((message,))
+        if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
+            lane.keep((message,))
 
-    def claim_own(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
+    def claim_own(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
         """Take a free message from a consumer's hand for a hand-out to it; return False where it is not for it now.
 
         Its group is remembered until it is settled. A message of a group that stands still waits with the group.
         """
-        group = self.group_of(area, message)
+        group = self.group_of(lane, message)
         if group is None:
-            return not self._is_forgotten(area, message)  # what came back since lies between the consumer's own
+            return not self._is_forgotten(lane, message)  # what came back since lies between the consumer's own
         if self.groups.owner(group) is not consumer:
             return False  # it lies between the consumer's own, and is in the stock or with its owner
-        if self.groups.is_halted(area, message[0], group):
-            self.groups.wait(area, message[0], group)
-            self._keep(area, message)
+        if self.groups.is_halted(lane, message[0], group):
+            self.groups.wait(lane, message[0], group)
+            self._keep(lane, message)
             return False
-        self._known[area, message[0]] = group
+        self._known[lane, message[0]] = group
         return True
 
-    def may_have(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
+    def may_have(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
         """Whether a message that is free would be this consumer's if it took now."""
-        group = self.group_of(area, message)
+        group = self.group_of(lane, message)
         owner = None
         if group is not None:
-            if self.groups.is_halted(area, message[0], group):
+            if self.groups.is_halted(lane, message[0], group):
                 return False
             owner = self.groups.owner(group)
-        hand = self.hands[consumer]
+        assigned = self.assigned_by_consumer[consumer]
         if owner is None:
-            if group is not None and bucket_of(group) in hand.stock.promises:
+            if group is not None and bucket_of(group) in assigned.unassigned.promises:
                 return False
-            return self.left(hand.stock, consumer.priority) > 0 and self._wanted_above(hand, area, message) is None
+            return (
+                self.left(assigned.unassigned, consumer.priority) > 0
+                and self._wanted_above(assigned, lane, message) is None
+            )
         return owner is consumer
 
     # ------------------------------------------------------------------ who gets what nobody owns
 
-    def left(self, stock: UnassignedMessages, priority: int) -> int:
+    def left(self, unassigned: UnassignedMessages, priority: int) -> int:
         """How many messages without an owner a consumer of this priority may take beside the others of its stock."""
-        return UNLIMITED if priority == self._highest else self._quota(stock, priority)
+        return UNLIMITED if priority == self._highest else self._quota(unassigned, priority)
 
     def _above(self, priority: int) -> Iterator[Taker]:
         """Yield consumers of higher priority that could take something now, the highest first. O(consumers above)."""
@@ -574,195 +600,195 @@ class GroupAssigner(Distribution):
                 ):
                     yield other
 
-    def _quota(self, stock: UnassignedMessages, priority: int) -> int:
+    def _quota(self, unassigned: UnassignedMessages, priority: int) -> int:
         """How many messages of a stock those of higher priority have no credit for.
 
         With a selector only those count that are known to match. O(lanes + consumers of higher priority).
         """
         available: int | None = None
         for other in self._above(priority):
-            if self.hands[other].stock is stock:
+            if self.assigned_by_consumer[other].unassigned is unassigned:
                 if available is None:
-                    available = self._available(stock)
+                    available = self._available(unassigned)
                 available -= _own_credit(other)
                 if available <= 0:
                     return 0
         return UNLIMITED if available is None else available
 
-    def _available(self, stock: UnassignedMessages) -> int:
-        if stock.selector is not None:
-            return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in stock.lists)
+    def _available(self, unassigned: UnassignedMessages) -> int:
+        if unassigned.selector is not None:
+            return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in unassigned.lists)
         available = 0
-        for area in self.queue.lane_areas():
-            taken = len(area.in_flight) + area.parked.count + area.lane.put_off_messages
-            unpublished = max(area.lane.next_sequence - area.published, 0)
-            available += area.lane.pending_messages - taken - unpublished
+        for lane in self.queue.all_lanes():
+            taken = len(lane.in_flight) + lane.parked.count + lane.stored.put_off_messages
+            unpublished = max(lane.stored.next_sequence - lane.published, 0)
+            available += lane.stored.pending_messages - taken - unpublished
         if self.groups.has_owners:
-            for hand in self.hands.values():
-                available -= sum(len(own.direct) + own.returned.count for own in hand.lists)
+            for assigned in self.assigned_by_consumer.values():
+                available -= sum(len(own.direct) + own.returned.count for own in assigned.lists)
         return available
 
-    def _wanted_above(self, hand: AssignedMessages, area: LaneState, message: StoredMessage) -> Taker | None:
+    def _wanted_above(self, assigned: AssignedMessages, lane: LaneState, message: StoredMessage) -> Taker | None:
         """Return who of another consumer group comes first and wants the message."""
-        if hand.owner.priority == self._highest or len(self.queue.consumer_groups) < 2:
+        if assigned.owner.priority == self._highest or len(self.queue.consumer_groups) < 2:
             return None
-        for other in self._above(hand.owner.priority):
-            if self.hands[other].stock is not hand.stock and (
-                message[2] is None or self._matches(other, area, message)
+        for other in self._above(assigned.owner.priority):
+            if self.assigned_by_consumer[other].unassigned is not assigned.unassigned and (
+                message[2] is None or self._matches(other, lane, message)
             ):
                 return other
         return None
 
-    def _matches(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
+    def _matches(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
         try:
-            return self.hands[consumer].stock.wants(area, message)
+            return self.assigned_by_consumer[consumer].unassigned.wants(lane, message)
         except RecordDamaged:
             return False
 
-    def _neediest(self, hand: AssignedMessages) -> Taker:
+    def _neediest(self, assigned: AssignedMessages) -> Taker:
         """Choose who gets a group: of the one who asks and those who found nothing, whoever owns least."""
-        best, fewest = hand.owner, self.groups.owned(hand.owner)
-        for other in hand.stock.consumers:
-            if other.priority == best.priority and self.hands[other].is_hungry and not other.is_slow:
+        best, fewest = assigned.owner, self.groups.owned(assigned.owner)
+        for other in assigned.unassigned.consumers:
+            if other.priority == best.priority and self.assigned_by_consumer[other].is_idle and not other.is_slow:
                 count = self.groups.owned(other)
                 if count < fewest and credit(self.queue, other) > 0:
                     best, fewest = other, count
         return best
 
-    def _level(self, hand: AssignedMessages) -> bool:
+    def _level(self, assigned: AssignedMessages) -> bool:
         """Level the ownership for a consumer that has nothing to do.
 
         What owners of more than their part can give is free again.
         """
         if not self.queue.rebalances_groups or not self.groups.has_owners:
             return False
-        consumers = [other for other in hand.stock.consumers if not self.queue.holds_up(other)]
+        consumers = [other for other in assigned.unassigned.consumers if not self.queue.holds_up(other)]
         counts = {other: self.groups.owned(other) for other in consumers}
         part = -(-sum(counts.values()) // max(len(consumers), 1))
-        if len(counts) < 2 or counts.get(hand.owner, 0) >= sum(counts.values()) // len(counts):
+        if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
             return False
         # A list: each of them is asked.
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
     def _release(self, consumer: Taker, most: int) -> bool:
         """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
-        hand = self.hands[consumer]
+        assigned = self.assigned_by_consumer[consumer]
         in_use = self._in_use(consumer)
         idle = [bucket for bucket in self.groups.buckets(consumer) if bucket not in in_use][:most]
-        if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in hand.lists)):
+        if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in assigned.lists)):
             return False
         if idle:
             self.groups.release(consumer, idle)
-        self._empty(hand)
+        self._empty(assigned)
         self._offer_withheld(consumer)
         return True
 
     def _in_use(self, consumer: Taker) -> set[int]:
         """Buckets of which it holds a message. O(in flight)."""
-        held = [delivery for area in self.queue.lane_areas() for delivery in area.in_flight.values()]
+        held = [delivery for lane in self.queue.all_lanes() for delivery in lane.in_flight.values()]
         held += consumer.held_in_transactions()
         groups = (self._group_in_flight(delivery) for delivery in held if delivery._consumer is consumer)
         return {bucket_of(group) for group in groups if group is not None}
 
     # ------------------------------------------------------------------ giving back
 
-    def _empty(self, hand: AssignedMessages) -> None:
-        """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
-        self.groups.deal_again(hand.owner)
-        for at, own in enumerate(hand.lists):
+    def _empty(self, assigned: AssignedMessages) -> None:
+        """Make unassigned again what was assigned and not taken. A load under way comes to nothing."""
+        self.groups.assign_again(assigned.owner)
+        for at, own in enumerate(assigned.lists):
             if not own.direct and not own.has_supply and not own.is_loading:
                 continue
             messages = list(own.direct)
-            self.targets.targets.release(own.direct_bytes)
-            self.targets.drop(own)
-            dealt = own.returned
+            self.target_area.lists_holder.release(own.direct_bytes)
+            self.target_area.drop(own)
+            returned = own.returned
             for first, last in own.references:
-                dealt.add(first, last)
+                returned.add(first, last)
             for message in messages:
-                dealt.add(message[0], message[0])
-                self._keep(own.area, message)
-            self._add_list(hand, own.area)
-            hand.lists[at] = hand.lists.pop()
-            hand.stock.offer(own.area, dealt)
-        pair(hand)
+                returned.add(message[0], message[0])
+                self._keep(own.lane, message)
+            self._add_list(assigned, own.lane)
+            assigned.lists[at] = assigned.lists.pop()
+            assigned.unassigned.offer(own.lane, returned)
+        pair(assigned)
 
     def make_way(self) -> None:
         """Older messages of unknown groups came to the stock: what hands have goes behind them again. O(owners)."""
         for consumer in self.groups.owners():
-            self._empty(self.hands[consumer])
+            self._empty(self.assigned_by_consumer[consumer])
 
     def _offer_withheld(self, consumer: Taker) -> None:
         """Offer again what was passed because of this owner."""
-        for stock in self._stocks():
-            stock.offer_withheld(consumer)
+        for unassigned in self._unassigned_lists():
+            unassigned.offer_withheld(consumer)
 
-    def _stocks(self) -> list[UnassignedMessages]:
+    def _unassigned_lists(self) -> list[UnassignedMessages]:
         return [
             consumer_group
             for consumer_group in self.queue.consumer_groups.values()
             if isinstance(consumer_group, UnassignedMessages)
         ]
 
-    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
+    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Offer a pending message again, and keep it in the caches if they have room for it."""
         sequence = message[0]
-        group = self.groups.holds_back(area, sequence) or self.group_of(area, message)
-        self._go_on(area, sequence, group)
-        if group is not None and self.groups.is_halted(area, sequence, group):
-            self.groups.wait(area, sequence, group)
+        group = self.groups.holds_back(lane, sequence) or self.group_of(lane, message)
+        self._go_on(lane, sequence, group)
+        if group is not None and self.groups.is_halted(lane, sequence, group):
+            self.groups.wait(lane, sequence, group)
         else:
-            self._offer_run(group, area, sequence, sequence)
+            self._offer_run(group, lane, sequence, sequence)
 
-    def _go_on(self, area: LaneState, sequence: int, group: str | None) -> None:
-        for other, runs in self.groups.go_on(area, sequence).items():
+    def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
+        for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
                 self._offer_run(group, other, first, last)
-        self.targets.groups.go_on()
+        self.target_area.groups.go_on()
 
-    def _offer_run(self, group: str | None, area: LaneState, first: int, last: int) -> None:
+    def _offer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
         """Offer messages of one group again. Where the group has an owner that was assigned later messages of it
         already, they go back to that owner; else to the unassigned messages of every consumer group."""
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
-            for stock in self._stocks():
-                stock.offer(area, ((first, last),))
+            for unassigned in self._unassigned_lists():
+                unassigned.offer(lane, ((first, last),))
             return
-        hand = self.hands[owner]
-        if self.groups.is_ahead(area, first, group):
-            own = hand.list_over(area)
-            put_aside(area, own.returned, first, last)
-            self.targets.loads.feed(own)
+        assigned = self.assigned_by_consumer[owner]
+        if self.groups.is_ahead(lane, first, group):
+            own = assigned.list_over(lane)
+            put_aside(lane, own.returned, first, last)
+            self.target_area.loads.request(own)
         else:
-            hand.stock.offer(area, ((first, last),))
-        for stock in self._stocks():
-            if stock is not hand.stock:
-                stock.withhold(owner, area, first, last)
-        self.targets.wake(hand)
+            assigned.unassigned.offer(lane, ((first, last),))
+        for unassigned in self._unassigned_lists():
+            if unassigned is not assigned.unassigned:
+                unassigned.withhold(owner, lane, first, last)
+        self.target_area.wake(assigned)
 
     # ------------------------------------------------------------------ groups
 
-    def group_of(self, area: LaneState, message: StoredMessage) -> str | None:
+    def group_of(self, lane: LaneState, message: StoredMessage) -> str | None:
         """Headers that make no sense are in no group."""
         if message[2] is None:
-            return self._known.get((area, message[0]))
+            return self._known.get((lane, message[0]))
         try:
             return group_of(message[1])
         except RecordDamaged:
             return None
 
-    def note(self, area: LaneState, message: StoredMessage) -> None:
+    def note(self, lane: LaneState, message: StoredMessage) -> None:
         """The group of a message of which the body stays on disk. Requires: nothing, not even the lock."""
-        self._known[area, message[0]] = self.group_of(area, message)
+        self._known[lane, message[0]] = self.group_of(lane, message)
 
-    def _is_forgotten(self, area: LaneState, message: StoredMessage) -> bool:
+    def _is_forgotten(self, lane: LaneState, message: StoredMessage) -> bool:
         """Tell whether the message's body is on disk and it came back since somebody has read its group there."""
-        return message[2] is None and (area, message[0]) not in self._known
+        return message[2] is None and (lane, message[0]) not in self._known
 
     def _group_in_flight(self, delivery: Delivery) -> str | None:
         if delivery._body is None:
             return getattr(delivery, "_group", None)
         message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
-        return self.group_of(delivery._area, message)
+        return self.group_of(delivery._lane, message)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """A delivery is given back, now or later."""
@@ -770,41 +796,43 @@ class GroupAssigner(Distribution):
         if group is None:
             return
         if is_delayed:
-            self.groups.halt(delivery._area, delivery.sequence, group)
+            self.groups.halt(delivery._lane, delivery.sequence, group)
         elif delivery._body is None:
-            self._known[delivery._area, delivery.sequence] = group
+            self._known[delivery._lane, delivery.sequence] = group
 
-    def remember_put_off(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
+    def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """See Distribution. Reads each of the messages. One that can't be read holds back nobody."""
         forgotten = SequenceSet()
         for at, last in runs:
-            while (run := area.lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
+            while (run := lane.stored.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
-                if self.targets.groups.is_full:
+                if self.target_area.groups.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = area.store.read(area.store.plan(area.lane, [(run[0], end)]))
+                messages, _ = lane.store.read(lane.store.plan(lane.stored, [(run[0], end)]))
                 for message in messages:
-                    group = self.group_of(area, message)
+                    group = self.group_of(lane, message)
                     if group is not None:
-                        self.groups.halt(area, message[0], group)
+                        self.groups.halt(lane, message[0], group)
         return forgotten
 
-    def settled(self, area: LaneState, first: int, messages: int) -> None:
+    def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """A transaction has settled these: groups that waited for them go on."""
-        for sequence in self.groups.held_back(area, first, first + messages - 1):
-            self._go_on(area, sequence, self.groups.holds_back(area, sequence))
+        for sequence in self.groups.held_back(lane, first, first + messages - 1):
+            self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
 
-    def forget(self, area: LaneState, gone: SequenceSet) -> None:
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
-        for consumer in [promise.consumer for stock in self._stocks() for promise in stock.promises.values()]:
+        for consumer in [
+            promise.consumer for unassigned in self._unassigned_lists() for promise in unassigned.promises.values()
+        ]:
             self._offer_withheld(consumer)
-        for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:
+        for key in [key for key in list(self._known) if key[0] is lane and key[1] in gone]:
             del self._known[key]
         for first, last in gone:
-            for sequence in self.groups.held_back(area, first, last):
-                self._go_on(area, sequence, self.groups.holds_back(area, sequence))
+            for sequence in self.groups.held_back(lane, first, last):
+                self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
 
 
 def credit(queue: QueueArea, consumer: Taker) -> int:
@@ -818,28 +846,28 @@ def _own_credit(consumer: Taker) -> int:
 
 
 def _next(target: TargetList) -> TargetList | None:
-    """Of a list of a stock and its twin, the one that has the next message in RAM."""
-    source = target if target.twin is None else turn(target)[0]
+    """Of a list of a stock and its counterpart, the one that has the next message in RAM."""
+    source = target if target.counterpart is None else next_by_arrival(target)[0]
     return source if source.is_ready else None
 
 
-def use_groups(monitor: Monitor, destinations: Destinations, targets: TargetArea, queue: QueueArea) -> None:
+def use_groups(monitor: Monitor, destinations: Destinations, target_area: TargetArea, queue: QueueArea) -> None:
     """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
     if queue.is_queue:
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
-            note_groups(destinations, targets, queue)
+            note_groups(destinations, target_area, queue)
 
 
-def note_groups(destinations: Destinations, targets: TargetArea, queue: QueueArea) -> None:
+def note_groups(destinations: Destinations, target_area: TargetArea, queue: QueueArea) -> None:
     """Assign the messages of a queue that has messages with groups from now on. StoreFull. Requires: the lock."""
     if not queue.has_groups:
         destinations.note_groups(queue)
-        assign(targets, queue)
+        assign(target_area, queue)
 
 
-def assign(targets: TargetArea, queue: QueueArea) -> None:
+def assign(target_area: TargetArea, queue: QueueArea) -> None:
     """Assign messages of a queue to its consumers from now on. Requires: the lock."""
-    if queue.dealer is None:
-        GroupAssigner(queue, targets).take_over()
+    if queue.assigner is None:
+        GroupAssigner(queue, target_area).take_over()

@@ -20,8 +20,8 @@ from ..core.model import LaneState, NonPersistentLaneState, Taker
 BUCKETS: Final = 1024
 HELD_BACK_BYTES: Final = OVERHEAD_BYTES
 """What is remembered of a message that comes back later, beside its group's name: no more than its delivery took."""
-DEALT_BYTES: Final = 256
-"""What is remembered of a bucket of which something was dealt."""
+ASSIGNED_BYTES: Final = 256
+"""What is remembered of a bucket of which something was assigned."""
 WAITING_BYTES: Final = 368
 """What it takes that something of a lane waits behind a message, beside its runs. All measured with tracemalloc."""
 RUNS_MAX: Final = 1024
@@ -32,25 +32,25 @@ def bucket_of(group: str) -> int:
     return zlib.crc32(group.encode()) % BUCKETS
 
 
-def put_aside(area: LaneState, runs: SequenceSet, first: int, last: int) -> None:
+def put_aside(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None:
     """Remember these in bounded memory, perhaps with others that lie between.
 
     Non-persistent ones exactly: what is only in another list must not be looked for.
     """
     runs.add(first, last)
-    if len(runs) > RUNS_MAX and area.is_persistent:
+    if len(runs) > RUNS_MAX and lane.is_persistent:
         runs.blur()
 
 
-def _place(area: LaneState, sequence: int) -> tuple[int, int, int]:
+def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
     """Return what orders messages of one priority, persistent and not, by arrival. O(log turns)."""
-    if area.is_persistent:
+    if lane.is_persistent:
         return sequence, 1, 0
-    return cast("NonPersistentLaneState", area).store_lane.before(sequence), 0, sequence
+    return cast("NonPersistentLaneState", lane).store_lane.before(sequence), 0, sequence
 
 
-def _find(places: list[tuple[int, int, int]], area: LaneState, sequence: int) -> int:
-    if area.is_persistent:
+def _find(places: list[tuple[int, int, int]], lane: LaneState, sequence: int) -> int:
+    if lane.is_persistent:
         return bisect_left(places, (sequence, 1, 0))
     # Where it stands among those of the other lane is not told any more once they are gone.
     return next(at for at, place in enumerate(places) if place[1:] == (0, sequence))
@@ -85,8 +85,8 @@ class Groups:
         """By bucket; nothing while nobody owns any."""
         self._owned: dict[Taker, int] = {}
         """How many buckets each owner has."""
-        self._dealt: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
-        """Of each owner, by bucket and priority: the last place that was dealt to its hand, as it is now."""
+        self._last_assigned: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
+        """Of each owner, by bucket and priority: the last place that is assigned to it."""
         self._held_back: dict[LaneState, dict[int, _Halt]] = {}
         """By lane and sequence, what each message that comes back later holds back."""
         self._halts: dict[tuple[str, int], _Halt] = {}
@@ -95,7 +95,7 @@ class Groups:
     @property
     def held_bytes(self) -> int:
         """What it is charged. O(everything)."""
-        return self.held_back_bytes + sum(DEALT_BYTES * len(places) for places in self._dealt.values())
+        return self.held_back_bytes + sum(ASSIGNED_BYTES * len(places) for places in self._last_assigned.values())
 
     @property
     def held_back_bytes(self) -> int:
@@ -131,7 +131,7 @@ class Groups:
         return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
 
     def release(self, consumer: Taker, buckets: Sequence[int]) -> None:
-        """Nobody owns these from now on. Requires: `deal_again` follows."""
+        """Nobody owns these from now on. Requires: `assign_again` follows."""
         for bucket in buckets:
             self._owners[bucket] = None
         self._owned[consumer] -= len(buckets)
@@ -140,120 +140,120 @@ class Groups:
         if not self._owned:
             self._owners = []
 
-    def dealt(self, area: LaneState, sequence: int, group: str) -> None:
+    def note_assigned(self, lane: LaneState, sequence: int, group: str) -> None:
         """Note that a message is assigned to its owner, and with it all of the group that came before it."""
         bucket = bucket_of(group)
         owner = self._owners[bucket]
         assert owner is not None
-        places = self._dealt.setdefault(owner, {})
-        place = _place(area, sequence)
-        key = bucket, area.lane.priority
+        places = self._last_assigned.setdefault(owner, {})
+        place = _place(lane, sequence)
+        key = bucket, lane.stored.priority
         known = places.get(key)
         if known is None:
-            self.memory.charge(DEALT_BYTES)
+            self.memory.charge(ASSIGNED_BYTES)
         if known is None or known < place:
             places[key] = place
 
-    def is_ahead(self, area: LaneState, sequence: int, group: str) -> bool:
-        """Whether what is dealt to the hand of its owner has come past it, so that it belongs there too.
+    def is_ahead(self, lane: LaneState, sequence: int, group: str) -> bool:
+        """Return whether what is assigned to its owner has come past the message, so that it belongs there too.
 
-        If not, earlier ones of the group may be in the stock, and none behind it is in the hand.
+        If not, earlier ones of the group may be unassigned, and none behind it is assigned.
         """
         bucket = bucket_of(group)
         owner = self._owners[bucket]
-        places = self._dealt.get(owner) if owner is not None else None
-        dealt = places.get((bucket, area.lane.priority)) if places is not None else None
-        return dealt is not None and _place(area, sequence) <= dealt
+        places = self._last_assigned.get(owner) if owner is not None else None
+        last = places.get((bucket, lane.stored.priority)) if places is not None else None
+        return last is not None and _place(lane, sequence) <= last
 
-    def deal_again(self, consumer: Taker) -> None:
+    def assign_again(self, consumer: Taker) -> None:
         """Note that nothing is assigned to the owner: what was is unassigned again, or taken."""
-        places = self._dealt.pop(consumer, None)
+        places = self._last_assigned.pop(consumer, None)
         if places is not None:
-            self.memory.release(DEALT_BYTES * len(places))
+            self.memory.release(ASSIGNED_BYTES * len(places))
 
     # ------------------------------------------------------------------ what waits
 
-    def halt(self, area: LaneState, sequence: int, group: str) -> None:
+    def halt(self, lane: LaneState, sequence: int, group: str) -> None:
         """Halt the group of a message that comes back later: what is behind the message waits for it."""
-        held_back = self._held_back.setdefault(area, {})
+        held_back = self._held_back.setdefault(lane, {})
         if sequence in held_back:
             return
-        key = group, area.lane.priority
+        key = group, lane.stored.priority
         halt = self._halts.get(key)
         if halt is None:
             halt = self._halts[key] = _Halt(group)
         held_back[sequence] = halt
-        insort(halt.places, _place(area, sequence))
+        insort(halt.places, _place(lane, sequence))
         self.memory.hold_back(HELD_BACK_BYTES + len(halt.group.encode()))
 
-    def holds_back(self, area: LaneState, sequence: int) -> str | None:
+    def holds_back(self, lane: LaneState, sequence: int) -> str | None:
         """Return the group of a message that comes back later; None: it is not one."""
-        held_back = self._held_back.get(area)
+        held_back = self._held_back.get(lane)
         halt = held_back.get(sequence) if held_back is not None else None
         return None if halt is None else halt.group
 
-    def held_back(self, area: LaneState, first: int, last: int) -> list[int]:
+    def held_back(self, lane: LaneState, first: int, last: int) -> list[int]:
         """Return which of first..last hold back their groups, in order. O(those, or the run)."""
-        held_back = self._held_back.get(area, {})
+        held_back = self._held_back.get(lane, {})
         if last - first < len(held_back):
             return [sequence for sequence in range(first, last + 1) if sequence in held_back]
         return sorted(sequence for sequence in held_back if first <= sequence <= last)
 
-    def is_halted(self, area: LaneState, sequence: int, group: str) -> bool:
+    def is_halted(self, lane: LaneState, sequence: int, group: str) -> bool:
         """Whether a message waits for one before it."""
         if not self._halts:
             return False
-        halt = self._halts.get((group, area.lane.priority))
-        return halt is not None and _place(area, sequence) > halt.places[0]
+        halt = self._halts.get((group, lane.stored.priority))
+        return halt is not None and _place(lane, sequence) > halt.places[0]
 
-    def wait(self, area: LaneState, sequence: int, group: str) -> None:
+    def wait(self, lane: LaneState, sequence: int, group: str) -> None:
         """Let a message of a halted group wait, in no list."""
-        halt = self._halts[group, area.lane.priority]
+        halt = self._halts[group, lane.stored.priority]
         if halt.waiting is None:
             halt.waiting = {}
-        runs = halt.waiting.get(area)
+        runs = halt.waiting.get(lane)
         charge = 0
         if runs is None:
-            runs = halt.waiting[area] = SequenceSet()
+            runs = halt.waiting[lane] = SequenceSet()
             charge = WAITING_BYTES
         before = len(runs)
-        put_aside(area, runs, sequence, sequence)
+        put_aside(lane, runs, sequence, sequence)
         charge += RUN_BYTES * (len(runs) - before)
         if charge > 0:
             self.memory.hold_back(charge)
         elif charge < 0:
             self.memory.let_go(-charge)
 
-    def go_on(self, area: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
+    def go_on(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
         """A message is put off no longer, or settled; returns what waited for it, which may have to wait for others."""
-        held_back = self._held_back.get(area)
+        held_back = self._held_back.get(lane)
         halt = held_back.pop(sequence, None) if held_back is not None else None
         if held_back is None or halt is None:
             return {}
         if not held_back:
-            del self._held_back[area]
+            del self._held_back[lane]
         charged = halt.held_bytes
-        del halt.places[_find(halt.places, area, sequence)]
+        del halt.places[_find(halt.places, lane, sequence)]
         waiting, halt.waiting = halt.waiting, None
         self.memory.let_go(charged - halt.held_bytes)
         if not halt.places:
-            del self._halts[halt.group, area.lane.priority]
+            del self._halts[halt.group, lane.stored.priority]
         return waiting or {}
 
-    def waiting(self, area: LaneState) -> int:
+    def waiting(self, lane: LaneState) -> int:
         """How many messages of a lane wait, or somewhat more."""
         halts = [halt.waiting for halt in self._halts.values() if halt.waiting is not None]
-        return sum(waiting[area].count for waiting in halts if area in waiting)
+        return sum(waiting[lane].count for waiting in halts if lane in waiting)
 
     def _check(self) -> None:
         """AssertionError where messages that come back later and the groups that they hold back disagree."""
         places: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
-        for area, held_back in self._held_back.items():
+        for lane, held_back in self._held_back.items():
             assert held_back
             for sequence, halt in held_back.items():
-                key = halt.group, area.lane.priority
+                key = halt.group, lane.stored.priority
                 assert self._halts[key] is halt
-                places.setdefault(key, []).append(_place(area, sequence))
+                places.setdefault(key, []).append(_place(lane, sequence))
         assert {key: sorted(found) for key, found in places.items()} == {
             key: halt.places for key, halt in self._halts.items()
         }

@@ -226,7 +226,7 @@ class Engine:
             from ..planning.recorder import RecordedTargetArea
 
             make = partial(RecordedTargetArea, self.recorder)
-        self.targets: TargetArea = make(
+        self.target_area: TargetArea = make(
             self.monitor,
             self.store,
             self.budget,
@@ -235,27 +235,27 @@ class Engine:
             syncs_always=settings.sync == "always",
             overflow=self.overflow,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
-            on_expired=lambda area, sequence: self.timed.meet(area, sequence),
-            on_unread=lambda area: self.warmer.begin(area),
-            on_lane_gone=lambda area: self.warmer.forget(area),
+            on_expired=lambda lane, sequence: self.timed.meet(lane, sequence),
+            on_unread=lambda lane: self.warmer.begin(lane),
+            on_lane_gone=lambda lane: self.warmer.forget(lane),
         )
 
     def _make_core(self, settings: Settings) -> None:
         """Make what stands on a store that is open."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
         policies, reading = self.policies, self.budget.holders["read_buffers"]
-        self.delayed = DelayedRedelivery(monitor, store, self.targets, self._lane, wakeups.wake_maintenance)
+        self.delayed = DelayedRedelivery(monitor, store, self.target_area, self._lane, wakeups.wake_maintenance)
         self.timed = TimedLanes(
             monitor,
             store,
-            self.targets,
+            self.target_area,
             lambda name: policies.of(name).expiry_sweep_seconds,
             wakeups.wake_maintenance,
         )
-        self.redelivery = Redelivery(self.targets, self.delayed, policies, wakeups.wake_maintenance)
+        self.redelivery = Redelivery(self.target_area, self.delayed, policies, wakeups.wake_maintenance)
         self.deadlines = AckDeadlines(
             monitor,
-            self.targets,
+            self.target_area,
             self.redelivery,
             self.budget.holder("deadlines"),
             wakeups.wake_maintenance,
@@ -265,16 +265,16 @@ class Engine:
         self.publisher = Publisher(
             monitor,
             store,
-            self.targets,
+            self.target_area,
             syncs_always=settings.sync == "always",
             leave_checkpoint=lambda: self.background.leave_checkpoint(),
         )
-        self.removals = Removals(store, self.targets, self.delayed)
-        self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.targets)
+        self.removals = Removals(store, self.target_area, self.delayed)
+        self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.target_area)
         self.destinations = Destinations(
             monitor=monitor,
             store=store,
-            targets=self.targets,
+            target_area=self.target_area,
             overflow=self.overflow,
             publisher=self.publisher,
             timed=self.timed,
@@ -282,16 +282,16 @@ class Engine:
             windows=self.windows,
             policies=policies,
         )
-        self.loader = EagerLoader(self.targets, reading)
-        self.warmer = CacheWarmer(self.targets, reading, self.destinations.by_number)
+        self.loader = EagerLoader(self.target_area, reading)
+        self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
 
     def _make_clients(self, settings: Settings) -> None:
         """Make what transactions, consumers, topics and senders share."""
-        monitor, store, targets, publisher = self.monitor, self.store, self.targets, self.publisher
+        monitor, store, target_area, publisher = self.monitor, self.store, self.target_area, self.publisher
         self.transactions = TransactionRegistry(
             monitor,
             store,
-            targets,
+            target_area,
             publisher,
             self.redelivery,
             self.timed,
@@ -301,7 +301,7 @@ class Engine:
         self.consumers = Consumers(
             monitor=monitor,
             store=store,
-            targets=targets,
+            target_area=target_area,
             loader=self.loader,
             due=self.due,
             deadlines=self.deadlines,
@@ -314,7 +314,7 @@ class Engine:
         self.topics = Topics(
             monitor=monitor,
             store=store,
-            targets=targets,
+            target_area=target_area,
             overflow=self.overflow,
             publisher=publisher,
             destinations=self.destinations,
@@ -337,7 +337,7 @@ class Engine:
         self.producers = Producers(
             monitor=monitor,
             store=store,
-            targets=targets,
+            target_area=target_area,
             publisher=publisher,
             destinations=self.destinations,
             topics=self.topics,
@@ -351,10 +351,10 @@ class Engine:
         )
 
     def _make_admin(self) -> None:
-        monitor, store, targets, publisher = self.monitor, self.store, self.targets, self.publisher
+        monitor, store, target_area, publisher = self.monitor, self.store, self.target_area, self.publisher
         self.browsers = Browsers(
             monitor,
-            targets,
+            target_area,
             self.timed.is_expired,
             self.budget.holder("browsers"),
             self.budget.holders["read_buffers"],
@@ -362,7 +362,7 @@ class Engine:
         self.mover = Mover(
             monitor=monitor,
             store=store,
-            targets=targets,
+            target_area=target_area,
             publisher=publisher,
             destinations=self.destinations,
             removals=self.removals,
@@ -373,7 +373,7 @@ class Engine:
         self.dead_letters = DeadLetterMover(
             monitor=monitor,
             store=store,
-            targets=targets,
+            target_area=target_area,
             publisher=publisher,
             destinations=self.destinations,
             removals=self.removals,
@@ -413,7 +413,7 @@ class Engine:
             store=self.store,
             metadata_store=self.metadata_store,
             budget=self.budget,
-            targets=self.targets,
+            target_area=self.target_area,
             producers=self.producers,
             windows=self.windows,
             settings=settings,
@@ -422,7 +422,7 @@ class Engine:
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
-            targets=self.targets,
+            target_area=self.target_area,
             budget=self.budget,
             overflow=self.overflow,
             due=self.due,
@@ -459,7 +459,7 @@ class Engine:
 
     def _make_room(self, wanted_bytes: int) -> None:
         """Take memory from lists and caches. Requires: the state lock."""
-        self.targets.make_room(wanted_bytes, None)
+        self.target_area.make_room(wanted_bytes, None)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -467,15 +467,15 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                assign(self.targets, queue)
+                assign(self.target_area, queue)
             self.topics.restore()
             self.overhead.restore(*self._counts())
-            for area in self.destinations.restore_lanes():
-                if area.lane.pending_messages:
-                    self.warmer.begin(area)
+            for lane in self.destinations.restore_lanes():
+                if lane.stored.pending_messages:
+                    self.warmer.begin(lane)
             self.transactions.recover(self.topics.lane)
             if self.recorder is not None:
-                self.recorder.begin(area for queue in self.destinations.queues.values() for area in queue.lane_areas())
+                self.recorder.begin(lane for queue in self.destinations.queues.values() for lane in queue.all_lanes())
             self.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
             forgotten = self.delayed.restore()
@@ -490,8 +490,8 @@ class Engine:
         _in_child.add(self._die)
 
     def _lanes(self) -> Iterator[LaneState]:
-        for queue in (*self.destinations.queues.values(), *self.topics.areas.values()):
-            yield from queue.lane_areas()
+        for queue in (*self.destinations.queues.values(), *self.topics.by_name.values()):
+            yield from queue.all_lanes()
 
     def _lane(self, number: int) -> LaneState | None:
         """Return the lane of that number, of a queue or subscription, if it is open. Requires: the lock."""
@@ -499,13 +499,13 @@ class Engine:
         queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
         if queue is None:
             return None
-        return (queue.non_persistent_lanes if number & VOLATILE else queue.areas)[priority]
+        return (queue.non_persistent_lanes if number & VOLATILE else queue.lanes)[priority]
 
     def _counts(self) -> tuple[int, int, int, int]:
         """Return how many queues, topics and subscriptions there are, and queues with groups."""
         queues = self.destinations.queues
         grouped = sum(queue.has_groups for queue in queues.values())
-        return len(queues), len(self.topics.areas), len(self.store.subscriptions.by_number), grouped
+        return len(queues), len(self.topics.by_name), len(self.store.subscriptions.by_number), grouped
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
@@ -549,7 +549,7 @@ class Engine:
         self.overflow.close()
         for queue in [*self.destinations.queues.values(), *self.topics.online()]:
             queue.end_consumers()
-        for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
+        for queue in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
             if queue.admission is not None:
                 queue.admission.close()
         self.space.close()
@@ -610,7 +610,7 @@ class Engine:
         Nobody waits for it longer than for some hundred destinations.
         """
         with self.monitor.lock:
-            queues, areas = list(self.destinations.queues.values()), list(self.topics.areas.values())
+            queues, all_topics = list(self.destinations.queues.values()), list(self.topics.by_name.values())
         destinations: dict[str, DestinationStatistics] = {}
         for begin in range(0, len(queues), STATISTICS_AT_ONCE):
             with self.monitor.lock:
@@ -618,19 +618,19 @@ class Engine:
                     if not queue.is_deleted:
                         destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
         topics: dict[str, TopicStatistics] = {}
-        for begin in range(0, len(areas), STATISTICS_AT_ONCE):
+        for begin in range(0, len(all_topics), STATISTICS_AT_ONCE):
             with self.monitor.lock:
-                for area in areas[begin : begin + STATISTICS_AT_ONCE]:
-                    if not area.is_deleted:
-                        topics[area.name] = statistics_of_topic(area)
+                for topic in all_topics[begin : begin + STATISTICS_AT_ONCE]:
+                    if not topic.is_deleted:
+                        topics[topic.name] = statistics_of_topic(topic)
         with self.monitor.lock:
             return Statistics(
-                dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
+                dataclasses.replace(self.budget.statistics(), curve=self.target_area.watch.curve()),
                 self.store.statistics(),
                 self.overflow.statistics,
                 destinations,
                 topics,
-                self.targets.cache_statistics(),
+                self.target_area.cache_statistics(),
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),
                 self.windows.forgotten,
@@ -638,7 +638,7 @@ class Engine:
 
     def health(self) -> Health:
         """Return whether the store does all that it should. O(1), no disk."""
-        return health_of(self.monitor, self.store, self.targets, self.maintenance, self.background)
+        return health_of(self.monitor, self.store, self.target_area, self.maintenance, self.background)
 
     def _status_of_the_whole(self) -> dict[str, Any]:
         """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
@@ -646,7 +646,7 @@ class Engine:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()
             data_logs = self.store.live_bytes_by_data_log()
-            recommended_bytes = self.targets.watch.curve().recommended_limit_bytes
+            recommended_bytes = self.target_area.watch.curve().recommended_limit_bytes
         failing = self.maintenance.failing() | self.background.failing()
         process_id, resident_bytes = id_and_resident_bytes()
         return {
@@ -662,7 +662,7 @@ class Engine:
             "tmp_storage": dataclasses.asdict(tmp_storage),
             "process": dataclasses.asdict(process) if process is not None else None,
             "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
-            "topics": len(self.topics.areas),
+            "topics": len(self.topics.by_name),
             "pid": process_id,
             "resident_bytes": resident_bytes,
             "data_logs": list(data_log_rows(data_logs)),
@@ -691,15 +691,15 @@ class Engine:
         with self.monitor.lock:
             self.browsers.settle()
             self.budget._check()
-            audited = self.targets.audit()
+            audited = self.target_area.audit()
             audited["head_queue_cache"] += self.warmer.loading_bytes
             audited["destinations"] = overhead_bytes(*self._counts())
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes
-            dealers = [queue.dealer for queue in self.destinations.queues.values()]
-            groups = [dealer.groups for dealer in dealers if isinstance(dealer, GroupAssigner)]
-            memory = self.targets.groups
+            assigners = [queue.assigner for queue in self.destinations.queues.values()]
+            groups = [assigner.groups for assigner in assigners if isinstance(assigner, GroupAssigner)]
+            memory = self.target_area.groups
             assert memory.held_back_bytes == sum(one.held_back_bytes for one in groups)
             audited["groups"] = sum(one.held_bytes for one in groups) - memory.owed_bytes
             audited["deadlines"] = self.deadlines.charge_bytes

@@ -47,7 +47,7 @@ class Maintenance:
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         budget: Budget,
         overflow: Overflow,
         due: DueMessages,
@@ -68,7 +68,7 @@ class Maintenance:
         """consumers: all consumers of the store, asked for under the lock. others: more to do at each step."""
         self._monitor = monitor
         self._store = store
-        self._targets = targets
+        self._target_area = target_area
         self._budget = budget
         self._overflow = overflow
         self._due = due
@@ -158,11 +158,11 @@ class Maintenance:
             self._browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 seconds = now - self._measured_at
-                self._targets.measure(seconds)
+                self._target_area.measure(seconds)
                 self._warmer.look()
                 self._measured_at = now
                 consumers = list(self._consumers())
-                done += notice(self._targets, consumers, now, seconds)
+                done += notice(self._target_area, consumers, now, seconds)
                 self._stuck.look(consumers, now)
             return done + self._overflow.compact()
 
@@ -208,18 +208,18 @@ class Maintenance:
 
     def _quarantine(self) -> int:
         """Put what does not verify on record as lost, so that its data log can be freed."""
-        if self._settings.on_missing_data_log != "report" or not self._targets.unreadable:
+        if self._settings.on_missing_data_log != "report" or not self._target_area.unreadable:
             return 0
         done = 0
-        while self._targets.unreadable:
-            area, sequence = self._targets.unreadable.popleft()
-            if sequence not in area.in_flight and self._store.quarantine(area.journaled_lane, sequence):
+        while self._target_area.unreadable:
+            lane, sequence = self._target_area.unreadable.popleft()
+            if sequence not in lane.in_flight and self._store.quarantine(lane.journaled_lane, sequence):
                 done += 1
                 with self._monitor.lock, self._monitor.whole:
-                    area.settled(sequence, sequence)
+                    lane.settled(sequence, sequence)
                 logger.warning(
                     "message %s%d is in the quarantine and counts as acknowledged",
-                    area.id_prefix,
+                    lane.id_prefix,
                     sequence,
                     event="message_quarantined",
                 )

@@ -59,7 +59,7 @@ class Resizing:
         store: MessageStore,
         metadata_store: MetadataStore,
         budget: Budget,
-        targets: TargetArea,
+        target_area: TargetArea,
         producers: Producers,
         windows: DuplicateWindows,
         settings: Settings,
@@ -69,7 +69,7 @@ class Resizing:
         self._store = store
         self._metadata_store = metadata_store
         self._budget = budget
-        self._targets = targets
+        self._target_area = target_area
         self._producers = producers
         self._windows = windows
         self.settings = settings
@@ -93,7 +93,7 @@ class Resizing:
             self.settings = settings
             self._producers.limit_messages(settings)
             self._budget.resize(shares.limit_bytes)
-            self._targets.take_shares(shares)
+            self._target_area.take_shares(shares)
             self._windows.resize(shares)
         self._settle()
         if self._is_lowered:
@@ -125,7 +125,7 @@ class Resizing:
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
-                is_read = self._targets.is_loading
+                is_read = self._target_area.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
                 self._store.checkpoint()
@@ -144,7 +144,7 @@ class Resizing:
                     return
                 shares, budget = self._shares, self._budget
                 budget.follow()
-                self._targets.make_room(0, None)
+                self._target_area.make_room(0, None)
                 index = budget.holders["index"]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
                     # Until all fits, acks may want as much as before.
@@ -164,7 +164,7 @@ class Resizing:
 
     def _take(self, wanted_bytes: int) -> bool:
         """Whether so many bytes are free, or were given back for it. Requires: the lock."""
-        self._targets.make_room(wanted_bytes, None)
+        self._target_area.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes
 
     def _is_settled(self) -> bool:

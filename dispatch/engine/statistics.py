@@ -88,9 +88,9 @@ class Statistics:
 
 def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None) -> DestinationStatistics:
     """Requires: the lock. O(consumers)."""
-    areas = list(queue.lane_areas())
-    depth, in_flight = queue.depth, sum(len(area.in_flight) for area in areas)
-    put_off = sum(area.parked.count + area.lane.put_off_messages + area.dead.count for area in areas)
+    lanes = list(queue.all_lanes())
+    depth, in_flight = queue.depth, sum(len(lane.in_flight) for lane in lanes)
+    put_off = sum(lane.parked.count + lane.stored.put_off_messages + lane.dead.count for lane in lanes)
     return DestinationStatistics(
         depth=depth,
         bytes=queue.depth_bytes,
@@ -98,12 +98,12 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
         slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
         enqueued=queue.enqueued,
         delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
-        acknowledged=sum(area.acknowledged for area in areas),
-        redelivered=sum(area.redelivered for area in areas),
+        acknowledged=sum(lane.acknowledged for lane in lanes),
+        redelivered=sum(lane.redelivered for lane in lanes),
         dead_lettered=queue.dead_lettered,
         misses=queue.missed,
-        unreadable=sum(area.unreadable for area in areas),
-        expired=sum(area.expired for area in areas),
+        unreadable=sum(lane.unreadable for lane in lanes),
+        expired=sum(lane.expired for lane in lanes),
         dropped=queue.dropped,
         blocked_sends=queue.blocked_sends,
         blocked_seconds=queue.blocked_seconds,
@@ -123,5 +123,7 @@ def statistics_of_topic(topic: TopicState) -> TopicStatistics:
         blocked_sends=topic.blocked_sends,
         blocked_seconds=topic.blocked_seconds,
         consumers=len(topic.online),
-        subscriptions={name: destination_statistics(area) for name, area in topic.durable_areas()},
+        subscriptions={
+            name: destination_statistics(subscription) for name, subscription in topic.durable_subscriptions()
+        },
     )

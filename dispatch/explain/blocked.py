@@ -25,7 +25,7 @@ BLOCKED_SEND: Final = "blocked_send"
 
 
 class _Blocked(NamedTuple):
-    area: LimitedDestination
+    destination: LimitedDestination
     limit: str
     sizes: Sequence[int]
     seconds: float
@@ -53,11 +53,11 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
     causes = _journal_causes(engine) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
-        name = destination_text(blocked.area)
-        names = {name, *(f"{name}/{durable}" for durable in _durable_names(blocked.area))}
+        name = destination_text(blocked.destination)
+        names = {name, *(f"{name}/{durable}" for durable in _durable_names(blocked.destination))}
         own = next((cause for cause in causes if cause.holder in names), None)
         holder = _Holder(own.holder, own.bytes, own.oldest_seconds) if own is not None else None
-        frees = f"acknowledging messages of {blocked.area.name!r}, or a higher limit in its policy"
+        frees = f"acknowledging messages of {blocked.destination.name!r}, or a higher limit in its policy"
         found.append(_explained(blocked, holder, frees))
     most = next(iter(causes), None)
     for blocked in of_store:
@@ -72,19 +72,19 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
 
 
 def _at_admissions(engine: Engine, queue: QueueArea | None) -> Iterator[_Blocked]:
-    areas = [queue] if queue is not None else [*engine.destinations.queues.values(), *engine.topics.areas.values()]
+    queues = [queue] if queue is not None else [*engine.destinations.queues.values(), *engine.topics.by_name.values()]
     now = engine.monitor.monotonic()
-    for area in areas:
-        if area.admission is not None:
-            for limit, sizes, began in area.admission.blocked():
-                yield _Blocked(area, limit, sizes, now - began)
+    for each in queues:
+        if each.admission is not None:
+            for limit, sizes, began in each.admission.blocked():
+                yield _Blocked(each, limit, sizes, now - began)
 
 
 def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterator[_Blocked]:
     now = engine.monitor.monotonic()
     for waiting in line:
-        if queue is None or waiting.area is queue:
-            yield _Blocked(waiting.area, waiting.full.limit, waiting.sizes, now - waiting.began)
+        if queue is None or waiting.destination is queue:
+            yield _Blocked(waiting.destination, waiting.full.limit, waiting.sizes, now - waiting.began)
 
 
 def _journal_causes(engine: Engine) -> list[Cause]:
@@ -96,10 +96,10 @@ def _journal_causes(engine: Engine) -> list[Cause]:
 def _most_spilled(engine: Engine) -> _Holder | None:
     """Requires: the lock."""
     held: Counter[str] = Counter()
-    subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.areas.values())
-    names = {area.number: destination_text(area) for area in (*engine.destinations.queues.values(), *subscriptions)}
-    for lane in engine.overflow.lanes.values():
-        held[names[lane.destination]] += lane.pending_bytes
+    subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.by_name.values())
+    names = {queue.number: destination_text(queue) for queue in (*engine.destinations.queues.values(), *subscriptions)}
+    for stored in engine.overflow.lanes.values():
+        held[names[stored.destination]] += stored.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:
             return _Holder(name, size_bytes)
@@ -114,8 +114,8 @@ def destination_text(queue: LimitedDestination) -> str:
     return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
 
 
-def _durable_names(area: LimitedDestination) -> list[str]:
-    return list(area.durable) if isinstance(area, TopicState) else []
+def _durable_names(destination: LimitedDestination) -> list[str]:
+    return list(destination.durable) if isinstance(destination, TopicState) else []
 
 
 def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:
@@ -125,7 +125,7 @@ def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = 
     cause = Cause(BLOCKED_SEND, blocked.limit, messages, size_bytes, oldest_seconds, frees)
     what = f"{messages:,} message{plural(messages)} ({size_text(size_bytes)})"
     clause = (
-        f"a send of {what} to {blocked.area.name!r} has been blocked "
+        f"a send of {what} to {blocked.destination.name!r} has been blocked "
         f"{blocked.seconds:.1f} s: it waits for room under {blocked.limit}"
     )
     if holder is not None:

@@ -23,18 +23,18 @@ def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
     return Cause(EXCLUSIVE, "another consumer", messages, 0, None, "the close of the exclusive consumer")
 
 
-def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
+def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     """Say how many of the free messages others come first for. Requires: the lock; nothing is within its reach."""
-    dealer = consumer.queue.dealer
-    if not isinstance(dealer, GroupAssigner):
+    assigner = consumer.queue.assigner
+    if not isinstance(assigner, GroupAssigner):
         return []
     causes: list[Cause] = []
-    owners = {other: _in_hand(dealer, other) for other in dealer.hands if other is not consumer}
-    stock = dealer.hands[consumer].stock
-    behind = ((promise.consumer, promise.waiting) for promise in stock.promises.values())
-    for other, held in (*stock.withheld.items(), *stock.left.items(), *behind):
+    owners = {other: _in_hand(assigner, other) for other in assigner.assigned_by_consumer if other is not consumer}
+    unassigned = assigner.assigned_by_consumer[consumer].unassigned
+    behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
+    for other, held in (*unassigned.withheld.items(), *unassigned.left.items(), *behind):
         if other is not consumer and other in owners and not owners[other]:
-            owners[other] = sum(_pending(area, runs) for area, runs in held.items())
+            owners[other] = sum(_pending(lane, runs) for lane, runs in held.items())
     owned = min(sum(owners.values()), free)
     if owned:
         count = sum(map(bool, owners.values()))
@@ -44,19 +44,19 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
     if waiting:
         causes.append(group_delayed_cause(waiting))
     rest = free - owned - waiting
-    if rest and dealer.is_held_up:
+    if rest and assigner.is_held_up:
         return [*causes, group_memory_cause(rest)]
-    if rest and not dealer.left(stock, consumer.priority):
+    if rest and not assigner.left(unassigned, consumer.priority):
         causes.append(Cause(PRIORITY, "a consumer of higher priority", rest, 0, None, "its takes, or its close"))
     return causes
 
 
 def waiting_messages(queue: QueueArea) -> int:
     """Count the messages behind one of their group that comes back later."""
-    dealer = queue.dealer
-    if not isinstance(dealer, GroupAssigner):
+    assigner = queue.assigner
+    if not isinstance(assigner, GroupAssigner):
         return 0
-    return sum(dealer.groups.waiting(area) for area in queue.lane_areas())
+    return sum(assigner.groups.waiting(lane) for lane in queue.all_lanes())
 
 
 def group_delayed_cause(messages: int) -> Cause:
@@ -67,19 +67,19 @@ def group_memory_cause(messages: int) -> Cause:
     return Cause(GROUP_MEMORY, "delayed messages of groups", messages, 0, None, "time, or a higher memory_limit")
 
 
-def _in_hand(dealer: GroupAssigner, consumer: Taker) -> int:
-    lists = dealer.hands[consumer].lists
+def _in_hand(assigner: GroupAssigner, consumer: Taker) -> int:
+    lists = assigner.assigned_by_consumer[consumer].lists
     direct = sum(len(target.direct) for target in lists)
-    return direct + sum(_pending(own.area, [*own.returned, *own.references]) for own in lists)
+    return direct + sum(_pending(own.lane, [*own.returned, *own.references]) for own in lists)
 
 
-def _pending(area: LaneState, runs: Iterable[tuple[int, int]]) -> int:
+def _pending(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     count = 0
     for at, last in runs:
-        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
             count += sum(
-                not (number in area.in_flight or number in area.parked or area.lane.is_put_off(number))
+                not (number in lane.in_flight or number in lane.parked or lane.stored.is_put_off(number))
                 for number in range(found[0], end + 1)
             )
             at = end + 1

@@ -21,7 +21,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER
 from ...store.numbering import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
-from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList, turn
+from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList, next_by_arrival
 from ..engine.engine import Engine
 from ..queue import Queue
 from ..topics.state import SubscriptionLaneState
@@ -31,7 +31,7 @@ from .disk import MEMORY, memory_causes, plural, size_text
 from .groups import (
     GROUP_DELAYED,
     GROUP_MEMORY,
-    dealt_causes,
+    assignment_causes,
     exclusive_cause,
     group_delayed_cause,
     group_memory_cause,
@@ -73,7 +73,7 @@ class _Part:
         if delivery._body is not None:
             self.bytes += len(delivery._properties) + len(delivery._body)
         else:
-            self.bytes += delivery._area.lane.lengths(delivery.sequence, delivery.sequence)[0]
+            self.bytes += delivery._lane.stored.lengths(delivery.sequence, delivery.sequence)[0]
         if delivery._timestamp and (self.oldest_ms is None or delivery._timestamp < self.oldest_ms):
             self.oldest_ms = delivery._timestamp
 
@@ -114,7 +114,7 @@ def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
     engine.monitor.raise_if_closed()
     if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
-    return explain_queue(engine, subject._area) if isinstance(subject, Queue) else explain_consumer(engine, subject)
+    return explain_queue(engine, subject._queue) if isinstance(subject, Queue) else explain_consumer(engine, subject)
 
 
 def explain_named(engine: Engine, name: str) -> Explanation:
@@ -124,16 +124,16 @@ def explain_named(engine: Engine, name: str) -> Explanation:
     """
     engine.monitor.raise_if_closed()
     with engine.monitor.lock, engine.monitor.whole:
-        area = engine.destinations.queues.get(name)
-        for topic in engine.topics.areas.values() if area is None else ():
+        queue = engine.destinations.queues.get(name)
+        for topic in engine.topics.by_name.values() if queue is None else ():
             subscription = name.removeprefix(f"{topic.name}/")
             if subscription != name and subscription in topic.durable:
-                area = topic.durable_area(subscription)
-    if area is None:
+                queue = topic.durable_subscription(subscription)
+    if queue is None:
         raise SettingsError(
             f"there is no queue {name!r}, and no durable subscription: write one as 'prices/audit', topic first"
         )
-    return explain_queue(engine, area)
+    return explain_queue(engine, queue)
 
 
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
@@ -172,55 +172,55 @@ def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
 def _places(engine: Engine, queue: QueueArea) -> _Places:
     """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
     places = _Places(queue.depth, queue.depth_bytes)
-    areas = list(queue.lane_areas())
-    for area in areas:
-        for delivery in area.in_flight.values():
+    lanes = list(queue.all_lanes())
+    for lane in lanes:
+        for delivery in lane.in_flight.values():
             places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
-        _count(places.unsynced, area, [(area.published, _END)])
-        _count(places.dead, area, area.dead)
-        places.unreadable += area.unreadable
-        if area.is_timed:
-            _count_timed(engine, area, places)
-        _count(places.delayed, area, engine.delayed.runs(area))
-        places.delayed_ms = min(places.delayed_ms, engine.delayed.next_due_ms(area))
+        _count(places.unsynced, lane, [(lane.published, _END)])
+        _count(places.dead, lane, lane.dead)
+        places.unreadable += lane.unreadable
+        if lane.is_timed:
+            _count_timed(engine, lane, places)
+        _count(places.delayed, lane, engine.delayed.runs(lane))
+        places.delayed_ms = min(places.delayed_ms, engine.delayed.next_due_ms(lane))
     for transaction in engine.transactions.undecided.values():
         part = _Part()
-        for area in areas:
-            _count(part, area, transaction.acknowledged_in(area.lane.number))
+        for lane in lanes:
+            _count(part, lane, transaction.acknowledged_in(lane.stored.number))
         if part.messages:
             state = "prepared" if transaction.is_prepared else "open"
             places.transactions[f"{transaction.name} ({state})"] = part
     return places
 
 
-def _count_timed(engine: Engine, area: LaneState, places: _Places) -> None:
+def _count_timed(engine: Engine, lane: LaneState, places: _Places) -> None:
     """Add what is not due yet, and what has expired and is in nobody's hands. O(blocks)."""
-    timed = area.topic_area if isinstance(area, SubscriptionLaneState) else area
+    timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = engine.store.steady.now_ms()
     at = 0
-    if timed.lane.earliest[DUE] < NEVER:
-        places.due_ms = min(places.due_ms, timed.lane.earliest[DUE])
-        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < area.published:
-            _count(places.due_later, area, runs_of_ones(area.lane.waiting(*found), found[0]))
+    if timed.stored.earliest[DUE] < NEVER:
+        places.due_ms = min(places.due_ms, timed.stored.earliest[DUE])
+        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published:
+            _count(places.due_later, lane, runs_of_ones(lane.stored.waiting(*found), found[0]))
             at = found[1] + 1
-    for number in timed.store.timetable.expired_blocks(timed.lane, now_ms):
-        runs = list(timed.store.timetable.expired(timed.lane, number, now_ms))
-        free = engine.sweeper.free([area], runs)
+    for number in timed.store.timetable.expired_blocks(timed.stored, now_ms):
+        runs = list(timed.store.timetable.expired(timed.stored, number, now_ms))
+        free = engine.sweeper.free([lane], runs)
         for first, last in free:
-            for low, high in runs_of_ones(area.lane.waiting(first, last), first):
+            for low, high in runs_of_ones(lane.stored.waiting(first, last), first):
                 free.remove(low, high)
-        for first, last in chain(area.parked, engine.delayed.runs(area)):
+        for first, last in chain(lane.parked, engine.delayed.runs(lane)):
             free.remove(first, last)
-        _count(places.expired, area, free)
+        _count(places.expired, lane, free)
 
 
-def _count(part: _Part, area: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
     """Add what of these is pending. O(blocks of it)."""
     for at, last in runs:
-        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
             part.messages += end - found[0] + 1
-            part.bytes += sum(area.lane.lengths(found[0], end))
+            part.bytes += sum(lane.stored.lengths(found[0], end))
             at = end + 1
 
 
@@ -229,7 +229,7 @@ def _count(part: _Part, area: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
-    queue, targets = consumer.queue, engine.targets
+    queue, target_area = consumer.queue, engine.target_area
     name = destination_text(queue)
     if consumer._is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
@@ -248,7 +248,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
         return [Cause(PAUSED, name, places.free, 0, None, f"queue({queue.name!r}).resume()")]
     if consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit:
         return _prefetch_causes(engine, consumer, places)
-    if consumer.in_flight and targets.is_short:
+    if consumer.in_flight and target_area.is_short:
         return _in_flight_memory(engine)
     if is_direct:
         direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
@@ -261,23 +261,23 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
 def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | None:
     """The list that its next take would serve it from, and whether that needs no load; None: from none."""
     is_behind = False
-    dealer = consumer.queue.dealer
-    if dealer is not None and dealer.is_held_up:
+    assigner = consumer.queue.assigner
+    if assigner is not None and assigner.is_held_up:
         return None
     for target in _in_turn(consumer.consumer_group.in_turn()):
-        able = (message for message in target.direct if _is_free(target.area, message[0]))
-        if dealer is not None:
-            able = (message for message in able if dealer.may_have(consumer, target.area, message))
+        able = (message for message in target.direct if _is_free(target.lane, message[0]))
+        if assigner is not None:
+            able = (message for message in able if assigner.may_have(consumer, target.lane, message))
         direct = next((message[0] for message in able), _END)
-        if _first_free(target.area, target.returned, direct) is not None:
+        if _first_free(target.lane, target.returned, direct) is not None:
             return target, False
         if direct < _END:
-            is_next = target.twin is None or not target.twin.has_supply or target.direct[0][0] == direct
-            is_next = is_next or dealer is not None
+            is_next = target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
+            is_next = is_next or assigner is not None
             is_next = is_next and not (target.returned and target.returned.first < direct)
             return target, is_next and not is_behind
-        behind = [(target.frontier, target.area.published - 1)]
-        if any(_first_free(target.area, runs, _END) is not None for runs in (target.references, behind)):
+        behind = [(target.frontier, target.lane.published - 1)]
+        if any(_first_free(target.lane, runs, _END) is not None for runs in (target.references, behind)):
             return target, False
         # What it names is not to be had, but only a load finds that out, before the next list has its turn.
         is_behind = is_behind or target.has_supply
@@ -287,52 +287,52 @@ def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
     """In the order in which a hand-out looks at them."""
     for target in lists:
-        if target.twin is None:
+        if target.counterpart is None:
             yield target
-        elif target.area.is_persistent:
-            first = turn(target)[0]
+        elif target.lane.is_persistent:
+            first = next_by_arrival(target)[0]
             yield first
-            yield target if first is not target else target.twin
+            yield target if first is not target else target.counterpart
 
 
-def _first_free(area: LaneState, runs: Iterable[tuple[int, int]], end: int) -> int | None:
+def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]], end: int) -> int | None:
     """The first sequence of runs, before end, that can be handed out. O(those before it)."""
     for at, last in runs:
-        while at <= last and (found := area.lane.ready_run(at, BLOCK_MESSAGES)) is not None:
+        while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], found[1] + 1):
                 if sequence > last or sequence >= end:
                     break
-                if not _is_held(area, sequence) and not _is_late(area, sequence):
+                if not _is_held(lane, sequence) and not _is_late(lane, sequence):
                     return sequence
             at = found[1] + 1
     return None
 
 
-def _is_free(area: LaneState, sequence: int) -> bool:
-    return not _is_held(area, sequence) and area.lane.is_pending(sequence) and not _is_late(area, sequence)
+def _is_free(lane: LaneState, sequence: int) -> bool:
+    return not _is_held(lane, sequence) and lane.stored.is_pending(sequence) and not _is_late(lane, sequence)
 
 
-def _is_held(area: LaneState, sequence: int) -> bool:
-    is_held = sequence in area.in_flight or sequence in area.parked or sequence in area.dead
-    return is_held or area.lane.is_put_off(sequence)
+def _is_held(lane: LaneState, sequence: int) -> bool:
+    is_held = sequence in lane.in_flight or sequence in lane.parked or sequence in lane.dead
+    return is_held or lane.stored.is_put_off(sequence)
 
 
-def _is_late(area: LaneState, sequence: int) -> bool:
+def _is_late(lane: LaneState, sequence: int) -> bool:
     """Tell whether the message has expired."""
-    now_ms = area.queue.target_area.store.steady.now_ms
-    return area.is_timed and 0 < area.lane.times_of(sequence).expires_at <= now_ms()
+    now_ms = lane.queue.target_area.store.steady.now_ms
+    return lane.is_timed and 0 < lane.stored.times_of(sequence).expires_at <= now_ms()
 
 
 def _is_starved(engine: Engine) -> bool:
     """Not even the reference of one message finds memory, whatever is given back."""
-    targets, budget = engine.targets, engine.budget
-    givers = (targets.head_queue_cache.holder, targets.pending_cache.holder, targets.targets)
-    possible = budget.free_bytes + targets.overflow.could_give_bytes + sum(holder.held_bytes for holder in givers)
+    target_area, budget = engine.target_area, engine.budget
+    givers = (target_area.head_queue_cache.holder, target_area.pending_cache.holder, target_area.lists_holder)
+    possible = budget.free_bytes + target_area.overflow.could_give_bytes + sum(holder.held_bytes for holder in givers)
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
 def _loading(engine: Engine, name: str, target: TargetList) -> Cause:
-    behind = max(target.area.published - target.frontier, 0)
+    behind = max(target.lane.published - target.frontier, 0)
     messages = target.returned.count + target.references.count + behind
     if target.is_loading:
         frees = "the load that is under way"
@@ -360,9 +360,9 @@ def _prefetch_causes(engine: Engine, consumer: Consumer, places: _Places) -> lis
 def _in_flight_memory(engine: Engine) -> list[Cause]:
     """Return who has what is handed out, most first."""
     parts: dict[str, _Part] = {}
-    for area in {target.area for target in engine.targets.lists}:
-        for delivery in area.in_flight.values():
-            parts.setdefault(destination_text(area.queue), _Part()).add(delivery)
+    for lane in {target.lane for target in engine.target_area.lists}:
+        for delivery in lane.in_flight.values():
+            parts.setdefault(destination_text(lane.queue), _Part()).add(delivery)
     for transaction in engine.transactions.undecided.values():
         for delivery in transaction.held:
             parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
@@ -376,16 +376,16 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
         wanted: dict[Taker, _Part] = {}
-        for delivery in (held for area in consumer.queue.lane_areas() for held in area.in_flight.values()):
+        for delivery in (held for lane in consumer.queue.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(delivery._consumer, _Part()).add(delivery)
             else:
                 unmatched += 1
         places.in_flight = wanted
     causes = _holders(engine, places, consumer)
-    dealt = dealt_causes(consumer, places.free)
-    causes += dealt
-    unmatched -= sum(cause.messages for cause in dealt)
+    assigned = assignment_causes(consumer, places.free)
+    causes += assigned
+    unmatched -= sum(cause.messages for cause in assigned)
     unreadable = min(unmatched, places.unreadable) if consumer_group.selector is not None else unmatched
     if unreadable:
         causes.append(_unreadable(consumer.queue, unreadable))
@@ -401,7 +401,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
         return True
     message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
     try:
-        return consumer.consumer_group.wants(delivery._area, message)
+        return consumer.consumer_group.wants(delivery._lane, message)
     except RecordDamaged:
         return False
 
@@ -450,7 +450,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
         return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
     waiting = min(waiting_messages(queue), free)
     reached = [(consumer, found) for consumer in consumers if (found := _within_reach(engine, consumer)) is not None]
-    if not reached and queue.dealer is not None and queue.dealer.is_held_up:
+    if not reached and queue.assigner is not None and queue.assigner.is_held_up:
         behind = [group_delayed_cause(waiting)] if waiting else []
         return [*behind, *([group_memory_cause(free - waiting)] if free > waiting else [])]
     if not reached and waiting:
@@ -476,7 +476,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
         return [Cause(PAUSED, name, free, 0, None, f"queue({queue.name!r}).resume()")]
     if not able:
         return [Cause(PREFETCH, holder, free, 0, None, "acknowledging what they hold, or a higher prefetch")]
-    if engine.targets.is_short and all(consumer.in_flight for consumer, _, _ in able):
+    if engine.target_area.is_short and all(consumer.in_flight for consumer, _, _ in able):
         return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
     if any(is_direct for _, _, is_direct in able):
         return [Cause(READY, holder, free, 0, None, "their next take")]

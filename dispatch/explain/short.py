@@ -38,11 +38,11 @@ def explain_in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
             if is_worth:
                 return explain_queue(engine, queue).sentence
     with engine.monitor.lock:
-        memory, could_give = engine.budget.statistics(), engine.targets.reclaim_order()
+        memory, could_give = engine.budget.statistics(), engine.target_area.reclaim_order()
     return memory_sentence(memory, could_give)
 
 
 def _is_quick(queue: QueueArea) -> bool:
     """Return whether explaining takes next to no time. Requires: the lock."""
-    areas = list(queue.lane_areas())
-    return sum(len(area.in_flight) for area in areas) <= IN_FLIGHT_MAX and not any(area.is_timed for area in areas)
+    lanes = list(queue.all_lanes())
+    return sum(len(lane.in_flight) for lane in lanes) <= IN_FLIGHT_MAX and not any(lane.is_timed for lane in lanes)

@@ -40,7 +40,7 @@ class EagerLoader:
 
     def __init__(self, target_area: TargetArea, reading: Holder) -> None:
         """reading: pays for read buffers."""
-        self._area = target_area
+        self._target_area = target_area
         self._reading = reading
         self._previous: TargetList | None = None
         self.loads = 0
@@ -49,9 +49,9 @@ class EagerLoader:
         """Load for the list that is nearest to starving. Requires: no lock."""
         load: Load | None = None
         try:
-            with self._area.lock, self._area.whole:
+            with self._target_area.lock, self._target_area.whole:
                 load = self._next()
-                is_more = bool(self._area.loads.hungry)
+                is_more = bool(self._target_area.loads.running_low)
             if load is None:
                 return is_more
             self.finish(load)
@@ -65,7 +65,7 @@ class EagerLoader:
         """Read and install. Requires: no lock."""
         try:
             self.read(load)
-            with self._area.lock, self._area.whole:
+            with self._target_area.lock, self._target_area.whole:
                 self.install(load)
         except BaseException:
             self.give_up(load)
@@ -73,21 +73,23 @@ class EagerLoader:
 
     def give_up(self, load: Load) -> None:
         """Let a load that was interrupted be as if it had never begun, if it has not ended yet. Requires: no lock."""
-        with suppress(StoreFailed), self._area.lock, self._area.whole:  # what was raised counts
+        with suppress(StoreFailed), self._target_area.lock, self._target_area.whole:  # what was raised counts
             if load.target.load is load:
                 self._abandon(load)
 
     def _next(self) -> Load | None:
         """Begin a load; None: none of the lists that were looked at could have one, and they are hungry no more."""
-        hungry, read_ahead = self._area.loads.hungry, self._area.loads
+        running_low, read_ahead = self._target_area.loads.running_low, self._target_area.loads
         if read_ahead.lists:
             read_ahead.look()
         # Never twice in a row beside another: a scan that finds nothing would let the others starve.
-        for target in nsmallest(LISTS_MAX, hungry, key=lambda found: (found is self._previous, found.supply_seconds)):
-            step_bytes = min(self._area.shares.load_bytes_max, target.low_watermark_bytes)
+        for target in nsmallest(
+            LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
+        ):
+            step_bytes = min(self._target_area.shares.load_bytes_max, target.low_watermark_bytes)
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
             if is_fed or target.is_loading or not target.has_supply:
-                del hungry[target]
+                del running_low[target]
                 if not target.is_loading:
                     target.loaded_bytes = 0
                 continue
@@ -97,9 +99,9 @@ class EagerLoader:
             if load is not None:
                 self._previous = target
                 return load
-            hungry.pop(target, None)
+            running_low.pop(target, None)
             if target.has_supply:
-                self._area.waits_for_memory[target] = None
+                self._target_area.waits_for_memory[target] = None
         return None
 
     # ------------------------------------------------------------------ begin
@@ -116,12 +118,12 @@ class EagerLoader:
         if load is None:
             return None
         load.was_shared = target.is_shared
-        if target.area.reads_for_others and load.last + 1 < target.area.published:
+        if target.lane.reads_for_others and load.last + 1 < target.lane.published:
             self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
         elif is_needed:
             self._cut_to_cached(load, CACHED_MESSAGES_MIN)
         self._take_from_caches(load, is_needed)
-        for sequence in target.area.settle_load(load):
+        for sequence in target.lane.settle_load(load):
             if sequence <= load.last:
                 self._make_lazy(load, sequence)
         # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
@@ -143,15 +145,15 @@ class EagerLoader:
         for runs, is_return in sources:
             chosen = self._gather(target, runs)
             if chosen:
-                purges = target.area.purges
+                purges = target.lane.purges
                 return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return, purges=purges)
         unseen = SequenceSet()
-        if target.frontier < target.area.published:
-            unseen.add(target.frontier, target.area.published - 1)
+        if target.frontier < target.lane.published:
+            unseen.add(target.frontier, target.lane.published - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=target.area.purges)
-        target.frontier = max(target.frontier, target.area.published)  # that of a hand is behind all there will be
+            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=target.lane.purges)
+        target.frontier = max(target.frontier, target.lane.published)  # that of a hand is behind all there will be
         return None
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
@@ -159,16 +161,16 @@ class EagerLoader:
 
         What is no longer pending, or not due yet, is taken out of runs.
         """
-        lane = target.area.lane
+        stored = target.lane.stored
         room = max(target.high_watermark_bytes - target.direct_bytes, 0)
         if runs:
-            room = target.area.load_room(room, runs.first)
-        room = min(room, self._area.shares.load_bytes_max)
+            room = target.lane.load_room(room, runs.first)
+        room = min(room, self._target_area.shares.load_bytes_max)
         chosen: list[tuple[int, int]] = []
         at = 0
         while (run := runs.next_from(at)) is not None:
             first, last = run
-            found = lane.ready_run(first, LOAD_MESSAGES_MAX)
+            found = stored.ready_run(first, LOAD_MESSAGES_MAX)
             if found is None or found[0] > first:
                 at = last + 1 if found is None else min(found[0], last + 1)
                 runs.remove(first, at - 1)
@@ -176,7 +178,7 @@ class EagerLoader:
             if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
                 break
             last = min(found[1], last)
-            lengths = lane.lengths(first, last)
+            lengths = stored.lengths(first, last)
             total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
             if total > 2 * room:
                 lengths = lengths[: 2 * room * len(lengths) // total + 1]
@@ -197,13 +199,13 @@ class EagerLoader:
 
         O(that much).
         """
-        area = load.target.area
-        lane = area.lane.number
-        caches = [cache for cache in area.caches if cache.may_have(lane, load.last)]
+        lane = load.target.lane
+        number = lane.stored.number
+        caches = [cache for cache in lane.caches if cache.may_have(number, load.last)]
         count = 0
         before = 0
         for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
-            if all(cache.peek(lane, sequence) is None for cache in caches):
+            if all(cache.peek(number, sequence) is None for cache in caches):
                 if count >= least:
                     load.last = before
                     load.runs = [(first, min(last, before)) for first, last in load.runs if first <= before]
@@ -212,25 +214,25 @@ class EagerLoader:
             count += 1
 
     def _take_from_caches(self, load: Load, is_needed: bool) -> None:
-        area, target = self._area, load.target
-        if target.is_shared and not target.area.is_persistent:
+        target_area, target = self._target_area, load.target
+        if target.is_shared and not target.lane.is_persistent:
             self._copy_from_caches(load)
             return
-        lane = target.area.lane.number
-        for cache in target.area.caches:
+        lane = target.lane.stored.number
+        for cache in target.lane.caches:
             if not cache.may_have(lane, load.last):
                 continue
             is_shared = cache.is_shared(lane)
-            reserve = area.targets.reserve if is_shared else area.targets.reserve_again
+            reserve = target_area.lists_holder.reserve if is_shared else target_area.lists_holder.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
-                    if is_needed and is_shared and self._area.budget.free_bytes < charge:
-                        self._area.make_room(charge, target)
+                    if is_needed and is_shared and self._target_area.budget.free_bytes < charge:
+                        self._target_area.make_room(charge, target)
                     if not reserve(charge):  # others need it too: it is spilled for all, and read
                         assert is_shared, "what was just released can be reserved again"
-                        target.area.spill((message,))
+                        target.lane.spill((message,))
                         if is_needed and cache.peek(lane, sequence) is not None:
                             self._make_lazy(load, sequence)
                         break
@@ -241,45 +243,45 @@ class EagerLoader:
 
     def _copy_from_caches(self, load: Load) -> None:
         """Of what may be nowhere else a list that shares takes copies, so that others find it. No memory: spill it."""
-        area = load.target.area
-        lane = area.lane.number
-        for cache in area.caches:
-            if not cache.may_have(lane, load.last):
+        lane = load.target.lane
+        number = lane.stored.number
+        for cache in lane.caches:
+            if not cache.may_have(number, load.last):
                 continue
             unaffordable: list[StoredMessage] = []
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
-                message = cache.peek(lane, sequence)
+                message = cache.peek(number, sequence)
                 if message is None or sequence in load.held:
                     continue
                 charge = charge_bytes(message)
-                if not unaffordable and self._area.targets.reserve(charge):
+                if not unaffordable and self._target_area.lists_holder.reserve(charge):
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     cache.served += 1
                 else:
-                    cache.take(lane, sequence)
+                    cache.take(number, sequence)
                     unaffordable.append(message)
             if unaffordable:
-                area.spill(unaffordable)
+                lane.spill(unaffordable)
 
     def _reserve(self, load: Load, is_needed: bool) -> None:
         """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
-        area, target = self._area, load.target
-        lane = target.area.lane
+        target_area, target = self._target_area, load.target
+        stored = target.lane.stored
         if not load.held:
-            columns = [lane.lengths(first, last) for first, last in load.runs]
-            if max(map(max, columns)) <= area.large_message_bytes:
+            columns = [stored.lengths(first, last) for first, last in load.runs]
+            if max(map(max, columns)) <= target_area.large_message_bytes:
                 load.is_plain = not load.is_return and (not load.is_scan or target.consumer_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
                 return
-        lengths = [item for first, last in load.runs for item in enumerate(lane.lengths(first, last), first)]
+        lengths = [item for first, last in load.runs for item in enumerate(stored.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
         wanted = 0
         for sequence, length in lengths:
             if sequence in load.held:
                 continue
-            if length > area.large_message_bytes:
+            if length > target_area.large_message_bytes:
                 self._make_lazy(load, sequence)
                 continue
             wanted += content_charge_bytes(length)
@@ -293,12 +295,12 @@ class EagerLoader:
     def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
-        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and self._area.budget.free_bytes < wanted:
+        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and self._target_area.budget.free_bytes < wanted:
             # Rather less than all of it, where references would cost as much.
-            self._area.make_room(wanted, target)
-            few = min(messages, self._area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
+            self._target_area.make_room(wanted, target)
+            few = min(messages, self._target_area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.area.store.plan(target.area.lane, runs)
+        regions = target.lane.store.plan(target.lane.stored, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
@@ -309,8 +311,8 @@ class EagerLoader:
         if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
-            if self._area.budget.free_bytes < OVERHEAD_BYTES * messages:
-                self._area.make_room(OVERHEAD_BYTES * messages, target)
+            if self._target_area.budget.free_bytes < OVERHEAD_BYTES * messages:
+                self._target_area.make_room(OVERHEAD_BYTES * messages, target)
             for first, last in runs:
                 for sequence in range(first, last + 1):
                     if sequence <= load.last:
@@ -320,11 +322,11 @@ class EagerLoader:
         self, load: Load, runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
-        lane, free_bytes = load.target.area.lane, self._area.budget.free_bytes
+        stored, free_bytes = load.target.lane.stored, self._target_area.budget.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
         for first, last in runs:
-            for sequence, length in enumerate(lane.lengths(first, last), first):
+            for sequence, length in enumerate(stored.lengths(first, last), first):
                 if charged + content_charge_bytes(length) > free_bytes:
                     if messages <= few:
                         return runs, wanted
@@ -339,14 +341,14 @@ class EagerLoader:
         return cut, charged
 
     def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
-        area = self._area
-        if area.budget.free_bytes < wanted + buffer_bytes:
-            area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
+        target_area = self._target_area
+        if target_area.budget.free_bytes < wanted + buffer_bytes:
+            target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
         load.target.wanted_bytes = wanted + buffer_bytes
-        if not area.targets.reserve(wanted):
+        if not target_area.lists_holder.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
-            area.targets.release(wanted)
+            target_area.lists_holder.release(wanted)
             return False
         load.reserved_bytes += wanted
         load.buffer_bytes = buffer_bytes
@@ -354,11 +356,11 @@ class EagerLoader:
 
     def _make_lazy(self, load: Load, sequence: int) -> None:
         """The message keeps its place, and is read when somebody looks at it."""
-        area = self._area
-        if not area.targets.reserve(OVERHEAD_BYTES):
+        target_area = self._target_area
+        if not target_area.lists_holder.reserve(OVERHEAD_BYTES):
             if not load.reserved_bytes and not load.target.direct:
-                area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not area.targets.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
+                target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
+            if not target_area.lists_holder.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return
@@ -367,42 +369,42 @@ class EagerLoader:
 
     def _borrow(self, load: Load) -> bool:
         """Memory for one reference, where bookkeeping alone fills it."""
-        target, twin = load.target, load.target.twin
+        target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
             kept_bytes = 0
-        elif twin is not None and not twin.direct and twin.has_supply:
+        elif counterpart is not None and not counterpart.direct and counterpart.has_supply:
             kept_bytes = LAST_BYTES // 2  # what it has next is due between what this list has
         else:
             kept_bytes = FIRST_BYTES
-        return self._area.overflow.account.lend(self._area.targets, OVERHEAD_BYTES, kept_bytes)
+        return self._target_area.overflow.account.lend(self._target_area.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. Requires: the lock."""
         was_begun = load.target.load is load
-        self._area.end_load(load.target)
+        self._target_area.end_load(load.target)
         self._reading.release(load.buffer_bytes)
-        self._area.targets.release(load.reserved_bytes)
-        area = load.target.area
+        self._target_area.lists_holder.release(load.reserved_bytes)
+        lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if load.is_stale:
-            dropped = [message for message in dropped if area.lane.is_pending(message[0])]
+            dropped = [message for message in dropped if lane.stored.is_pending(message[0])]
         # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
-        is_read = load.target in self._area.lists
-        area.keep([held for held in dropped if not (is_read and area.pending_cache.put(area.lane.number, held))])
+        is_read = load.target in self._target_area.lists
+        lane.keep([held for held in dropped if not (is_read and lane.pending_cache.put(lane.stored.number, held))])
         if was_begun:
-            load.target.consumer_group.load_ended(self._area.monitor.deferred)
-            self._area.relieve()  # others may have found nothing because this load had it
+            load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
+            self._target_area.relieve()  # others may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
 
     def read(self, load: Load) -> None:
         """Read what is missing and evaluate the selector. Requires: no lock."""
-        consumer_group, area = load.target.consumer_group, load.target.area
+        consumer_group, lane = load.target.consumer_group, load.target.lane
         if load.is_plain:
-            load.messages, load.unreadable = area.store.read(load.regions)
+            load.messages, load.unreadable = lane.store.read(load.regions)
             return
         for region in load.regions:
-            messages, unreadable = area.store.read((region,))
+            messages, unreadable = lane.store.read((region,))
             load.unreadable += unreadable
             for message in messages:
                 load.held[message[0]] = message
@@ -414,7 +416,7 @@ class EagerLoader:
                     continue
                 try:
                     # A lazy one is read for its headers alone and let go again.
-                    whole = message if message[2] is not None else area.read_one(sequence)
+                    whole = message if message[2] is not None else lane.read_one(sequence)
                 except TooManyFiles:
                     raise
                 except ForebayError as error:
@@ -423,9 +425,9 @@ class EagerLoader:
                     load.unwanted.add(sequence)
                     continue
                 if notes_groups and message[2] is None:
-                    consumer_group.note_group(area, whole)
+                    consumer_group.note_group(lane, whole)
                 try:
-                    is_wanted = consumer_group.wants(area, whole)
+                    is_wanted = consumer_group.wants(lane, whole)
                 except RecordDamaged as damage:
                     load.unreadable.append((sequence, str(damage)))
                     is_wanted = False
@@ -435,15 +437,15 @@ class EagerLoader:
     def install(self, load: Load) -> None:
         """Put what was loaded into the list. Requires: the lock."""
         self.loads += 1
-        area, target = self._area, load.target
-        if target.is_shared and not load.was_shared and load.from_cache and not target.area.is_persistent:
+        target_area, target = self._target_area, load.target
+        if target.is_shared and not load.was_shared and load.from_cache and not target.lane.is_persistent:
             self._abandon(load)  # it took the only copies, and others share them now
             return
-        area.end_load(target)
+        target_area.end_load(target)
         if load.buffer_bytes:
             self._reading.release(load.buffer_bytes)
-        is_alive = target in area.lists
-        lane = target.area.lane
+        is_alive = target in target_area.lists
+        stored = target.lane.stored
         if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
@@ -458,48 +460,48 @@ class EagerLoader:
             message = kept.pop()
             kept_bytes -= charge_bytes(message)
             target.references.add(message[0], message[0])
-        area.targets.release(load.reserved_bytes - kept_bytes)
+        target_area.lists_holder.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
             target.put_back(kept)
         else:
             target.direct.extend(kept)
             target.direct_bytes += kept_bytes
-        if target.area.unwanted is not None and is_alive:
+        if target.lane.unwanted is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
-                target.area.unwanted.add(sequence, sequence)
+                target.lane.unwanted.add(sequence, sequence)
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
-        target.area.loaded(load)
+        target.lane.loaded(load)
         for sequence, problem in load.unreadable:
-            if is_alive and lane.is_pending(sequence):
-                target.area.unreadable += 1
-                place = f"{target.area.id_prefix}{sequence}"
+            if is_alive and stored.is_pending(sequence):
+                target.lane.unreadable += 1
+                place = f"{target.lane.id_prefix}{sequence}"
                 logger.error(
                     "message %s can't be read and is passed over: %s", place, problem, event="message_unreadable"
                 )
-                target.area.give_up(sequence)
-        target.consumer_group.load_ended(area.monitor.deferred)
-        if area.waits_for_memory:
-            area.relieve()
+                target.lane.give_up(sequence)
+        target.consumer_group.load_ended(target_area.monitor.deferred)
+        if target_area.waits_for_memory:
+            target_area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
-            area.loads.feed(target)
+            target_area.loads.request(target)
 
     def _let_go(self, load: Load, kept: set[int]) -> None:
         """Let go of what came from the caches and did not get into the list."""
-        area = load.target.area
+        lane = load.target.lane
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
-            if load.is_stale and not area.lane.is_pending(sequence):
+            if load.is_stale and not lane.stored.is_pending(sequence):
                 continue
             message = load.held[sequence]
-            is_head = sequence in load.unwanted and self._area.head_queue_cache.put(area.lane.number, message)
+            is_head = sequence in load.unwanted and self._target_area.head_queue_cache.put(lane.stored.number, message)
             if not is_head:
                 dropped.append(message)
-        area.keep(dropped)
+        lane.keep(dropped)
 
     def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return what of a load belongs into its list, in order, and the charge of that."""
-        target, lane = load.target, load.target.area.lane
+        target, stored = load.target, load.target.lane.stored
         is_doubtful = target.is_shared or load.is_stale
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
@@ -510,7 +512,7 @@ class EagerLoader:
             message = load.held[sequence]
             if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
                 continue
-            if is_doubtful and not lane.is_pending(sequence):
+            if is_doubtful and not stored.is_pending(sequence):
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)

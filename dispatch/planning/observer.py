@@ -24,19 +24,19 @@ LISTS_MAX: Final = 256
 class CurveWatch(ListObserver):
     """Keeps the live curve of a store. About 1 KiB of RAM for a list that is too large for every limit."""
 
-    def __init__(self, targets: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
+    def __init__(self, target_area: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
         """shares_at: returns the shares of a limit; SettingsError where it is too small."""
-        self._targets = targets
+        self._target_area = target_area
         self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
         self._tracks: dict[TargetList, Track] = {}
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
         """The high watermark that each limit would have granted to each list when they were measured."""
 
     def begin(self, target: TargetList) -> None:
-        area, lane = target.area, target.area.lane
-        waiting = lane.pending_bytes + lane.pending_messages * OVERHEAD_BYTES
+        lane, stored = target.lane, target.lane.stored
+        waiting = stored.pending_bytes + stored.pending_messages * OVERHEAD_BYTES
         charge = _mean_charge(target, OVERHEAD_BYTES)
-        arrived = (area.published - area.first_sequence) * charge
+        arrived = (lane.published - lane.first_sequence) * charge
         self._tracks[target] = self._sampler.begin(waiting, min(arrived, waiting), charge)
         target.look_at = quantum_bytes(waiting, charge)
 
@@ -48,16 +48,16 @@ class CurveWatch(ListObserver):
         target.look_at = taken + quantum_bytes(waiting, charge)
         if taken == track.taken and waiting == track.waiting:
             return
-        targets = self._targets
-        held_bytes = targets.dispatch.held_bytes
+        target_area = self._target_area
+        held_bytes = target_area.dispatch.held_bytes
         watermarks: Sequence[int] | None = self._watermarks.get(target)
         if watermarks is None:
-            watermarks = self._sampler.watermarks_of(len(targets.lists), target.measured_rate)
+            watermarks = self._sampler.watermarks_of(len(target_area.lists), target.measured_rate)
         self._sampler.look(track, waiting, taken, charge, watermarks, held_bytes)
 
     def measured(self) -> None:
         """Observe all lists and share each limit among them by their new rates. O(lists * limits)."""
-        lists = list(self._targets.lists)
+        lists = list(self._target_area.lists)
         self._watermarks = {}
         if len(lists) <= LISTS_MAX:
             granted = self._sampler.watermarks([target.measured_rate for target in lists])
@@ -78,7 +78,7 @@ class CurveWatch(ListObserver):
 
     def _check(self) -> None:
         """Each list has its track, and no other has one."""
-        assert self._tracks.keys() == self._targets.lists.keys(), "lists and tracks differ"
+        assert self._tracks.keys() == self._target_area.lists.keys(), "lists and tracks differ"
 
 
 def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:
@@ -96,23 +96,23 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:
     """Return the mean charge of the lane's messages, or `otherwise` where it has none."""
-    lane = target.area.lane
-    return OVERHEAD_BYTES + lane.pending_bytes / lane.pending_messages if lane.pending_messages else otherwise
+    stored = target.lane.stored
+    return OVERHEAD_BYTES + stored.pending_bytes / stored.pending_messages if stored.pending_messages else otherwise
 
 
 def _waiting_messages(target: TargetList, charge: float) -> float:
     """Return how many of the messages that are there the list will still deliver. O(1)."""
-    area = target.area
+    lane = target.lane
     if not target.is_shared and target.consumer_group.selector is None:
-        unpublished = area.lane.next_sequence - area.published
-        held = len(area.in_flight) + area.parked.count + area.lane.put_off_messages
-        return max(area.lane.pending_messages - held - unpublished, 0)
+        unpublished = lane.stored.next_sequence - lane.published
+        held = len(lane.in_flight) + lane.parked.count + lane.stored.put_off_messages
+        return max(lane.stored.pending_messages - held - unpublished, 0)
     known = len(target.direct) + target.references.count + target.returned.count
-    unseen = area.published - target.frontier
+    unseen = lane.published - target.frontier
     if not unseen:
         return known
     # Of what was examined so far, this share was for this list.
-    examined = max(target.frontier - area.first_sequence, 0) * charge
-    consumer_groups = max(len(area.queue.consumer_groups), 1)  # there is none left when the last list ends
+    examined = max(target.frontier - lane.first_sequence, 0) * charge
+    consumer_groups = max(len(lane.queue.consumer_groups), 1)  # there is none left when the last list ends
     share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / consumer_groups
     return known + unseen * min(share, 1.0)

@@ -142,15 +142,15 @@ class PlayedLaneState(PersistentLaneState):
 class PlayedLane:
     """One lane of the trace: its state, and the sequence at which it begins."""
 
-    __slots__ = ("area", "lane", "base", "is_new")
+    __slots__ = ("state", "lane", "base", "is_new")
 
-    def __init__(self, targets: TargetArea, number: int) -> None:
+    def __init__(self, target_area: TargetArea, number: int) -> None:
         self.base = 0
         self.is_new = True
         """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
-        self.area = PlayedLaneState(QueueArea(targets, number, str(number)), self.lane)
-        self.area.queue.areas[0] = self.area
+        self.state = PlayedLaneState(QueueArea(target_area, number, str(number)), self.lane)
+        self.state.queue.lanes[0] = self.state
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`; return their sequences in the lane."""
@@ -180,7 +180,7 @@ class PlayedConsumerGroup(ConsumerGroup):
         self.taken = taken
         self.lane = lane
 
-    def wants(self, area: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 
@@ -219,7 +219,7 @@ class TracePlayer:
             paid_buffer_bytes=0,
             make_room=lambda wanted_bytes: None,
         )
-        self.targets = TargetArea(
+        self.target_area = TargetArea(
             self.monitor,
             self.store,
             self.budget,
@@ -227,12 +227,12 @@ class TracePlayer:
             LoadRequests(_do_nothing, None),
             syncs_always=False,
             overflow=overflow,
-            observer=lambda targets: ListObserver(),
+            observer=lambda target_area: ListObserver(),
             on_expired=_ignore,
             on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit
             on_lane_gone=_ignore,
         )
-        self.loader = EagerLoader(self.targets, reading)
+        self.loader = EagerLoader(self.target_area, reading)
         self._wanted = wanted
         self._milliseconds = 0
         self._lanes: dict[int, PlayedLane] = {}
@@ -259,14 +259,14 @@ class TracePlayer:
         """Play one event, then all that the loader has to do."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
-        if self.targets.loads.hungry:
+        if self.target_area.loads.running_low:
             while self.loader.step():
                 pass
 
     def _lane(self, number: int) -> PlayedLane:
         found = self._lanes.get(number)
         if found is None:
-            found = self._lanes[number] = PlayedLane(self.targets, number)
+            found = self._lanes[number] = PlayedLane(self.target_area, number)
         return found
 
     # ------------------------------------------------------------------ what comes
@@ -275,16 +275,16 @@ class TracePlayer:
         seconds = (first - self._milliseconds) / 1000
         self._milliseconds = first
         if seconds > 0:
-            self.targets.measure(seconds)
+            self.target_area.measure(seconds)
 
     def _wait(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
         mean_bytes = extra // max(count, 1)
         sequences = lane.grow(first, (mean_bytes for _ in range(count)))
         if lane.is_new:
-            lane.area.published = sequences.stop  # it was there before there was a store
+            lane.state.published = sequences.stop  # it was there before there was a store
         else:
-            self.targets.publish(lane.area, sequences)
+            self.target_area.publish(lane.state, sequences)
 
     def _arrive(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
@@ -293,32 +293,32 @@ class TracePlayer:
         message = self.store.message
         for begin in range(0, len(sequences), SLICE_MESSAGES):
             arrived = [message(sequence, extra, ARRIVED) for sequence in sequences[begin : begin + SLICE_MESSAGES]]
-            self.targets.publish(lane.area, arrived)
+            self.target_area.publish(lane.state, arrived)
 
     # ------------------------------------------------------------------ who takes
 
     def _open(self, number: int, first: int, count: int, extra: int) -> None:
-        lane, targets = self._lane(number), self.targets
+        lane, target_area = self._lane(number), self.target_area
         lane.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
         consumer_group = PlayedConsumerGroup(selector, self.lock, self._wanted.get(listed, SequenceSet()), lane)
-        lane.area.queue.consumer_groups[selector.text if selector is not None else None] = consumer_group
-        targets.add_list(lane.area, consumer_group)
-        targets.settle_consumer_groups(lane.area.queue)
+        lane.state.queue.consumer_groups[selector.text if selector is not None else None] = consumer_group
+        target_area.add_list(lane.state, consumer_group)
+        target_area.settle_consumer_groups(lane.state.queue)
         self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(consumer_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self.targets.unsubscribe(target.area.queue, target.consumer_group)
+        self.target_area.unsubscribe(target.lane.queue, target.consumer_group)
 
     def _take(self, number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
         first -= self._lane(number).base
         end = first + count
-        loads_left = LOADS_IN_VAIN_MAX + target.area.lane.pending_messages
+        loads_left = LOADS_IN_VAIN_MAX + target.lane.stored.pending_messages
         while count > 0:
-            deliveries = self.targets.collect(consumer, count, None)
+            deliveries = self.target_area.collect(consumer, count, None)
             if not deliveries:
                 load = self.loader.begin(target, is_needed=True)
                 if load is None and not target.has_supply:
@@ -342,48 +342,48 @@ class TracePlayer:
 
     def _acknowledge(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
-        area, first = lane.area, first - lane.base
-        in_flight = area.in_flight
+        state, first = lane.state, first - lane.base
+        in_flight = state.in_flight
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
         lane.lane.remove(first, first + count - 1)
         if settled:
-            self._settle(area, settled)
+            self._settle(state, settled)
         if len(settled) < count:
-            self._forget_run(area, first, count)
+            self._forget_run(state, first, count)
 
-    def _settle(self, area: LaneState, deliveries: list[Delivery]) -> None:
+    def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
         for consumer in {id(delivery._consumer): delivery._consumer for delivery in deliveries}.values():
-            self.targets.settle_run(area, [found for found in deliveries if found._consumer is consumer])
+            self.target_area.settle_run(lane, [found for found in deliveries if found._consumer is consumer])
 
     def _let_go(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
         for sequence in range(first - lane.base, first - lane.base + count):
-            delivery = lane.area.in_flight.get(sequence)
+            delivery = lane.state.in_flight.get(sequence)
             if delivery is not None:
-                self.targets.settle(delivery)
+                self.target_area.settle(delivery)
 
     def _offer(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
         sequence = first - lane.base
-        if sequence in lane.area.in_flight:
+        if sequence in lane.state.in_flight:
             return
         if lane.lane.is_pending(sequence):
             length = lane.lane.lengths(sequence, sequence)[0]
             returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
-            self.targets.offer_again(lane.area, returned)
+            self.target_area.offer_again(lane.state, returned)
 
     def _forget(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
         first -= lane.base
         lane.lane.remove(first, first + count - 1)
-        self._forget_run(lane.area, first, count)
+        self._forget_run(lane.state, first, count)
 
-    def _forget_run(self, area: LaneState, first: int, count: int) -> None:
+    def _forget_run(self, lane: LaneState, first: int, count: int) -> None:
         gone = SequenceSet()
         gone.add(first, first + count - 1)
-        for sequence in [sequence for sequence in area.in_flight if sequence in gone]:
+        for sequence in [sequence for sequence in lane.in_flight if sequence in gone]:
             gone.remove(sequence, sequence)
-        self.targets.forget(area, gone)
+        self.target_area.forget(lane, gone)
 
 
 def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:

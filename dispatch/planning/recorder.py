@@ -100,52 +100,52 @@ class Recorder:
 
     # ------------------------------------------------------------------ what happens
 
-    def begin(self, areas: Iterable[LaneState]) -> None:
+    def begin(self, lanes: Iterable[LaneState]) -> None:
         """Record the arrivals of lanes from now on. What was there at open is not in RAM. O(blocks of the index)."""
-        for area in areas:
-            self._lane(area)
+        for lane in lanes:
+            self._lane(lane)
 
-    def unloaded(self, area: LaneState, end: int) -> None:
+    def unloaded(self, lane: LaneState, end: int) -> None:
         """Record messages before `end`, which are pending and not in RAM."""
-        self._note(area, self._lane(area), WAITING, end)
+        self._note(lane, self._lane(lane), WAITING, end)
 
     def opened(self, target: TargetList) -> None:
         """Record that a list came into being."""
-        area = target.area
+        lane = target.lane
         number = self._lists[target] = self._list_count
         self._list_count += 1
         has_selector = target.consumer_group.selector is not None
-        self._put(LIST, self._lane(area).number, 0, 0, number << 1 | has_selector)
+        self._put(LIST, self._lane(lane).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
         """Record that a list ends."""
-        self.look(target.area)
-        self._put(UNLIST, self._lane(target.area).number, 0, 0, self._lists.pop(target))
+        self.look(target.lane)
+        self._put(UNLIST, self._lane(target.lane).number, 0, 0, self._lists.pop(target))
 
     def taken(self, target: TargetList, first: int, count: int) -> None:
         """Record a delivery of consecutive messages."""
-        area = target.area
-        self.look(area)
-        self._put(TAKE, self._lane(area).number, first, count, self._lists[target])
+        lane = target.lane
+        self.look(lane)
+        self._put(TAKE, self._lane(lane).number, first, count, self._lists[target])
         self._takes += 1
         if not self._takes % TAKES_BETWEEN_LOOKS:
             self.look_everywhere()
 
-    def settled(self, area: LaneState, first: int, count: int, *, is_done: bool) -> None:
+    def settled(self, lane: LaneState, first: int, count: int, *, is_done: bool) -> None:
         """Record that deliveries ended, by an ack (is_done) or without."""
-        self._put(ACK if is_done else LET_GO, self._lane(area).number, first, count, 0)
+        self._put(ACK if is_done else LET_GO, self._lane(lane).number, first, count, 0)
 
-    def offered(self, area: LaneState, sequence: int, *, is_loaded: bool) -> None:
+    def offered(self, lane: LaneState, sequence: int, *, is_loaded: bool) -> None:
         """Record that a message is offered again, and whether its body is in RAM."""
-        self._put(OFFER, self._lane(area).number, sequence, 1, is_loaded)
+        self._put(OFFER, self._lane(lane).number, sequence, 1, is_loaded)
 
-    def gone(self, area: LaneState, gone: SequenceSet) -> None:
+    def gone(self, lane: LaneState, gone: SequenceSet) -> None:
         """Record that messages were removed without a delivery."""
-        self.look(area)
+        self.look(lane)
         for first, last in gone:
-            self._put(GONE, self._lane(area).number, first, last - first + 1, 0)
-        if area.queue.is_deleted:
-            del self._lanes[area]
+            self._put(GONE, self._lane(lane).number, first, last - first + 1, 0)
+        if lane.queue.is_deleted:
+            del self._lanes[lane]
 
     def tick(self, seconds: float) -> None:
         """Record that time has passed."""
@@ -153,47 +153,47 @@ class Recorder:
         self._milliseconds += int(seconds * 1000)
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
-    def look(self, area: LaneState) -> None:
+    def look(self, lane: LaneState) -> None:
         """Record what has arrived in a lane. O(arrivals)."""
-        lane = self._lane(area)
-        if lane.noted < area.published:
-            self._note(area, lane, ARRIVE, area.published)
+        stored = self._lane(lane)
+        if stored.noted < lane.published:
+            self._note(lane, stored, ARRIVE, lane.published)
 
     def look_everywhere(self) -> None:
         """Record what has arrived in all lanes, in turns, as if it had been sent side by side."""
-        waiting = [area for area, lane in self._lanes.items() if lane.noted < area.published]
+        waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published]
         while waiting:
-            for area in waiting:
-                lane = self._lanes[area]
-                self._note(area, lane, ARRIVE, min(area.published, lane.noted + TURN_MESSAGES))
-            waiting = [area for area in waiting if self._lanes[area].noted < area.published]
+            for lane in waiting:
+                stored = self._lanes[lane]
+                self._note(lane, stored, ARRIVE, min(lane.published, stored.noted + TURN_MESSAGES))
+            waiting = [lane for lane in waiting if self._lanes[lane].noted < lane.published]
 
-    def _lane(self, area: LaneState) -> _Lane:
-        lane = self._lanes.get(area)
-        if lane is None:
-            lane = self._lanes[area] = _Lane(self._lane_count, 0)
+    def _lane(self, lane: LaneState) -> _Lane:
+        stored = self._lanes.get(lane)
+        if stored is None:
+            stored = self._lanes[lane] = _Lane(self._lane_count, 0)
             self._lane_count += 1
-            self._note(area, lane, WAITING, area.first_sequence)
-            if lane.number >= LANES_MAX:
+            self._note(lane, stored, WAITING, lane.first_sequence)
+            if stored.number >= LANES_MAX:
                 self._stop("there are too many lanes")
-        return lane
+        return stored
 
-    def _note(self, area: LaneState, lane: _Lane, kind: int, end: int) -> None:
+    def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
         """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
-        at, lane.noted = lane.noted, end
-        if area.queue.is_deleted:
+        at, stored.noted = stored.noted, end
+        if lane.queue.is_deleted:
             return
-        while at < end and (run := area.lane.pending_run(at, end - at)) is not None and run[0] < end:
+        while at < end and (run := lane.stored.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
-            lengths = area.lane.lengths(first, last)
+            lengths = lane.stored.lengths(first, last)
             at = last + 1
             if kind == WAITING:
-                self._put(WAITING, lane.number, first, len(lengths), sum(lengths))
+                self._put(WAITING, stored.number, first, len(lengths), sum(lengths))
                 continue
             begin = 0
             for index in range(1, len(lengths) + 1):
                 if index == len(lengths) or lengths[index] != lengths[begin]:
-                    self._put(ARRIVE, lane.number, first + begin, index - begin, lengths[begin])
+                    self._put(ARRIVE, stored.number, first + begin, index - begin, lengths[begin])
                     begin = index
 
     # ------------------------------------------------------------------ writing
@@ -324,20 +324,20 @@ class RecordedTargetArea(TargetArea):
         )
 
     def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
-        for area in queue.lane_areas():
+        for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
-                self._recorder.unloaded(area, area.published)  # what came while nobody read it
+                self._recorder.unloaded(lane, lane.published)  # what came while nobody read it
             else:
-                self._recorder.look(area)
+                self._recorder.look(lane)
         return super().subscribe(queue, selector)
 
-    def add_lane(self, area: LaneState) -> None:
-        super().add_lane(area)
-        if area.queue.is_queue:
-            self._recorder.begin((area,))
+    def add_lane(self, lane: LaneState) -> None:
+        super().add_lane(lane)
+        if lane.queue.is_queue:
+            self._recorder.begin((lane,))
 
-    def add_list(self, area: LaneState, consumer_group: ConsumerGroup) -> None:
-        super().add_list(area, consumer_group)
+    def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
+        super().add_list(lane, consumer_group)
         self._recorder.opened(consumer_group.lists[-1])
 
     def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
@@ -349,11 +349,11 @@ class RecordedTargetArea(TargetArea):
         self._recorder.tick(seconds)
         super().measure(seconds)
 
-    def arrive_unloaded(self, area: LaneState, end: int) -> None:
-        if area.queue.is_queue:
-            self._recorder.look(area)
-            self._recorder.unloaded(area, end)
-        super().arrive_unloaded(area, end)
+    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
+        if lane.queue.is_queue:
+            self._recorder.look(lane)
+            self._recorder.unloaded(lane, end)
+        super().arrive_unloaded(lane, end)
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
         delivery = super().collect_one(consumer)
@@ -378,42 +378,42 @@ class RecordedTargetArea(TargetArea):
 
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)
-        area, sequence = delivery._area, delivery.sequence
+        lane, sequence = delivery._lane, delivery.sequence
         # An ack has removed the message before; a message that is given back is pending still.
-        self._recorder.settled(area, sequence, 1, is_done=not area.lane.is_pending(sequence))
+        self._recorder.settled(lane, sequence, 1, is_done=not lane.stored.is_pending(sequence))
 
-    def settle_run(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
-        super().settle_run(area, deliveries)
-        self._recorder.settled(area, deliveries[0].sequence, len(deliveries), is_done=True)
+    def settle_run(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
+        super().settle_run(lane, deliveries)
+        self._recorder.settled(lane, deliveries[0].sequence, len(deliveries), is_done=True)
 
-    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
-        self._recorder.offered(area, message[0], is_loaded=message[2] is not None)
-        super().offer_again(area, message)
+    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+        self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)
+        super().offer_again(lane, message)
 
-    def offer_put_off(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        for first, last in runs if area.queue.dealer is None else ():
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        for first, last in runs if lane.queue.assigner is None else ():
             for sequence in range(first, last + 1):
-                self._recorder.offered(area, sequence, is_loaded=False)
-        super().offer_put_off(area, runs)
+                self._recorder.offered(lane, sequence, is_loaded=False)
+        super().offer_put_off(lane, runs)
 
-    def forget(self, area: LaneState, gone: SequenceSet) -> None:
-        self._recorder.gone(area, gone)
-        super().forget(area, gone)
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
+        self._recorder.gone(lane, gone)
+        super().forget(lane, gone)
 
 
 def _shared(target: TargetList) -> TargetList:
     """Return the list that is recorded for a list: of assigned messages the one that they were assigned from."""
     consumer_group = target.consumer_group
-    return consumer_group.stock.list_over(target.area) if isinstance(consumer_group, AssignedMessages) else target
+    return consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, AssignedMessages) else target
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:
     """Return deliveries in order as runs: (lane, first sequence, how many)."""
     runs: list[tuple[LaneState, int, int]] = []
     for delivery in deliveries:
-        if runs and runs[-1][0] is delivery._area and sum(runs[-1][1:]) == delivery.sequence:
-            area, first, count = runs[-1]
-            runs[-1] = (area, first, count + 1)
+        if runs and runs[-1][0] is delivery._lane and sum(runs[-1][1:]) == delivery.sequence:
+            lane, first, count = runs[-1]
+            runs[-1] = (lane, first, count + 1)
         else:
-            runs.append((delivery._area, delivery.sequence, 1))
+            runs.append((delivery._lane, delivery.sequence, 1))
     return runs

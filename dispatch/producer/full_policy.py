@@ -31,16 +31,16 @@ INDEX_BLOCKS: Final = 3
 class _Oldest:
     """What may be dropped of one lane, from the front."""
 
-    def __init__(self, removals: Removals, area: LaneState) -> None:
-        self.area = area
+    def __init__(self, removals: Removals, lane: LaneState) -> None:
+        self.lane = lane
         self.gone = SequenceSet()
         self._at = 0
-        self._held = removals.held(area)
+        self._held = removals.held(lane)
 
     def run(self, most: int) -> tuple[int, int] | None:
         """The next consecutive ones, up to so many."""
-        while (run := self.area.lane.pending_run(self._at, most)) is not None and run[0] < self.area.published:
-            first, last = run[0], min(run[1], self.area.published - 1)
+        while (run := self.lane.stored.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
+            first, last = run[0], min(run[1], self.lane.published - 1)
             held = self._held.next_from(first)
             if held is None or held[0] > last:
                 return first, last
@@ -51,7 +51,7 @@ class _Oldest:
 
     def drop(self, first: int, last: int) -> int:
         """Remove a part of that run; how many messages."""
-        removed = self.area.store.remove(self.area.lane, first, last)
+        removed = self.lane.store.remove(self.lane.stored, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed
@@ -63,12 +63,12 @@ def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes:
     Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
     """
     removed = 0
-    for persistent, volatile in zip_longest(queue.areas, queue.non_persistent_lanes):
-        lanes = [_Oldest(removals, area) for area in (persistent, volatile) if area is not None]
+    for persistent, volatile in zip_longest(queue.lanes, queue.non_persistent_lanes):
+        lanes = [_Oldest(removals, lane) for lane in (persistent, volatile) if lane is not None]
         try:
             while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
                 oldest, first, last = found
-                lengths = list(oldest.area.lane.lengths(first, last))
+                lengths = list(oldest.lane.stored.lengths(first, last))
                 count = dropped_bytes = 0
                 while count < len(lengths) and (count < messages or dropped_bytes < size_bytes):
                     dropped_bytes += lengths[count]
@@ -78,7 +78,7 @@ def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes:
                 size_bytes -= dropped_bytes
         finally:
             for oldest in lanes:
-                removals.forget(oldest.area, oldest.gone)
+                removals.forget(oldest.lane, oldest.gone)
     queue.dropped += removed
     return removed
 
@@ -92,15 +92,15 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
         oldest, run = runs[0]
         return oldest, *run
     (persistent, of_persistent), (volatile, of_volatile) = runs
-    lane = cast(NonPersistentLane, volatile.area.lane)
-    before = lane.before(of_volatile[0])
+    stored = cast(NonPersistentLane, volatile.lane.stored)
+    before = stored.before(of_volatile[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
-    return volatile, of_volatile[0], min(of_volatile[1], lane.behind(of_persistent[0]) - 1)
+    return volatile, of_volatile[0], min(of_volatile[1], stored.behind(of_persistent[0]) - 1)
 
 
 def dead_letter_on_overflow(
-    producers: Producers, area: QueueArea, priority: int, persistent: bool, properties: bytes, body: bytes
+    producers: Producers, queue: QueueArea, priority: int, persistent: bool, properties: bytes, body: bytes
 ) -> str | None:
     """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
 
@@ -108,36 +108,36 @@ def dead_letter_on_overflow(
     Requires: no lock.
     """
     store = producers.store
-    to = producers.policies.redelivery(area.name).dead_letter_queue
+    to = producers.policies.redelivery(queue.name).dead_letter_queue
     if to is None:
         with producers.lock, producers.monitor.whole:
-            area.dropped += 1
+            queue.dropped += 1
         return None
     store.require_index_room(INDEX_BLOCKS)
     timestamp = producers.clock_ms()
-    own_id, group, properties = _stamped(area, timestamp, properties)
+    own_id, group, properties = _stamped(queue, timestamp, properties)
     with producers.lock, producers.monitor.whole:
         producers.monitor.raise_if_closed()
         with store.journal.accepting_dead_letters():
-            queue = producers.destinations.queue_locked(to)
+            dead_letters = producers.destinations.queue_locked(to)
             if group is not None:
-                note_groups(producers.destinations, producers.targets, queue)
+                note_groups(producers.destinations, producers.target_area, dead_letters)
             if persistent:
-                target = producers.destinations.lane(queue.number << LANE_SHIFT | priority)
+                target = producers.destinations.lane(dead_letters.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix
                 sequence = store.append_slice(target.index_lane, timestamp, [(properties, body)])
                 producers.publisher.arrive(target, ((sequence, properties, body, timestamp),))
             else:
-                volatile = producers.destinations.non_persistent_lane(queue, priority)
+                volatile = producers.destinations.non_persistent_lane(dead_letters, priority)
                 id_prefix = volatile.id_prefix
                 sequence = volatile.add(timestamp, properties, body)
-        area.dead_lettered += 1
+        queue.dead_lettered += 1
     return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
 
-def _stamped(area: QueueArea, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
+def _stamped(queue: QueueArea, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
     """(own id, group, properties without times, and with headers that say why it is there, where they have room)."""
-    added: dict[str, HeaderValue] = {FROM: area.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
+    added: dict[str, HeaderValue] = {FROM: queue.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
     headers, own_id = decode_properties(properties) if properties else ({}, None)
     group = group_of(properties) if properties else None
     try:

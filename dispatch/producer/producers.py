@@ -38,7 +38,7 @@ class Producers:
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         publisher: Publisher,
         destinations: Destinations,
         topics: Topics,
@@ -55,7 +55,7 @@ class Producers:
         self.clock_ms = monitor.clock_ms
         self.store = store
         self.journal = store.journal
-        self.targets = targets
+        self.target_area = target_area
         self.publisher = publisher
         self.syncs_always = publisher.syncs_always
         self.destinations = destinations
@@ -94,7 +94,7 @@ class Producers:
 
     def store_once(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         timestamp: int,
         batch: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -104,7 +104,7 @@ class Producers:
 
         StoreFull: ids says how many of the first are in.
         """
-        identities = [identity_of(area.queue.number, properties) for properties, _ in batch]
+        identities = [identity_of(lane.queue.number, properties) for properties, _ in batch]
         with self.lock, self.monitor.whole:
             if has_times(batch[0][0]):
                 timestamp = self.store.steady.now_ms()
@@ -117,35 +117,35 @@ class Producers:
                         seen.add(found)
             done = 0
             while fresh:
-                room = area.index_lane.slice_room
+                room = lane.index_lane.slice_room
                 part, fresh = fresh[:room], fresh[room:]
-                first = self._write_fresh(area, timestamp, [batch[at] for at in part], _known(identities, part))
+                first = self._write_fresh(lane, timestamp, [batch[at] for at in part], _known(identities, part))
                 sequences = dict(zip(part, range(first, first + len(part)), strict=True))
                 behind = fresh[0] if fresh else len(batch)
-                ids += [own_ids[at] or f"{area.id_prefix}{sequences[at]}" for at in range(done, behind)]
+                ids += [own_ids[at] or f"{lane.id_prefix}{sequences[at]}" for at in range(done, behind)]
                 done = behind
             ids += [own_id for own_id in own_ids[done:] if own_id is not None]
 
     def _write_fresh(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         timestamp: int,
         part: list[tuple[bytes, bytes]],
         identities: list[Identity],
     ) -> int:
         """Store them and let them arrive; returns the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
-        first = self.store.append_slice(area.index_lane, timestamp, part, times, identities)
+        first = self.store.append_slice(lane.index_lane, timestamp, part, times, identities)
         if times:
-            self.arrive_timed(area, timestamp, first, part, times)
+            self.arrive_timed(lane, timestamp, first, part, times)
             return first
         arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
-        self.publisher.arrive(area, arrived)
+        self.publisher.arrive(lane, arrived)
         return first
 
     def keep_once(
         self,
-        area: NonPersistentLaneState | FanOut,
+        lane: NonPersistentLaneState | FanOut,
         timestamp: int,
         batch: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -153,21 +153,21 @@ class Producers:
     ) -> None:
         """Store non-persistent messages once each. What no crash leaves, no id outlives. Requires: the lock."""
         for (properties, body), own_id in zip(batch, own_ids, strict=True):
-            found = identity_of(area.queue.number, properties)
+            found = identity_of(lane.queue.number, properties)
             if found is not None and own_id is not None and self.windows.is_stored(found):
                 ids.append(own_id)
                 continue
             if has_times(properties):
-                sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+                sequence = lane.add_timed(timestamp, properties, body, times_of(properties))
             else:
-                sequence = area.add(timestamp, properties, body)
+                sequence = lane.add(timestamp, properties, body)
             if found is not None:
                 self.windows.non_persistent.note(found)
-            ids.append(own_id if own_id is not None else f"{area.id_prefix}{sequence}")
+            ids.append(own_id if own_id is not None else f"{lane.id_prefix}{sequence}")
 
     def store_timed(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         batch: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
         ids: list[str],
@@ -180,13 +180,13 @@ class Producers:
         with self.lock, self.monitor.whole:
             timestamp = self.store.steady.now_ms()
             while begin < len(batch):
-                part = list(batch[begin : begin + area.index_lane.slice_room])
+                part = list(batch[begin : begin + lane.index_lane.slice_room])
                 times = times_of_each(part)
-                first = self.store.append_slice(area.index_lane, timestamp, part, times)
-                self.arrive_timed(area, timestamp, first, part, times)
+                first = self.store.append_slice(lane.index_lane, timestamp, part, times)
+                self.arrive_timed(lane, timestamp, first, part, times)
                 behind = begin + len(part)
                 ids += [
-                    own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
+                    own or f"{lane.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
                 ]
                 begin = behind
 
@@ -200,31 +200,31 @@ class Producers:
         return now_ms + max(int(expires_in * 1000), 1)
 
     def add_expiring(
-        self, area: PersistentLaneState, properties: bytes, body: bytes, expires_at: int
+        self, lane: PersistentLaneState, properties: bytes, body: bytes, expires_at: int
     ) -> tuple[int, int]:
         """Write one message that expires; return its timestamp and sequence. Not dispatched yet. Requires: the lock.
 
         As store_timed of one, for a third of its price.
         """
         timestamp = self.store.steady.now_ms()
-        sequence = self.store.add_expiring(area.index_lane, timestamp, properties, body, expires_at)
-        self.timed.note(area)
+        sequence = self.store.add_expiring(lane.index_lane, timestamp, properties, body, expires_at)
+        self.timed.note(lane)
         return timestamp, sequence
 
     def arrive_timed(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         timestamp: int,
         first: int,
         part: Sequence[tuple[bytes, bytes]],
         times: Sequence[Times],
     ) -> None:
         """Let timed messages arrive that are stored, the first with that sequence. Requires: the lock."""
-        self.timed.note(area)
+        self.timed.note(lane)
         if any(due_at for _, due_at in times):
-            self.publisher.arrive(area, range(first, first + len(part)))
+            self.publisher.arrive(lane, range(first, first + len(part)))
         else:
-            self.publisher.arrive(area, [(first + at, *content, timestamp) for at, content in enumerate(part)])
+            self.publisher.arrive(lane, [(first + at, *content, timestamp) for at, content in enumerate(part)])
 
 
 def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:

@@ -60,19 +60,19 @@ def as_bytes(body: object) -> bytes:
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, producers: Producers, area: QueueArea, confirmer: Confirmer | None = None) -> None:
+    def __init__(self, producers: Producers, queue: QueueArea, confirmer: Confirmer | None = None) -> None:
         """confirmer: of an event loop; None: a thread that sends waits itself."""
         self.producers = producers
-        self._area = area
+        self._queue = queue
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.publisher
-        self._steps = Steps(producers, area, self._confirmer)
-        self._limits = area.admission
+        self._steps = Steps(producers, queue, self._confirmer)
+        self._limits = queue.admission
         self._times_made: tuple[tuple[object, ...], bytes] = ((), b"")
         """What the times of the last message were made of, and their field: the next one often has the same."""
 
     @property
     def name(self) -> str:
-        return self._area.name
+        return self._queue.name
 
     def send(
         self,
@@ -115,7 +115,7 @@ class Sender:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-            if self._area.is_watched and message_id is not None and transaction is None:
+            if self._queue.is_watched and message_id is not None and transaction is None:
                 return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
         else:
             properties = b""
@@ -130,27 +130,27 @@ class Sender:
         try:
             if persistent is not True:
                 return self._send_volatile(persistent, priority, properties, body, message_id)
-            area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
-            if area is None:
-                area = self._steps.lane_area(priority)
+            lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            if lane is None:
+                lane = self._steps.lane(priority)
             timestamp = producers.clock_ms()
             if transaction is not None:
                 ids: list[str] = []
-                self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
+                self._checked(transaction).add(lane, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with producers.lock:
                 try:
                     if limits is not None:
                         limits.require_room(size)
                     if expires_at:
-                        timestamp, sequence = producers.add_expiring(area, properties, body, expires_at)
+                        timestamp, sequence = producers.add_expiring(lane, properties, body, expires_at)
                     else:
-                        sequence = producers.store.add(area.index_lane, timestamp, properties, body)
+                        sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
                     message = (sequence, properties, body, timestamp)
                     if producers.syncs_always:
-                        producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
+                        producers.publisher.unpublished.append((producers.journal.end, lane, (message,)))
                     else:
-                        area.arrive(message)
+                        lane.arrive(message)
                     position = producers.journal.end if producers.syncs_always else 0
                 except BaseException as error:
                     producers.lock.break_by(error)
@@ -159,7 +159,7 @@ class Sender:
             one = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
             return self._send_later(one, full)
         self._confirmer.confirm(position)
-        return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
+        return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _send_one(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
         """Send one message, in steps."""
@@ -218,11 +218,11 @@ class Sender:
     ) -> str:
         """Keep one non-persistent message, if there is room at once; its id."""
         producers = self.producers
-        area: NonPersistentLaneState | FanOut | None = None
+        lane: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
-            area = self._area.non_persistent_lanes[priority]
-        if area is None or persistent is not False:
-            area = self._steps.volatile_area(persistent, priority)
+            lane = self._queue.non_persistent_lanes[priority]
+        if lane is None or persistent is not False:
+            lane = self._steps.non_persistent_target(persistent, priority)
         timestamp = producers.clock_ms()
         with producers.lock:
             try:
@@ -230,18 +230,18 @@ class Sender:
                     raise Closed("the store")
                 if self._limits is not None:
                     self._limits.require_room(len(properties) + len(body))
-                sequence = area.add(timestamp, properties, body)
+                sequence = lane.add(timestamp, properties, body)
             except BaseException as error:
                 producers.lock.break_by(error)
                 raise
         if producers.monitor.deferred:
             producers.monitor.run_deferred()
-        return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
+        return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
         """Return what lies before a body; the queue's first message with a group prepares it for groups."""
         properties = encoded_properties(headers, message_id, group, producer)
-        if group is not None and not self._area.has_groups:
+        if group is not None and not self._queue.has_groups:
             self._use_groups()
         return properties
 
@@ -381,7 +381,7 @@ class Sender:
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
         producers = self.producers
-        use_groups(producers.monitor, producers.destinations, producers.targets, self._area)
+        use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
 
     def _too_large(self, size: int) -> MessageTooLarge:
         producers = self.producers

@@ -52,7 +52,7 @@ class Space:
     def retry(
         self,
         line: SpaceLine,
-        area: LimitedDestination,
+        destination: LimitedDestination,
         sizes: Sequence[int],
         full: StoreFull,
         deadline: float | None,
@@ -63,11 +63,11 @@ class Space:
 
         Requires: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
         """
-        gives_up_at = line.deadline(area, full, deadline)
+        gives_up_at = line.deadline(destination, full, deadline)
         # Published first: who waits may wait for its own messages to be acknowledged.
         confirmer.confirm(self._publisher.position())
         woken = confirmer.wakeable()
-        waiting = line.newcomer(area, sizes, full, gives_up_at, woken)
+        waiting = line.newcomer(destination, sizes, full, gives_up_at, woken)
         try:
             with self._monitor.lock, self._monitor.whole:
                 line.line_up(waiting)

@@ -67,9 +67,9 @@ class Batch:
 class Steps:
     """Stores batches in one queue or topic."""
 
-    def __init__(self, producers: Producers, area: QueueArea, confirmer: Confirmer) -> None:
+    def __init__(self, producers: Producers, queue: QueueArea, confirmer: Confirmer) -> None:
         self._producers = producers
-        self._area = area
+        self._queue = queue
         self._confirmer = confirmer
 
     # ------------------------------------------------------------------ with waits
@@ -96,7 +96,7 @@ class Steps:
         What the duplicate window knows needs none. In a transaction nothing is given up: it is all or nothing.
         StoreFull: the ids say how many are in.
         """
-        limits = self._area.admission
+        limits = self._queue.admission
         if limits is None:
             before = len(batch.ids)
             full = self._refused(batch)
@@ -137,9 +137,9 @@ class Steps:
 
     def _fresh(self, batch: Batch, begin: int) -> int:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
-        if not self._area.is_watched or batch.transaction is not None:
+        if not self._queue.is_watched or batch.transaction is not None:
             return len(batch.contents) - begin
-        return self._producers.fresh(self._area, batch.contents[begin:])
+        return self._producers.fresh(self._queue, batch.contents[begin:])
 
     def _room(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
@@ -182,7 +182,7 @@ class Steps:
 
         space = self._producers.space
         line = space.line(batch.persistent is True)
-        yield from space.retry(line, self._area, batch.sizes, full, batch.deadline, attempt, self._confirmer)
+        yield from space.retry(line, self._queue, batch.sizes, full, batch.deadline, attempt, self._confirmer)
 
     # ------------------------------------------------------------------ at once
 
@@ -195,43 +195,43 @@ class Steps:
         if batch.persistent is not True:
             self._store_volatile(batch)
             return
-        area = self.lane_area(batch.priority)
+        lane = self.lane(batch.priority)
         timestamp = producers.clock_ms()
         contents, own_ids, ids = batch.contents, batch.own_ids, batch.ids
         if batch.transaction is not None:
-            batch.transaction.add(area, timestamp, contents, own_ids, ids)
+            batch.transaction.add(lane, timestamp, contents, own_ids, ids)
             return
-        if self._area.is_watched:
-            producers.store_once(area, timestamp, contents, own_ids, ids)
+        if self._queue.is_watched:
+            producers.store_once(lane, timestamp, contents, own_ids, ids)
         elif has_times(contents[0][0]):
-            producers.store_timed(area, contents, own_ids, ids)
+            producers.store_timed(lane, contents, own_ids, ids)
         else:
-            self._store_slices(area, timestamp, contents, own_ids, ids)
+            self._store_slices(lane, timestamp, contents, own_ids, ids)
         if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
             self._confirmer.confirm(producers.publisher.position())
 
     def _store_slices(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         timestamp: int,
         contents: list[tuple[bytes, bytes]],
         own_ids: list[str | None],
         ids: list[str],
     ) -> None:
-        producers, prefix, lane = self._producers, area.id_prefix, area.index_lane
+        producers, prefix, stored = self._producers, lane.id_prefix, lane.index_lane
         begin = 0
         with producers.lock, producers.monitor.whole:
             while begin < len(contents):
-                part = contents[begin : begin + lane.slice_room]
-                before_bytes = lane.pending_bytes
-                first = producers.store.append_slice(lane, timestamp, part)
+                part = contents[begin : begin + stored.slice_room]
+                before_bytes = stored.pending_bytes
+                first = producers.store.append_slice(stored, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
                 if producers.syncs_always:
-                    producers.publisher.unpublished.append((producers.journal.end, area, arrived))
+                    producers.publisher.unpublished.append((producers.journal.end, lane, arrived))
                 else:
-                    producers.targets.arrive_many(area, arrived, lane.pending_bytes - before_bytes)
+                    producers.target_area.arrive_many(lane, arrived, stored.pending_bytes - before_bytes)
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)
@@ -241,67 +241,67 @@ class Steps:
     def _store_volatile(self, batch: Batch) -> None:
         """Keep non-persistent messages, one after the other; the ids say how many are in."""
         producers, ids = self._producers, batch.ids
-        area = self.volatile_area(batch.persistent, batch.priority)
+        lane = self.non_persistent_target(batch.persistent, batch.priority)
         timestamp = producers.clock_ms()
-        prefix = area.id_prefix
+        prefix = lane.id_prefix
         if batch.transaction is not None:
-            batch.transaction.add_volatile(area, timestamp, batch.contents, batch.own_ids, ids)
+            batch.transaction.add_volatile(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
         with producers.lock, producers.monitor.whole:
             if producers.monitor.is_closed:
                 raise Closed("the store")
-            if self._area.is_watched:
-                producers.keep_once(area, timestamp, batch.contents, batch.own_ids, ids)
+            if self._queue.is_watched:
+                producers.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return
             times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []
             for at, ((properties, body), own) in enumerate(zip(batch.contents, batch.own_ids, strict=True)):
                 if times:
-                    sequence = area.add_timed(timestamp, properties, body, times[at])
+                    sequence = lane.add_timed(timestamp, properties, body, times[at])
                 else:
-                    sequence = area.add(timestamp, properties, body)
+                    sequence = lane.add(timestamp, properties, body)
                 ids.append(own if own is not None else f"{prefix}{sequence}")
 
     # ------------------------------------------------------------------ no room, and no wait
 
     def _drop_oldest(self, messages: int, size_bytes: int) -> int:
         """Remove so much of what waits, as far as there is; return how many messages. Requires: the lock."""
-        return drop_oldest(self._producers.removals, self._area, messages, size_bytes)
+        return drop_oldest(self._producers.removals, self._queue, messages, size_bytes)
 
     def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
         """Put one message where the policy says, and return its id."""
-        lane_area = self.lane_area(batch.priority)
+        lane = self.lane(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:
-            self.volatile_area(batch.persistent, batch.priority)
+            self.non_persistent_target(batch.persistent, batch.priority)
         own_id = batch.own_ids[0]
         if limits.diverts:
-            priority, content = lane_area.lane.priority, batch.contents[0]
-            stored_id = dead_letter_on_overflow(self._producers, self._area, priority, is_persistent, *content)
+            priority, content = lane.stored.priority, batch.contents[0]
+            stored_id = dead_letter_on_overflow(self._producers, self._queue, priority, is_persistent, *content)
             if stored_id is not None:
                 return stored_id
         if own_id is not None:
             return own_id
         # Nobody has the id but its sender.
-        return f"{lane_area.id_prefix}dropped-{self._producers.journal.epoch}-{next(self._area.drop_numbers)}"
+        return f"{lane.id_prefix}dropped-{self._producers.journal.epoch}-{next(self._queue.drop_numbers)}"
 
     # ------------------------------------------------------------------ lanes
 
-    def lane_area(self, priority: object) -> PersistentLaneState:
+    def lane(self, priority: object) -> PersistentLaneState:
         """Return the lane of a priority, made if it is not there. ArgumentError, SettingsError."""
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
-        area = self._area.areas[priority]
-        return area if area is not None else self._producers.destinations.create_lane(self._area, priority)
+        lane = self._queue.lanes[priority]
+        return lane if lane is not None else self._producers.destinations.create_lane(self._queue, priority)
 
-    def volatile_area(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
+    def non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
         """Return what takes the non-persistent messages of a priority, made if it is not there."""
         if persistent is not False:
             raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
-        area = self._area
-        if isinstance(area, TopicState):
-            return area.fan_outs.get(priority) or self._producers.topics.fan_out(area, priority)
-        return area.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
-            area, priority
+        destination = self._queue
+        if isinstance(destination, TopicState):
+            return destination.fan_outs.get(priority) or self._producers.topics.fan_out(destination, priority)
+        return destination.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
+            destination, priority
         )

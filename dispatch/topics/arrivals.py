@@ -27,12 +27,12 @@ class ArrivalOrder:
         self._runs: list[Run] = []
         self._tidy_at = SPARE_RUNS
 
-    def note(self, area: LaneState, first: int, last: int) -> None:
+    def note(self, lane: LaneState, first: int, last: int) -> None:
         """Note messages that have come and may be dispatched. O(1), and now and then O(runs)."""
-        if self._runs and self._runs[-1][0] is area:
-            self._runs[-1] = area, self._runs[-1][1], last
+        if self._runs and self._runs[-1][0] is lane:
+            self._runs[-1] = lane, self._runs[-1][1], last
             return
-        self._runs.append((area, first, last))
+        self._runs.append((lane, first, last))
         if len(self._runs) > self._tidy_at:
             self._runs = [run for run in self._runs if _is_pending(run)]
             self._tidy_at = 2 * len(self._runs) + SPARE_RUNS
@@ -50,19 +50,19 @@ class ArrivalOrder:
 
 
 def _is_pending(run: Run) -> bool:
-    area, first, last = run
-    found = area.lane.pending_run(first, 1)
+    lane, first, last = run
+    found = lane.stored.pending_run(first, 1)
     return found is not None and found[0] <= last
 
 
 def _free(run: Run) -> Iterator[Run]:
-    area, at, end = run
-    while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= end:
+    lane, at, end = run
+    while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= end:
         begin, last = found[0], min(found[1], end)
         numbers = range(begin, last + 1)
-        held = [sequence for sequence in numbers if sequence in area.in_flight or sequence in area.parked]
+        held = [sequence for sequence in numbers if sequence in lane.in_flight or sequence in lane.parked]
         for sequence in (*held, last + 1):
             if begin < sequence:
-                yield area, begin, sequence - 1
+                yield lane, begin, sequence - 1
             begin = sequence + 1
         at = last + 1

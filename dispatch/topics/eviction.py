@@ -35,9 +35,9 @@ class Evictor(EvictionRule):
         self._eviction = eviction
         self._key_name = key_name
 
-    def admitted(self, area: SubscriptionLaneState, arriving: int) -> int:
+    def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
         """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
-        return min(self._room(area.subscription), arriving)
+        return min(self._room(lane.subscription), arriving)
 
     def has_room(self, subscription: SubscriptionState) -> bool:
         """Whether the subscriber gets one more, which is not persistent."""
@@ -48,15 +48,15 @@ class Evictor(EvictionRule):
             return NOWHERE
         return max(self._max_messages - self._waiting(subscription), 0)
 
-    def given(self, areas: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
+    def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
         """Note the subscribers that have just got a message that is not persistent."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
-        for area in areas:
-            subscription = area.queue
+        for lane in lanes:
+            subscription = lane.queue
             assert isinstance(subscription, SubscriptionState)
             if key is not None and not subscription.is_durable:
-                self._note_key(key, subscription, (area, message[0]))
-            self.came(subscription, area, message[0], message[0])
+                self._note_key(key, subscription, (lane, message[0]))
+            self.came(subscription, lane, message[0], message[0])
 
     def _note_key(self, key: bytes, subscription: SubscriptionState, place: Place) -> None:
         if subscription.latest is None:
@@ -64,58 +64,58 @@ class Evictor(EvictionRule):
         subscription.latest.note(key, place)
 
     def note_keys(
-        self, lane: TopicLaneState, areas: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
+        self, lane: TopicLaneState, lanes: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
     ) -> None:
         """Note the keys of arriving messages: for each subscriber that wants one it is the newest of its key."""
         if self._eviction != "latest_per_key":
             return
         verdicts = lane.topic.verdicts
-        readers = [area for area in areas if not area.subscription.is_durable]
+        readers = [reader for reader in lanes if not reader.subscription.is_durable]
         for message in messages:
             key = key_of(self._key_name, message[1])
             if key is None:
                 continue
             verdicts.begin(lane.priority, message[0])
             try:
-                for area in readers:
-                    subscription, selector = area.subscription, area.subscription.selector
-                    if selector is None or verdicts.matches(selector, area, message):
-                        self._note_key(key, subscription, (area, message[0]))
+                for reader in readers:
+                    subscription, selector = reader.subscription, reader.subscription.selector
+                    if selector is None or verdicts.matches(selector, reader, message):
+                        self._note_key(key, subscription, (reader, message[0]))
             finally:
                 verdicts.end()
 
-    def pass_over(self, area: SubscriptionLaneState, first: int, last: int) -> None:
+    def pass_over(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
         """The subscriber never sees these, which were just stored."""
-        area.subscription.topic.evicted += area.subscription_lane.remove(first, last, NO_RECORD)
-        area.published = last + 1
+        lane.subscription.topic.evicted += lane.subscription_lane.remove(first, last, NO_RECORD)
+        lane.published = last + 1
 
-    def limit(self, area: SubscriptionLaneState, first: int, end: int, last: int) -> None:
+    def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
         """See EvictionRule."""
         if end <= last:
-            self.pass_over(area, end, last)
-        self.came(area.subscription, area, first, last)
+            self.pass_over(lane, end, last)
+        self.came(lane.subscription, lane, first, last)
 
-    def came(self, subscription: SubscriptionState, area: LaneState, first: int, last: int) -> None:
+    def came(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
         """A subscriber has just got these: evict what is above the limit, if it is enough to be worth it."""
         if subscription.is_durable or self._eviction == "newest":
             return
         if subscription.arrivals is None:
             subscription.arrivals = ArrivalOrder()
-        subscription.arrivals.note(area, first, last)
+        subscription.arrivals.note(lane, first, last)
         excess = self._waiting(subscription) - self._max_messages
         if excess <= self._max_messages // SLACK:
             return
         gone: dict[LaneState, SequenceSet] = {}
-        for area, first, last in self._candidates(subscription, subscription.arrivals):
+        for lane, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
-            removed = area.store.remove(area.lane, first, last)
-            gone.setdefault(area, SequenceSet()).add(first, last)
+            removed = lane.store.remove(lane.stored, first, last)
+            gone.setdefault(lane, SequenceSet()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
             if excess <= 0:
                 break
-        for area, runs in gone.items():
-            self._removals.forget(area, runs)
+        for lane, runs in gone.items():
+            self._removals.forget(lane, runs)
 
     def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
         """Yield what waits, as consecutive ones of a lane, in the order in which it goes."""
@@ -126,10 +126,10 @@ class Evictor(EvictionRule):
 
     def _waiting(self, subscription: SubscriptionState) -> int:
         """Published, and in nobody's hands."""
-        for lane in filter(None, subscription.subscriber.lanes):
-            lane.catch_up()
+        for stored in filter(None, subscription.subscriber.lanes):
+            stored.catch_up()
         waiting = subscription.depth
-        for area in subscription.lane_areas():
-            unwanted = area.unwanted.count if area.unwanted is not None else 0
-            waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
+        for lane in subscription.all_lanes():
+            unwanted = lane.unwanted.count if lane.unwanted is not None else 0
+            waiting -= len(lane.in_flight) + unwanted + lane.stored.next_sequence - lane.published
         return waiting

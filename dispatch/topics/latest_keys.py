@@ -59,5 +59,5 @@ class NewestPerKey:
 
 
 def _waits(place: Place) -> bool:
-    area, sequence = place
-    return sequence not in area.in_flight and area.lane.is_pending(sequence)
+    lane, sequence = place
+    return sequence not in lane.in_flight and lane.stored.is_pending(sequence)

@@ -43,7 +43,7 @@ class Topics(SubscriptionKeeper):
         *,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         overflow: Overflow,
         publisher: Publisher,
         destinations: Destinations,
@@ -58,7 +58,7 @@ class Topics(SubscriptionKeeper):
         """reading: pays for what the sweeper reads."""
         self._monitor = monitor
         self._message_store = store
-        self._targets = targets
+        self._target_area = target_area
         self._overflow = overflow
         self._publisher = publisher
         self._destinations = destinations
@@ -70,8 +70,8 @@ class Topics(SubscriptionKeeper):
         self._policies = policies
         self.unrecorded = UnrecordedStore(store)
         self.verdicts = Verdicts()
-        self.unmatched_sweeper = UnmatchedSweeper(targets, store, reading)
-        self.areas: dict[str, TopicState] = {}
+        self.unmatched_sweeper = UnmatchedSweeper(target_area, store, reading)
+        self.by_name: dict[str, TopicState] = {}
 
     def restore(self) -> None:
         """Take over what opening found. Requires: the lock."""
@@ -80,10 +80,10 @@ class Topics(SubscriptionKeeper):
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
                 by_number[destination.number] = self._add(destination.number, destination.name)
-        for lane in list(store.index.lanes.values()):
-            topic = by_number.get(lane.destination)
+        for stored in list(store.index.lanes.values()):
+            topic = by_number.get(stored.destination)
             if topic is not None:
-                topic.areas[lane.priority] = topic.make_lane_area(lane.priority)
+                topic.lanes[stored.priority] = topic.make_lane(stored.priority)
         for subscriber in store.subscriptions.by_number.values():
             text, selector = subscriber.facts.selector, None
             try:
@@ -97,44 +97,44 @@ class Topics(SubscriptionKeeper):
                 )
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
-    def topic_area(self, name: str) -> TopicState:
+    def topic(self, name: str) -> TopicState:
         """The topic of that name; a new one is recorded in the journal."""
         self._monitor.raise_if_closed()
-        area = self.areas.get(name)
-        if area is not None:
-            return area
+        topic = self.by_name.get(name)
+        if topic is not None:
+            return topic
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            area = self.areas.get(name)
-            if area is None:
+            topic = self.by_name.get(name)
+            if topic is None:
                 with self._overhead.one_more(TOPIC_BYTES):
-                    area = self._add(self._message_store.create_destination(name, TOPIC).number, name)
+                    topic = self._add(self._message_store.create_destination(name, TOPIC).number, name)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
-        return area
+        return topic
 
     def _add(self, number: int, name: str) -> TopicState:
-        area = self.areas[name] = self._make(number, name)
-        self._destinations.register(area)
-        return area
+        topic = self.by_name[name] = self._make(number, name)
+        self._destinations.register(topic)
+        return topic
 
     def _make(self, number: int, name: str) -> TopicState:
         policy, evictor = self._policies.of(name), None
         if policy.subscriber_max_messages is not None:
             evictor = Evictor(self._removals, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
-        return TopicState(self._targets, number, name, evictor, self)
+        return TopicState(self._target_area, number, name, evictor, self)
 
     def _add_subscription(
         self, topic: TopicState, subscriber: Subscriber, selector: Selector | None
     ) -> SubscriptionState:
-        area = SubscriptionState(topic, subscriber, selector)
+        subscription = SubscriptionState(topic, subscriber, selector)
         if subscriber.is_durable:
             topic.durable[subscriber.facts.name] = subscriber
-            if not area.is_blank:
-                topic.kept[subscriber.facts.name] = area
+            if not subscription.is_blank:
+                topic.kept[subscriber.facts.name] = subscription
         if selector is not None:
-            self.unmatched_sweeper.subscriptions[area] = None
-        return area
+            self.unmatched_sweeper.subscriptions[subscription] = None
+        return subscription
 
     # ------------------------------------------------------------------ subscribing
 
@@ -155,28 +155,30 @@ class Topics(SubscriptionKeeper):
         with self._monitor.lock, self._monitor.whole, deadlines.room(deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
-            area = topic.durable_area(name) if name in topic.durable else None
+            subscription = topic.durable_subscription(name) if name in topic.durable else None
             text = selector.text if selector is not None else None
-            if area is None:
+            if subscription is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
-                    area = self._add_subscription(
+                    subscription = self._add_subscription(
                         topic, self._message_store.subscribe(topic.number, name, text), selector
                     )
-            elif area in topic.online:
-                raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
-            elif text != area.subscriber.facts.selector:
+            elif subscription in topic.online:
+                raise SubscriptionInUse(topic.name, subscription.subscriber.facts.name)
+            elif text != subscription.subscriber.facts.selector:
                 raise SettingsError(
                     f"subscription {name!r} of topic {topic.name!r} was made with another selector: "
                     "subscribe with that one, or unsubscribe first and lose its backlog"
                 )
-            topic.online[area] = None
+            topic.online[subscription] = None
             if len(topic.online) == 2:
                 topic.meet()
-            for _ in area.open_lanes():
+            for _ in subscription.open_lanes():
                 pass
             if name is not None:
-                topic.kept[name] = area
-            consumer = self._consumers.attach(area, selector, prefetch, on_ready, deadline_seconds=deadline_seconds)
+                topic.kept[name] = subscription
+            consumer = self._consumers.attach(
+                subscription, selector, prefetch, on_ready, deadline_seconds=deadline_seconds
+            )
             position = self._message_store.journal.end
         self._publisher.confirm(position)
         return consumer
@@ -187,18 +189,18 @@ class Topics(SubscriptionKeeper):
             self._monitor.raise_if_closed()
             if name not in topic.durable:
                 raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
-            area = topic.durable_area(name)
-            if area in topic.online:
+            subscription = topic.durable_subscription(name)
+            if subscription in topic.online:
                 raise SubscriptionInUse(topic.name, name)
-            if self._transactions.concern((area.number,)):
+            if self._transactions.concern((subscription.number,)):
                 raise TransactionError(
                     f"a transaction without an outcome knows the durable subscription {name!r} of topic "
                     f"{topic.name!r}: end it first"
                 )
-            self._message_store.unsubscribe(area.subscriber)
+            self._message_store.unsubscribe(subscription.subscriber)
             del topic.durable[name]
             topic.kept.pop(name, None)
-            self._forget(area)
+            self._forget(subscription)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 
@@ -211,21 +213,24 @@ class Topics(SubscriptionKeeper):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if not topic.is_deleted:
-                subscriptions = {*topic.subscriptions(), *(area for _, area in topic.durable_areas())}
-                if self._transactions.concern({topic.number, *(area.number for area in subscriptions)}):
+                subscriptions = {
+                    *topic.subscriptions(),
+                    *(subscription for _, subscription in topic.durable_subscriptions()),
+                }
+                if self._transactions.concern({topic.number, *(subscription.number for subscription in subscriptions)}):
                     raise TransactionError(
                         f"a transaction without an outcome knows the topic {topic.name!r}: end it first"
                     )
                 self._message_store.delete_destination(topic.number)
                 topic.is_deleted = True
-                del self.areas[topic.name]
+                del self.by_name[topic.name]
                 self._destinations.unregister(topic)
                 for subscription in subscriptions:
                     self._end(subscription)
                 if topic.admission is not None:
                     topic.admission.close("the topic")
-                for area in topic.lane_areas():
-                    self._removals.drop_lane(area)
+                for lane in topic.all_lanes():
+                    self._removals.drop_lane(lane)
                 topic.drop()
                 self._overhead.one_less(TOPIC_BYTES)
             position = self._message_store.journal.end
@@ -237,12 +242,12 @@ class Topics(SubscriptionKeeper):
     def _end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
         subscription.is_deleted = True
-        lanes = [area for area in subscription.areas if area is not None]
+        lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.end_consumers()
         if subscription.is_durable:
             self._forget(subscription)
-        for area in lanes:
-            self._removals.drop_lane(area)
+        for lane in lanes:
+            self._removals.drop_lane(lane)
 
     def fan_out(self, topic: TopicState, priority: int) -> FanOut:
         """Where non-persistent messages of that priority go. Made on first use."""
@@ -252,37 +257,37 @@ class Topics(SubscriptionKeeper):
                 topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
             return topic.fan_outs[priority]
 
-    def leave(self, area: SubscriptionState) -> None:
+    def leave(self, subscription: SubscriptionState) -> None:
         """See SubscriptionKeeper. One that is not durable ends with it."""
-        del area.topic.online[area]
-        if area.is_durable and area.is_blank:
-            self._drop_non_persistent(area)
-            area.forget_heads()
-            del area.topic.kept[area.subscriber.facts.name]
-        if not area.is_durable:
-            self._message_store.unsubscribe(area.subscriber)
-            self._forget(area)
-            area.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
+        del subscription.topic.online[subscription]
+        if subscription.is_durable and subscription.is_blank:
+            self._drop_non_persistent(subscription)
+            subscription.forget_heads()
+            del subscription.topic.kept[subscription.subscriber.facts.name]
+        if not subscription.is_durable:
+            self._message_store.unsubscribe(subscription.subscriber)
+            self._forget(subscription)
+            subscription.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
         """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
-        for priority, area in enumerate(subscription.non_persistent_lanes):
-            if area is not None:
-                self._removals.drop_lane(area)
+        for priority, lane in enumerate(subscription.non_persistent_lanes):
+            if lane is not None:
+                self._removals.drop_lane(lane)
                 subscription.non_persistent_lanes[priority] = None
         self._timed.forget(subscription)
 
-    def _forget(self, area: SubscriptionState) -> None:
-        self.unmatched_sweeper.subscriptions.pop(area, None)
+    def _forget(self, subscription: SubscriptionState) -> None:
+        self.unmatched_sweeper.subscriptions.pop(subscription, None)
         self._overhead.one_less(SUBSCRIPTION_BYTES)
-        self._drop_non_persistent(area)
-        area.forget()
-        if area.admission is not None:
-            area.admission.room_came()
+        self._drop_non_persistent(subscription)
+        subscription.forget()
+        if subscription.admission is not None:
+            subscription.admission.room_came()
 
     def online(self) -> Iterator[SubscriptionState]:
         """Yield every subscription that has a consumer."""
-        return (area for topic in self.areas.values() for area in topic.online)
+        return (subscription for topic in self.by_name.values() for subscription in topic.online)
 
     def lane(self, number: int) -> PersistentLaneState:
         """Return the lane of that number, of a queue, a topic, or a durable subscription. Requires: the lock."""
@@ -291,12 +296,12 @@ class Topics(SubscriptionKeeper):
         destination = store.destinations[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
         if destination.kind != TOPIC:
             return self._destinations.lane(number)
-        topic = self.areas[destination.name]
+        topic = self.by_name[destination.name]
         lane = self._destinations.lane_of(topic, priority)
         if subscriber is None:
             return lane
-        area = topic.kept[subscriber.facts.name] = topic.durable_area(subscriber.facts.name)
-        return area.lane_area(lane)
+        subscription = topic.kept[subscriber.facts.name] = topic.durable_subscription(subscriber.facts.name)
+        return subscription.lane_of(lane)
 
     def subscription(self, number: int) -> SubscriptionState | None:
         """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of
@@ -306,12 +311,12 @@ class Topics(SubscriptionKeeper):
         if subscriber is None:
             return None
         name = self._message_store.destinations[subscriber.facts.topic].name
-        topic = self.areas.get(name)
+        topic = self.by_name.get(name)
         found = () if topic is None else topic.subscriptions()
         return next((subscription for subscription in found if subscription.number == number), None)
 
     def consumers(self) -> Iterator[Taker]:
-        return (consumer for area in self.online() for consumer in area.consumers())
+        return (consumer for subscription in self.online() for consumer in subscription.consumers())
 
     # ------------------------------------------------------------------ background
 

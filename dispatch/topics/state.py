@@ -1,4 +1,4 @@
-"""TopicState: one topic as the dispatch floor sees it, and the area of each of its subscriptions.
+"""TopicState: one topic as dispatch sees it, and the state of each of its subscriptions.
 
 A subscription is to the lists, caches and the loader what a queue is: it has
 lanes, a consumer group while somebody reads it, and a number by which the caches
@@ -74,16 +74,16 @@ class Verdicts:
         """End the state: there is no subscriber for now."""
         self.begin(NOBODY, NOBODY)
 
-    def is_about(self, area: LaneState, message: StoredMessage) -> bool:
+    def is_about(self, lane: LaneState, message: StoredMessage) -> bool:
         """Whether it is the message, and persistent: of those that are not nobody asks. Requires: the lock."""
-        return area.is_persistent and message[0] == self._sequence and area.lane.priority == self._priority
+        return lane.is_persistent and message[0] == self._sequence and lane.stored.priority == self._priority
 
-    def matches(self, selector: Selector, area: Source, message: StoredMessage) -> bool:
+    def matches(self, selector: Selector, source: Source, message: StoredMessage) -> bool:
         """Requires: it is the message; the lock."""
         found = self._matches.get(selector.text)
         if found is None:
             if self._values is None:
-                self._values = values_of(area, message, FIELD_NAMES)
+                self._values = values_of(source, message, FIELD_NAMES)
             found = self._matches[selector.text] = selector.matches(self._values)
         return found
 
@@ -97,19 +97,19 @@ class SubscriptionGroup(ConsumerGroup):
         super().__init__(selector, state_lock)
         self._verdicts = verdicts
 
-    def wants(self, area: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
         """See ConsumerGroup. Of those that are not persistent a subscription has none that it does not want."""
-        return not area.is_persistent or super().wants(area, message)
+        return not lane.is_persistent or super().wants(lane, message)
 
-    def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
+    def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
         """See ConsumerGroup. A message that is just arriving is judged together with all others who want to know.
 
         Requires: the lock.
         """
-        if self.selector is None or not self._verdicts.is_about(area, message):
-            return super().verdict(area, message)
+        if self.selector is None or not self._verdicts.is_about(lane, message):
+            return super().verdict(lane, message)
         try:
-            return self._verdicts.matches(self.selector, area, message)
+            return self._verdicts.matches(self.selector, lane, message)
         except RecordDamaged:
             return None
 
@@ -118,7 +118,7 @@ class EvictionRule(ABC):
     """What slow subscribers of one topic lose. The state lock guards it."""
 
     @abstractmethod
-    def admitted(self, area: SubscriptionLaneState, arriving: int) -> int:
+    def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
         """Return how many messages that were just stored, and are not published yet, the subscriber gets at all."""
 
     @abstractmethod
@@ -126,17 +126,17 @@ class EvictionRule(ABC):
         """Return whether the subscriber gets one more non-persistent message."""
 
     @abstractmethod
-    def given(self, areas: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
+    def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
         """Note that these lanes have just got a non-persistent message."""
 
     @abstractmethod
     def note_keys(
-        self, lane: TopicLaneState, areas: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
+        self, lane: TopicLaneState, lanes: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
     ) -> None:
         """Note that messages arrive: for each subscriber that wants one it is the newest of its key."""
 
     @abstractmethod
-    def limit(self, area: SubscriptionLaneState, first: int, end: int, last: int) -> None:
+    def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
         """Apply the rule to messages first to last, which have just come; those before `end` were admitted."""
 
 
@@ -149,7 +149,7 @@ class SubscriptionKeeper(ABC):
     """One for all topics: of one message at a time, under the lock."""
 
     @abstractmethod
-    def leave(self, area: SubscriptionState) -> None:
+    def leave(self, subscription: SubscriptionState) -> None:
         """The consumer of a subscription is closed. Requires: the lock."""
 
 
@@ -173,7 +173,7 @@ class TopicState(QueueArea):
         self.durable: dict[str, Subscriber] = {}
         """By name of the subscription."""
         self.kept: dict[str, SubscriptionState] = {}
-        """Areas of durable subscriptions that are read, or of which there is something to remember."""
+        """State of durable subscriptions that are read, or of which there is something to remember."""
         self.online: dict[SubscriptionState, None] = {}
         """Those with a consumer, durable or not."""
         self.evicted = 0
@@ -191,20 +191,20 @@ class TopicState(QueueArea):
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
         self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
-    def durable_area(self, name: str) -> SubscriptionState:
+    def durable_subscription(self, name: str) -> SubscriptionState:
         """Return the state of a durable subscription; a new one if it is not kept."""
         return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
 
-    def durable_areas(self) -> Iterator[tuple[str, SubscriptionState]]:
+    def durable_subscriptions(self) -> Iterator[tuple[str, SubscriptionState]]:
         """All of them by name, in order."""
-        return ((name, self.durable_area(name)) for name in sorted(self.durable))
+        return ((name, self.durable_subscription(name)) for name in sorted(self.durable))
 
     def meet(self) -> None:
         """Let the only subscription so far know that it is no longer alone. O(messages of its lists)."""
         for subscription in self.online:
-            for area in subscription.areas:
-                if isinstance(area, SubscriptionLaneState):
-                    area.meet()
+            for lane in subscription.lanes:
+                if isinstance(lane, SubscriptionLaneState):
+                    lane.meet()
 
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
@@ -222,22 +222,22 @@ class TopicState(QueueArea):
     @property
     def depth(self) -> int:
         """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
-        return super().depth + self._slowest(lambda area: area.lane.pending_messages)
+        return super().depth + self._slowest(lambda lane: lane.stored.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
-        return super().depth_bytes + self._slowest(lambda area: area.lane.pending_bytes)
+        return super().depth_bytes + self._slowest(lambda lane: lane.stored.pending_bytes)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
         found = (
-            [area for each in self.subscriptions() if (area := each.non_persistent_lanes[at])] for at in self.fan_outs
+            [lane for each in self.subscriptions() if (lane := each.non_persistent_lanes[at])] for at in self.fan_outs
         )
-        return sum(max(map(size, areas), default=0) for areas in found)
+        return sum(max(map(size, lanes), default=0) for lanes in found)
 
-    def make_lane_area(self, priority: int) -> TopicLaneState:
+    def make_lane(self, priority: int) -> TopicLaneState:
         store = self.target_area.store
-        lane = store.index.lane(self.number, priority)
-        return TopicLaneState(self, lane, store.id_prefix(self.number, priority))
+        stored = store.index.lane(self.number, priority)
+        return TopicLaneState(self, stored, store.id_prefix(self.number, priority))
 
 
 class TopicLaneState(PersistentLaneState):
@@ -245,26 +245,26 @@ class TopicLaneState(PersistentLaneState):
 
     __slots__ = ("topic",)
 
-    def __init__(self, topic: TopicState, lane: Lane, id_prefix: str) -> None:
-        super().__init__(topic, lane, id_prefix)
+    def __init__(self, topic: TopicState, stored: Lane, id_prefix: str) -> None:
+        super().__init__(topic, stored, id_prefix)
         self.topic = topic
 
     def readers(self) -> Iterator[LaneState]:
         """See LaneState."""
         yield self
         for subscription in self.topic.subscriptions():
-            reader = subscription.areas[self.lane.priority]
+            reader = subscription.lanes[self.stored.priority]
             if reader is not None:
                 yield reader
 
     def fronts(self, *, but: LaneState) -> list[int]:
         """Return where the lists of other subscriptions are to be loaded from. O(subscriptions that are read)."""
-        others = (subscription.areas[self.lane.priority] for subscription in self.topic.online)
+        others = (subscription.lanes[self.stored.priority] for subscription in self.topic.online)
         return [
             target.first_to_load
-            for area in others
-            if area is not None and area is not but
-            for target in area.queue.lists_over(area)
+            for lane in others
+            if lane is not None and lane is not but
+            for target in lane.queue.lists_over(lane)
         ]
 
     def arrive(self, message: StoredMessage) -> None:
@@ -275,12 +275,12 @@ class TopicLaneState(PersistentLaneState):
         self.published = message[0] + 1
         self._offer(message, self._readers(message[0]))
 
-    def _offer(self, message: StoredMessage, areas: Iterable[LaneState]) -> None:
+    def _offer(self, message: StoredMessage, lanes: Iterable[LaneState]) -> None:
         verdicts = self.topic.verdicts
         verdicts.begin(self.priority, message[0])
         try:
-            for area in areas:
-                area.arrive(message)
+            for lane in lanes:
+                lane.arrive(message)
         finally:
             verdicts.end()
 
@@ -291,11 +291,11 @@ class TopicLaneState(PersistentLaneState):
             return
         self.published = messages[-1][0] + 1
         one_by_one: list[LaneState] = []
-        for area in self._readers(messages[0][0]):
-            if area.sole is None:
-                one_by_one.append(area)
+        for lane in self._readers(messages[0][0]):
+            if lane.sole is None:
+                one_by_one.append(lane)
             else:
-                area.queue.target_area.arrive_many(area, messages)
+                lane.queue.target_area.arrive_many(lane, messages)
         if one_by_one:
             for message in messages:
                 self._offer(message, one_by_one)
@@ -306,15 +306,15 @@ class TopicLaneState(PersistentLaneState):
         if evictor is not None:
             first, readers = self.published, list(self._readers(end - 1))
             self.published = end
-            for area in readers:
-                count = evictor.admitted(area, end - first)
+            for lane in readers:
+                count = evictor.admitted(lane, end - first)
                 if count:
-                    area.arrive_unloaded(first + count)
-                evictor.limit(area, first, first + count, end - 1)
+                    lane.arrive_unloaded(first + count)
+                evictor.limit(lane, first, first + count, end - 1)
             return
         self.published = end
-        for area in self._readers(end - 1):
-            area.arrive_unloaded(end)
+        for lane in self._readers(end - 1):
+            lane.arrive_unloaded(end)
 
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
         """Give messages to the subscribers whom the rule admits."""
@@ -322,23 +322,23 @@ class TopicLaneState(PersistentLaneState):
         readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
         self.published = last + 1
         evictor.note_keys(self, readers, messages)
-        admitted = [(area, evictor.admitted(area, len(messages))) for area in readers]
-        for area, count in admitted:
-            if count and area.sole is not None:
-                area.queue.target_area.arrive_many(area, messages[:count])
+        admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
+        for lane, count in admitted:
+            if count and lane.sole is not None:
+                lane.queue.target_area.arrive_many(lane, messages[:count])
         for at, message in enumerate(messages):
-            one_by_one = [area for area, count in admitted if at < count and area.sole is None]
+            one_by_one = [lane for lane, count in admitted if at < count and lane.sole is None]
             if one_by_one:
                 self._offer(message, one_by_one)
-        for area, count in admitted:
-            evictor.limit(area, first, first + count, last)
+        for lane, count in admitted:
+            evictor.limit(lane, first, first + count, last)
 
     def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
         """Not those that subscribed after it was stored and before it was published."""
         for subscription in self.topic.online:
-            area = subscription.lane_area(self)
-            if sequence >= area.first_sequence:
-                yield area
+            lane = subscription.lane_of(self)
+            if sequence >= lane.first_sequence:
+                yield lane
 
 
 class SubscriptionLaneState(PersistentLaneState):
@@ -348,26 +348,26 @@ class SubscriptionLaneState(PersistentLaneState):
         "examined",
         "subscription",
         "subscription_lane",
-        "topic_area",
+        "topic_lane",
         "_shared",
         "_is_followed",
         "_has_neighbours",
     )
 
-    def __init__(self, subscription: SubscriptionState, lane: SubscriptionLane, topic_area: TopicLaneState) -> None:
-        super().__init__(subscription, lane.topic, topic_area.id_prefix, lane)
+    def __init__(self, subscription: SubscriptionState, stored: SubscriptionLane, topic_lane: TopicLaneState) -> None:
+        super().__init__(subscription, stored.topic, topic_lane.id_prefix, stored)
         self.subscription = subscription
-        self.subscription_lane = lane
-        self.topic_area = topic_area
+        self.subscription_lane = stored
+        self.topic_lane = topic_lane
         target_area = subscription.target_area
-        self._shared = SharedCache(target_area.pending_cache, lane.topic.number, self._first_of_others)
+        self._shared = SharedCache(target_area.pending_cache, stored.topic.number, self._first_of_others)
         self.pending_cache = self._shared
         self.caches = (self._shared, target_area.head_queue_cache)
-        self._is_followed = self._has_neighbours = len(topic_area.topic.online) > 1
+        self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
         """Others are close behind, or close by: what is read for one serves them too."""
-        self.is_timed = topic_area.is_timed
-        self.published = topic_area.published
-        self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
+        self.is_timed = topic_lane.is_timed
+        self.published = topic_lane.published
+        self.first_sequence = max(topic_lane.first_sequence, stored.first_sequence)
         if not subscription.is_durable:
             self.store = subscription.topic.keeper.unrecorded
             self.syncs = False
@@ -384,7 +384,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
-        return min(self.topic_area.fronts(but=self), default=NOWHERE)
+        return min(self.topic_lane.fronts(but=self), default=NOWHERE)
 
     @property
     def is_recorded(self) -> bool:
@@ -397,7 +397,7 @@ class SubscriptionLaneState(PersistentLaneState):
         if not self._has_neighbours:
             return NOWHERE
         least, most = SHARED_LIST_BYTES
-        return max(least, min(most, self._shared.share_bytes // (2 * len(self.topic_area.topic.online))))
+        return max(least, min(most, self._shared.share_bytes // (2 * len(self.topic_lane.topic.online))))
 
     @property
     def reads_for_others(self) -> bool:
@@ -410,15 +410,15 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def loaded(self, load: Load) -> None:
         """See LaneState. What was read for one subscription is kept for those that are about to need it."""
-        topic_area, shared = self.topic_area, self._shared
-        mean_bytes = OVERHEAD_BYTES + topic_area.lane.pending_bytes / max(topic_area.lane.pending_messages, 1)
+        topic_lane, shared = self.topic_lane, self._shared
+        mean_bytes = OVERHEAD_BYTES + topic_lane.stored.pending_bytes / max(topic_lane.stored.pending_messages, 1)
         reach = int(shared.share_bytes / 2 / mean_bytes)  # what is farther off would be pushed out before its time
-        others = topic_area.fronts(but=self)
+        others = topic_lane.fronts(but=self)
         followers = [front for front in others if load.first - reach <= front <= load.last]
         if load.regions and followers:
             least = min(followers)
             for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
-                if message[0] >= least and message[2] is not None and not shared.put(self.lane.number, message):
+                if message[0] >= least and message[2] is not None and not shared.put(self.stored.number, message):
                     break
         at = load.target.first_to_load
         self._is_followed = any(at - reach <= front <= at for front in others)
@@ -429,12 +429,12 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """See LaneState."""
-        return self._shared.peek(self.lane.number, sequence)
+        return self._shared.peek(self.stored.number, sequence)
 
     @property
     def swept_lane(self) -> LaneState:
         """See LaneState."""
-        return self.topic_area
+        return self.topic_lane
 
 
 class UnrecordedStore:
@@ -448,17 +448,17 @@ class UnrecordedStore:
         """See LaneStore."""
         return self._store.timetable
 
-    def remove(self, lane: SubscriptionLane, first: int, last: int) -> int:
+    def remove(self, stored: SubscriptionLane, first: int, last: int) -> int:
         """Remove a run without a record; return how many were pending. Requires: the lock."""
-        return lane.remove(first, last, NO_RECORD)
+        return stored.remove(first, last, NO_RECORD)
 
-    def remove_one(self, lane: SubscriptionLane, sequence: int) -> int:
+    def remove_one(self, stored: SubscriptionLane, sequence: int) -> int:
         """Remove one message without a record. Requires: the lock."""
-        return lane.remove(sequence, sequence, NO_RECORD)
+        return stored.remove(sequence, sequence, NO_RECORD)
 
-    def plan(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
+    def plan(self, stored: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """See LaneStore."""
-        return self._store.plan(lane, runs)
+        return self._store.plan(stored, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """See LaneStore."""
@@ -488,81 +488,81 @@ class SubscriptionState(QueueArea):
         """See QueueArea."""
         self.topic.keeper.leave(self)
         if not self.topic.online:
-            for lane in self.topic.lane_areas():
-                self.target_area.pending_cache.forget(lane.lane.number)
+            for lane in self.topic.all_lanes():
+                self.target_area.pending_cache.forget(lane.stored.number)
 
     @property
     def is_durable(self) -> bool:
         return self.subscriber.is_durable
 
-    def lane_area(self, topic_area: LaneState) -> SubscriptionLaneState:
+    def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic; made on first use."""
-        priority = topic_area.lane.priority
-        area = self.areas[priority]
-        if area is None:
-            lane = self.subscriber.lanes[priority]
-            assert lane is not None
-            assert isinstance(topic_area, TopicLaneState)
-            area = self.areas[priority] = SubscriptionLaneState(self, lane, topic_area)
+        priority = topic_lane.stored.priority
+        lane = self.lanes[priority]
+        if lane is None:
+            stored = self.subscriber.lanes[priority]
+            assert stored is not None
+            assert isinstance(topic_lane, TopicLaneState)
+            lane = self.lanes[priority] = SubscriptionLaneState(self, stored, topic_lane)
             volatile = self.non_persistent_lanes[priority]
             if volatile is not None:
-                volatile.persistent = area
-            self.target_area.add_lane(area)
-        assert isinstance(area, SubscriptionLaneState)
-        return area
+                volatile.persistent = lane
+            self.target_area.add_lane(lane)
+        assert isinstance(lane, SubscriptionLaneState)
+        return lane
 
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
         """All its lanes, with what was published while nobody read."""
-        for topic_area in self.topic.lane_areas():
-            area = self.lane_area(topic_area)
-            area.published = topic_area.published
-            yield area
+        for topic_lane in self.topic.all_lanes():
+            lane = self.lane_of(topic_lane)
+            lane.published = topic_lane.published
+            yield lane
 
     def forget(self) -> None:
         """Forget a subscription that has ended: no cache keeps anything for it."""
         self.forget_heads()
         caches = self.target_area.pending_cache, self.target_area.head_queue_cache
-        for lane in filter(None, self.subscriber.lanes):
+        for stored in filter(None, self.subscriber.lanes):
             for cache in caches:
-                cache.forget(lane.number)
-            self.target_area.head_queue_cache.reopen(lane.number)
+                cache.forget(stored.number)
+            self.target_area.head_queue_cache.reopen(stored.number)
 
     def forget_heads(self) -> None:
-        """Nobody knows this area any more: what is just read for it gets into no cache."""
-        for area in self.lane_areas():
-            self.target_area.on_lane_gone(area)
+        """Nobody knows this subscription any more: what is just read for it gets into no cache."""
+        for lane in self.all_lanes():
+            self.target_area.on_lane_gone(lane)
 
     def _volatile(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)
 
     @property
     def is_blank(self) -> bool:
-        """Nobody reads it, and a new area would know as much. O(lanes)."""
+        """Return whether nobody reads it and its state could be made anew with nothing lost. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
-        for area in self.lane_areas():
-            counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
-            counts += (area.dead.count, area.parked.count, len(area.in_flight))
-        counts += (area.lane.pending_messages for area in self._volatile())
+        for lane in self.all_lanes():
+            counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
+            counts += (lane.dead.count, lane.parked.count, len(lane.in_flight))
+        counts += (lane.stored.pending_messages for lane in self._volatile())
         return self.selector is None and not any(counts)
 
     @property
     def enqueued(self) -> int:
         persistent = sum(
-            lane.topic.next_sequence - max(area.first_sequence, lane.first_sequence)
-            for area, lane in zip(self.topic.areas, self.subscriber.lanes, strict=True)
-            if area is not None and lane is not None
+            stored.topic.next_sequence - max(lane.first_sequence, stored.first_sequence)
+            for lane, stored in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and stored is not None
         )
-        return persistent + sum(area.lane.next_sequence - area.first_sequence for area in self._volatile())
+        return persistent + sum(lane.stored.next_sequence - lane.first_sequence for lane in self._volatile())
 
     @property
     def depth(self) -> int:
-        persistent = sum(lane.depth[0] for lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(area.lane.pending_messages for area in self._volatile())
+        persistent = sum(stored.depth[0] for stored in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.stored.pending_messages for lane in self._volatile())
 
     @property
     def depth_bytes(self) -> int:
-        persistent = sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(area.lane.pending_bytes for area in self._volatile())
+        persistent = sum(stored.depth[1] for stored in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.stored.pending_bytes for lane in self._volatile())
 
 
 class FanOut:
@@ -617,16 +617,16 @@ class FanOut:
                 if evictor is not None and not evictor.has_room(subscription):
                     passed_over += 1
                     continue
-                area = self._area(subscription)
-                area.skip_to(sequence)
+                lane = self._lane_of(subscription)
+                lane.skip_to(sequence)
                 if times is None:
-                    area.add(timestamp, properties, body)
+                    lane.add(timestamp, properties, body)
                 else:
-                    area.add_timed(timestamp, properties, body, times)
-                given.append(area)
+                    lane.add_timed(timestamp, properties, body, times)
+                given.append(lane)
         except BaseException:
-            for area in given:
-                self._take_back(area, sequence)
+            for lane in given:
+                self._take_back(lane, sequence)
             raise
         finally:
             verdicts.end()
@@ -636,13 +636,13 @@ class FanOut:
             evictor.given(given, message)
         return sequence
 
-    def _area(self, subscription: SubscriptionState) -> NonPersistentLaneState:
-        area = subscription.non_persistent_lanes[self.priority]
-        if area is None:
-            area = self._destinations.non_persistent_lane(subscription, self.priority, self.pool, self.id_prefix)
-            area.first_sequence = self.next_sequence - 1
-        return area
+    def _lane_of(self, subscription: SubscriptionState) -> NonPersistentLaneState:
+        lane = subscription.non_persistent_lanes[self.priority]
+        if lane is None:
+            lane = self._destinations.non_persistent_lane(subscription, self.priority, self.pool, self.id_prefix)
+            lane.first_sequence = self.next_sequence - 1
+        return lane
 
-    def _take_back(self, area: NonPersistentLaneState, sequence: int) -> None:
+    def _take_back(self, lane: NonPersistentLaneState, sequence: int) -> None:
         """Take back a message that somebody else found no room for: all get it, or nobody."""
-        self._removals.remove(area, ((sequence, sequence),))
+        self._removals.remove(lane, ((sequence, sequence),))

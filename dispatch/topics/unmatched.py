@@ -30,7 +30,7 @@ EXAMINERS_MAX: Final = 16
 
 
 class _Run(NamedTuple):
-    area: SubscriptionLaneState
+    lane: SubscriptionLaneState
     examiners: dict[SubscriptionLaneState, int]
     """Whoever is to examine it, and from where on."""
     first: int
@@ -65,40 +65,40 @@ class UnmatchedSweeper:
             with self._target_area.monitor.lock, self._target_area.monitor.whole:
                 self._reading.release(run.charge)
         with self._target_area.monitor.lock, self._target_area.monitor.whole:
-            for area, begin in run.examiners.items():
-                if area.subscription not in self.subscriptions:
+            for lane, begin in run.examiners.items():
+                if lane.subscription not in self.subscriptions:
                     continue
-                assert area.unwanted is not None and area.subscription.selector is not None
-                for first, last in unwanted[area.subscription.selector.text]:
+                assert lane.unwanted is not None and lane.subscription.selector is not None
+                for first, last in unwanted[lane.subscription.selector.text]:
                     if begin <= last:
-                        area.unwanted.add(max(first, begin), last)
-                area.examined = max(area.examined, run.last + 1)
+                        lane.unwanted.add(max(first, begin), last)
+                lane.examined = max(lane.examined, run.last + 1)
         return True
 
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:
         """Read the messages, and return what equal selectors do not match, by their text. Requires: no lock."""
         messages = self._read(run)
         unwanted: dict[str, SequenceSet] = {}
-        for area in run.examiners:
-            judge = area.subscription.judge
+        for lane in run.examiners:
+            judge = lane.subscription.judge
             assert judge is not None and judge.selector is not None
             if judge.selector.text in unwanted:
                 continue
             found = unwanted[judge.selector.text] = SequenceSet()
             for message in messages:
-                if judge.verdict(area, message) is False:
+                if judge.verdict(lane, message) is False:
                     found.add(message[0], message[0])
         return unwanted
 
     def _next(self) -> _Run | None:
         for subscription in list(self.subscriptions):
-            for area in subscription.open_lanes():
-                assert area.unwanted is not None
-                if len(area.unwanted) >= UNWANTED_RUNS_MAX or area.unwanted.count >= UNWANTED_MESSAGES_MAX:
-                    self._let_go(area, subscription.is_durable)
-                run = self._choose(area)
-                if run is None and area.unwanted:
-                    self._let_go(area, subscription.is_durable)
+            for lane in subscription.open_lanes():
+                assert lane.unwanted is not None
+                if len(lane.unwanted) >= UNWANTED_RUNS_MAX or lane.unwanted.count >= UNWANTED_MESSAGES_MAX:
+                    self._let_go(lane, subscription.is_durable)
+                run = self._choose(lane)
+                if run is None and lane.unwanted:
+                    self._let_go(lane, subscription.is_durable)
                 if run is not None:
                     for examiner in run.examiners:
                         self.subscriptions[examiner.subscription] = self.subscriptions.pop(examiner.subscription)
@@ -109,60 +109,60 @@ class UnmatchedSweeper:
         """Return a few who are to examine what is read for one: those of its topic that have come to the same place."""
         found = {chosen: first}
         for subscription in islice(self.subscriptions, EXAMINERS_MAX):
-            area = subscription.areas[chosen.priority] if subscription.topic is chosen.subscription.topic else None
-            if not isinstance(area, SubscriptionLaneState) or area is chosen:
+            lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
+            if not isinstance(lane, SubscriptionLaneState) or lane is chosen:
                 continue
-            run = _unexamined(area)
+            run = _unexamined(lane)
             if run is not None and first <= run[0] <= last:
-                found[area] = run[0]
+                found[lane] = run[0]
         return found
 
-    def _choose(self, area: SubscriptionLaneState) -> _Run | None:
+    def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
         """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
-        lane = area.subscription_lane
-        found = _unexamined(area)
-        if found is None or found[0] >= area.published:
-            area.examined = area.published
+        stored = lane.subscription_lane
+        found = _unexamined(lane)
+        if found is None or found[0] >= lane.published:
+            lane.examined = lane.published
             return None
-        first, last = found[0], min(found[1], area.published - 1)
-        lengths = lane.lengths(first, last)
+        first, last = found[0], min(found[1], lane.published - 1)
+        lengths = stored.lengths(first, last)
         total = sum(lengths)
         while total > RUN_BYTES_MAX and len(lengths) > 1:
             total -= lengths.pop()
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
-            return _Run(area, {area: first}, first, last, [], 0)
-        regions = self._target_area.store.plan(lane, [(first, last)])
+            return _Run(lane, {lane: first}, first, last, [], 0)
+        regions = self._target_area.store.plan(stored, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
-        return _Run(area, self._examiners(area, first, last), first, last, regions, charge)
+        return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge)
 
     def _read(self, run: _Run) -> list[StoredMessage]:
         """Read the messages. What can't be read stays where it is: the loader tells of it."""
         if run.regions:
             return self._target_area.store.read(run.regions)[0]
         try:
-            return [run.area.read_one(run.first)]
+            return [run.lane.read_one(run.first)]
         except ForebayError:
             return []
 
-    def _let_go(self, area: SubscriptionLaneState, is_durable: bool) -> None:
-        assert area.unwanted is not None
-        runs = list(area.unwanted)
-        self._store.remove_runs(area.subscription_lane, runs, is_durable=is_durable)
-        for cache in area.caches:
-            for first, last in runs if cache.has(area.lane.number) else ():
+    def _let_go(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
+        assert lane.unwanted is not None
+        runs = list(lane.unwanted)
+        self._store.remove_runs(lane.subscription_lane, runs, is_durable=is_durable)
+        for cache in lane.caches:
+            for first, last in runs if cache.has(lane.stored.number) else ():
                 for sequence in range(first, last + 1):
-                    cache.take(area.lane.number, sequence)
-        for first, last in runs if area.attempts is not None else ():
-            area.settled(first, last)
-        area.unwanted.clear()
+                    cache.take(lane.stored.number, sequence)
+        for first, last in runs if lane.attempts is not None else ():
+            lane.settled(first, last)
+        lane.unwanted.clear()
 
 
-def _unexamined(area: SubscriptionLaneState) -> tuple[int, int] | None:
+def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:
     """Return the first run of pending messages that neither the sweeper nor a load has examined. Requires: the lock."""
-    begin = area.examined
-    for consumer_group in area.subscription.consumer_groups.values():
-        begin = max([begin, *(target.frontier for target in consumer_group.lists if target.area is area)])
-    return area.subscription_lane.pending_run(begin, RUN_MESSAGES_MAX)
+    begin = lane.examined
+    for consumer_group in lane.subscription.consumer_groups.values():
+        begin = max([begin, *(target.frontier for target in consumer_group.lists if target.lane is lane)])
+    return lane.subscription_lane.pending_run(begin, RUN_MESSAGES_MAX)

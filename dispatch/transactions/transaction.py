@@ -75,10 +75,10 @@ ROLLED_BACK: Final = "was rolled back"
 class _Gathered:
     """Messages of one lane that become one slice."""
 
-    __slots__ = ("area", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
+    __slots__ = ("lane", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
 
-    def __init__(self, area: PersistentLaneState, timestamp: int) -> None:
-        self.area = area
+    def __init__(self, lane: PersistentLaneState, timestamp: int) -> None:
+        self.lane = lane
         self.timestamp = timestamp
         self.contents: list[tuple[bytes, bytes]] = []
         self.content_bytes = 0
@@ -180,7 +180,7 @@ class Transaction:
         """Written by a commit, and still in RAM because it is about to arrive."""
         self._held: dict[LaneState, dict[int, Delivery]] = {}
         """Deliveries that are acknowledged with the commit."""
-        self._areas: dict[int, LaneState] = {}
+        self._lanes: dict[int, LaneState] = {}
         """Every lane to which it sends or in which it acknowledges, by number."""
         self._kept: list[_Kept] = []
         """The non-persistent messages that it sends."""
@@ -204,7 +204,7 @@ class Transaction:
 
     def add(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         timestamp: int,
         contents: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -213,30 +213,30 @@ class Transaction:
         """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
-            if area.queue.is_deleted:
+            if lane.queue.is_deleted:
                 raise Closed("the queue")
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                if own_id is not None and area.queue.is_watched:
-                    self._add_once(area, timestamp, properties, body)
+                if own_id is not None and lane.queue.is_watched:
+                    self._add_once(lane, timestamp, properties, body)
                     ids.append(own_id)
                     continue
                 if own_id is None:
-                    own_id, properties = self._identified(area.id_prefix, properties)
-                self._gather(area, timestamp, properties, body)
+                    own_id, properties = self._identified(lane.id_prefix, properties)
+                self._gather(lane, timestamp, properties, body)
                 self._sent += 1
                 ids.append(own_id)
 
-    def _add_once(self, area: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
+    def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
         branch = self._branch
-        found = identity_of(area.queue.number, properties)
+        found = identity_of(lane.queue.number, properties)
         assert found is not None
         duplicates = self._store.duplicates
         if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
             return
         self.registry.charge(IDENTITY_CHARGE_BYTES)
         try:
-            self._gather(area, timestamp, properties, body)
+            self._gather(lane, timestamp, properties, body)
         except BaseException:
             self._holder.release(IDENTITY_CHARGE_BYTES)
             raise
@@ -299,7 +299,7 @@ class Transaction:
 
     def _gather(
         self,
-        area: PersistentLaneState,
+        lane: PersistentLaneState,
         timestamp: int,
         properties: bytes,
         body: bytes,
@@ -307,8 +307,8 @@ class Transaction:
     ) -> None:
         """spread_ms: the message may have a timestamp so much older than its own."""
         size = len(properties) + len(body)
-        self._areas[area.lane.number] = area
-        gathered = self._gathered.get(area)
+        self._lanes[lane.stored.number] = lane
+        gathered = self._gathered.get(lane)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
             or gathered.content_bytes + size > SLICE_CONTENT_BYTES_MAX
@@ -320,13 +320,13 @@ class Transaction:
         if self._gathered_bytes + charge > GATHERED_BYTES_MAX or not self.registry.reserve(charge):
             # No room to wait for others: what came before goes first.
             self._write_all()
-            alone = _Gathered(area, timestamp)
+            alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
             alone.is_timed = has_times(properties)
             self._write_slice(alone)
             return
         if gathered is None:
-            gathered = self._gathered[area] = _Gathered(area, timestamp)
+            gathered = self._gathered[lane] = _Gathered(lane, timestamp)
         gathered.contents.append((properties, body))
         gathered.is_timed = gathered.is_timed or has_times(properties)
         gathered.content_bytes += size
@@ -339,7 +339,7 @@ class Transaction:
 
     def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
         self._write_slice(gathered)
-        del self._gathered[gathered.area]
+        del self._gathered[gathered.lane]
         if keeps:
             self._written.append(gathered)
         else:
@@ -355,7 +355,7 @@ class Transaction:
         try:
             gathered.lengths = self._store.transactions.append_slice(
                 branch,
-                gathered.area.index_lane,
+                gathered.lane.index_lane,
                 gathered.timestamp,
                 gathered.contents,
                 is_timed=gathered.is_timed,
@@ -380,7 +380,7 @@ class Transaction:
         self,
         delivery: Delivery,
         target: PersistentLaneState | None,
-        volatile_target: VolatileTarget | None,
+        non_persistent_target: VolatileTarget | None,
         message: StoredMessage,
     ) -> None:
         """Hold a delivery that is a dead letter from the commit on, and send that; StoreFull: neither.
@@ -395,27 +395,27 @@ class Transaction:
         try:
             if target is not None:
                 self._gather(target, timestamp, properties, body or b"", 0)
-            if volatile_target is not None:
-                self._keep(volatile_target, timestamp, properties, body or b"")
+            if non_persistent_target is not None:
+                self._keep(non_persistent_target, timestamp, properties, body or b"")
         except BaseException:
             self._holder.release(HELD_CHARGE_BYTES)
             raise
         self._hold((delivery,))
-        self._rejected[delivery._area] = self._rejected.get(delivery._area, 0) + 1
+        self._rejected[delivery._lane] = self._rejected.get(delivery._lane, 0) + 1
 
     def _hold(self, deliveries: Sequence[Delivery]) -> None:
         """Requires: they are charged."""
         for delivery in deliveries:
-            area, sequence = delivery._area, delivery.sequence
-            del area.in_flight[sequence]
-            area.parked.add(sequence, sequence)
-            self._held.setdefault(area, {})[sequence] = delivery
-            self._areas[area.lane.number] = area
-            self._branch.acknowledge(area.lane.number, sequence, sequence, is_recorded=area.is_recorded)
+            lane, sequence = delivery._lane, delivery.sequence
+            del lane.in_flight[sequence]
+            lane.parked.add(sequence, sequence)
+            self._held.setdefault(lane, {})[sequence] = delivery
+            self._lanes[lane.stored.number] = lane
+            self._branch.acknowledge(lane.stored.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether its outcome decides about this delivery. Requires: the lock."""
-        return self._branch.acknowledges(delivery._area.lane.number, delivery.sequence)
+        return self._branch.acknowledges(delivery._lane.stored.number, delivery.sequence)
 
     def acknowledged_in(self, lane: int) -> SequenceSet:
         """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
@@ -427,26 +427,26 @@ class Transaction:
 
         Requires: the lock.
         """
-        if any(area.queue.number in numbers for area in self._areas.values()):
+        if any(lane.queue.number in numbers for lane in self._lanes.values()):
             return True
         return any(kept.queue.number in numbers for kept in self._kept)
 
-    def meet(self, areas: Iterable[LaneState]) -> None:
+    def meet(self, lanes: Iterable[LaneState]) -> None:
         """Learn of lanes in which it sends or acknowledges: it is found again after a restart. Requires: the lock."""
-        self._areas.update((area.lane.number, area) for area in areas)
+        self._lanes.update((lane.stored.number, lane) for lane in lanes)
 
     def _take_back(self, delivery: Delivery) -> None:
         """Take a delivery back: it is in flight as if nothing had been."""
-        delivery._area.parked.remove(delivery.sequence, delivery.sequence)
-        delivery._area.in_flight[delivery.sequence] = delivery
+        delivery._lane.parked.remove(delivery.sequence, delivery.sequence)
+        delivery._lane.in_flight[delivery.sequence] = delivery
 
     def _settle_held(self) -> None:
         """The deliveries leave their consumers with their charge."""
-        targets = self.registry.targets
+        target_area = self.registry.target_area
         for held in self._held.values():
             for delivery in held.values():
-                delivery._area.in_flight[delivery.sequence] = delivery
-                targets.settle(delivery)
+                delivery._lane.in_flight[delivery.sequence] = delivery
+                target_area.settle(delivery)
                 delivery._consumer.credit_came()
 
     # ------------------------------------------------------------------ outcomes
@@ -486,23 +486,23 @@ class Transaction:
         else:
             store.branches.forget(branch.number)
         store.adds += branch.messages
-        for lane, holes in branch.holes.items():
-            for reader in self._areas[lane].readers():
+        for number, holes in branch.holes.items():
+            for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued them
         self._arrive()
-        for lane, first, messages in branch.unrecorded_runs():
-            area = self._areas[lane]
-            area.store.remove(area.lane, first, first + messages - 1)
-        for lane, first, messages in (*branch.runs(), *branch.unrecorded_runs()):
-            area = self._areas[lane]
-            area.acknowledged += messages
-            area.parked.remove(first, first + messages - 1)
-            if area.queue.dealer is not None:
-                area.queue.dealer.settled(area, first, messages)
-            if area.attempts is not None:
-                area.settled(first, first + messages - 1)
-            if area.queue.admission is not None:
-                area.queue.admission.room_came()
+        for number, first, messages in branch.unrecorded_runs():
+            lane = self._lanes[number]
+            lane.store.remove(lane.stored, first, first + messages - 1)
+        for number, first, messages in (*branch.runs(), *branch.unrecorded_runs()):
+            lane = self._lanes[number]
+            lane.acknowledged += messages
+            lane.parked.remove(first, first + messages - 1)
+            if lane.queue.assigner is not None:
+                lane.queue.assigner.settled(lane, first, messages)
+            if lane.attempts is not None:
+                lane.settled(first, first + messages - 1)
+            if lane.queue.admission is not None:
+                lane.queue.admission.room_came()
         for rejected_from, rejected in self._rejected.items():
             rejected_from.acknowledged -= rejected
             rejected_from.queue.dead_lettered += rejected
@@ -529,32 +529,32 @@ class Transaction:
         """
         written = {gathered.position: gathered for gathered in self._written}
         unloaded: dict[LaneState, range] = {}
-        area: LaneState | None = None
-        for lane, first, position, messages, is_timed in self._branch.committed():
-            if area is None or area.lane.number != lane:
-                area = self._areas[lane]
+        lane: LaneState | None = None
+        for number, first, position, messages, is_timed in self._branch.committed():
+            if lane is None or lane.stored.number != number:
+                lane = self._lanes[number]
             gathered = written.get(position)
             if is_timed:
-                self.registry.timed.note(area)
+                self.registry.timed.note(lane)
                 if gathered is not None:
                     self._let_go(gathered)
             if gathered is None or is_timed:
-                known = unloaded.get(area)
-                unloaded[area] = range(first if known is None else known.start, first + messages)
+                known = unloaded.get(lane)
+                unloaded[lane] = range(first if known is None else known.start, first + messages)
                 continue
-            if area in unloaded:
-                self._publisher.arrive(area, unloaded.pop(area))
+            if lane in unloaded:
+                self._publisher.arrive(lane, unloaded.pop(lane))
             self._let_go(gathered)
             timestamp = gathered.timestamp
             self._publisher.arrive(
-                area,
+                lane,
                 [
                     (sequence, properties, body, timestamp)
                     for sequence, (properties, body) in enumerate(gathered.contents, first)
                 ],
             )
-        for area, sequences in unloaded.items():
-            self._publisher.arrive(area, sequences)
+        for lane, sequences in unloaded.items():
+            self._publisher.arrive(lane, sequences)
         self._written.clear()
 
     def rollback(self) -> None:
@@ -609,10 +609,10 @@ class Transaction:
 
     def _release_acks(self) -> None:
         """Messages that a prepared branch wanted gone are free again."""
-        for lane, first, messages in self._branch.runs():
-            area = self._areas[lane]
-            area.parked.remove(first, first + messages - 1)
-            self._redelivery.release(area, first, first + messages - 1)
+        for number, first, messages in self._branch.runs():
+            lane = self._lanes[number]
+            lane.parked.remove(first, first + messages - 1)
+            self._redelivery.release(lane, first, first + messages - 1)
 
     def prepare(self, xid: bytes) -> None:
         """Make it survive whatever comes, until somebody commits it or rolls it back: this object, or `prepared()`.
@@ -663,7 +663,7 @@ class Transaction:
         self._gathered.clear()
         self._written.clear()
         self._held.clear()
-        self._areas.clear()
+        self._lanes.clear()
         self._rejected.clear()
         for admission, kept in self._room.items():
             admission.settle(kept)
@@ -733,7 +733,7 @@ class TransactionRegistry:
         self,
         monitor: Monitor,
         store: MessageStore,
-        targets: TargetArea,
+        target_area: TargetArea,
         publisher: Publisher,
         redelivery: Redelivery,
         timed: TimedLanes,
@@ -742,7 +742,7 @@ class TransactionRegistry:
     ) -> None:
         self.monitor = monitor
         self.store = store
-        self.targets = targets
+        self.target_area = target_area
         self.publisher = publisher
         self.redelivery = redelivery
         self.timed = timed
@@ -783,13 +783,13 @@ class TransactionRegistry:
         """From what the caches have if need be: a larger slice costs less than many small ones."""
         if self.holder.reserve(charge_bytes):
             return True
-        self.targets.make_room(max(charge_bytes, ROOM_BYTES), None)
+        self.target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
         return self.holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
         """Reserve, or raise StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
         if not self.reserve(charge_bytes) and not self.holder.reserve_last(charge_bytes):
-            raise StoreFull(charge_bytes, max(self.targets.budget.free_bytes, 0), "memory_limit")
+            raise StoreFull(charge_bytes, max(self.target_area.budget.free_bytes, 0), "memory_limit")
 
     def checked(self, transaction: object) -> Transaction:
         """Return what a call was given as its transaction. ArgumentError, TransactionError. The lock may be free."""

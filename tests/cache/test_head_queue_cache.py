@@ -74,7 +74,7 @@ def test_without_it_a_late_consumer_waits_for_the_disk(share_bytes: int | None) 
     fill(bay, MANY)
     bay.reopen()
     if share_bytes is not None:
-        bay.targets.head_queue_cache.resize(share_bytes)
+        bay.target_area.head_queue_cache.resize(share_bytes)
     bay.bay.step()
     reads = bay.reads
     with bay.queue().subscribe() as consumer:
@@ -213,7 +213,7 @@ def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_
 
     def interrupted(regions: object) -> object:
         assert held_bytes(bay) > 0, "what is being read is charged"
-        bay.targets.make_room(budget.free_bytes + 1, None)
+        bay.target_area.make_room(budget.free_bytes + 1, None)
         return read(regions)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bay.store, "read", interrupted)
@@ -312,7 +312,7 @@ def test_the_newest_of_it_is_given_back_first() -> None:
     ids = fill(bay, 2 * MANY)
     bay.reopen()
     bay.bay.step()
-    cache = bay.targets.head_queue_cache
+    cache = bay.target_area.head_queue_cache
     cache.give_back(held_bytes(bay) // 2)
     reads = bay.reads
     with bay.queue().subscribe() as consumer:
@@ -339,7 +339,7 @@ def test_it_returns_when_memory_is_plentiful_again_and_not_before() -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     ids = fill(bay, 2 * MANY)
     host = bay.budget.holder("host")
-    bay.targets.make_room(bay.budget.limit_bytes, None)
+    bay.target_area.make_room(bay.budget.limit_bytes, None)
     assert held_bytes(bay) == 0
     host.reserve(bay.budget.free_bytes * 3 // 4)
     for _ in range(3):

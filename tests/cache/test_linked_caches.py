@@ -37,14 +37,14 @@ def full_bay() -> SimulatedBay:
 
 def test_memory_is_given_back_in_a_fixed_order() -> None:
     bay = full_bay()
-    targets, budget = bay.targets, bay.budget
+    target_area, budget = bay.target_area, bay.budget
     for at, name in enumerate(ORDER):
         before = held(bay)
-        targets.make_room(budget.free_bytes + before[at] // 2, None)
+        target_area.make_room(budget.free_bytes + before[at] // 2, None)
         after = held(bay)
         assert before[at] // 4 < after[at] < before[at], name
         assert after[at + 1 :] == before[at + 1 :], f"before {name} is empty nobody else gives"
-        targets.make_room(budget.free_bytes + after[at], None)
+        target_area.make_room(budget.free_bytes + after[at], None)
         assert held(bay)[at] <= 2 * KIB, "a list keeps one message"
     bay.check()
 
@@ -55,7 +55,7 @@ def test_one_message_of_each_list_stays_for_a_ready_consumer() -> None:
         fill(bay, 10, f"q{number}")
         bay.queue(f"q{number}").subscribe()
     bay.bay.step()
-    bay.targets.make_room(bay.budget.limit_bytes, None)
+    bay.target_area.make_room(bay.budget.limit_bytes, None)
     assert [len(target.direct) for target in bay.lists()] == [1] * 6
     bay.check()
 
@@ -75,12 +75,14 @@ def test_a_load_takes_what_the_caches_have_from_their_charge() -> None:
 
 def test_a_message_is_in_one_cache_only() -> None:
     bay = full_bay()
-    targets = bay.targets
-    for area in (bay.queue_area(name).areas[4] for name in ("orders", "idle")):
-        assert area is not None
-        for sequence in range(area.published):
-            found = [cache.peek(area.lane.number, sequence) is not None for cache in area.caches]
-            found.append(any(message[0] == sequence for t in targets.lists if t.area is area for message in t.direct))
+    target_area = bay.target_area
+    for lane in (bay.queue_area(name).lanes[4] for name in ("orders", "idle")):
+        assert lane is not None
+        for sequence in range(lane.published):
+            found = [cache.peek(lane.stored.number, sequence) is not None for cache in lane.caches]
+            found.append(
+                any(message[0] == sequence for t in target_area.lists if t.lane is lane for message in t.direct)
+            )
             assert sum(found) <= 1
 
 
@@ -89,7 +91,7 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
     random = Random(seed)
     bay = SimulatedBay(seed, memory_limit="4MiB")
     consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(3)]
-    bodies_max = bay.targets.dispatch_bytes_max
+    bodies_max = bay.target_area.dispatch_bytes_max
     for _ in range(300):
         fill(bay, random.randrange(1, 40), f"q{random.randrange(6)}", random.randrange(8 * KIB))
         consumer = random.choice(consumers)
@@ -107,7 +109,7 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
         bodies = sum(
             len(delivery._body)
             for target in bay.lists()
-            for delivery in target.area.in_flight.values()
+            for delivery in target.lane.in_flight.values()
             if delivery._body is not None
         )
         assert bodies <= bodies_max, "bodies handed out hold at most half of what the fixed parts leave"

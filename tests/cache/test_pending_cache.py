@@ -32,7 +32,7 @@ def test_a_bursts_overflow_is_taken_without_a_disk_read_unless_the_cache_has_siz
     bay = SimulatedBay(memory_limit="16MiB")
     slow_consumer(bay)
     if share_bytes is not None:
-        bay.targets.pending_cache.resize(share_bytes)
+        bay.target_area.pending_cache.resize(share_bytes)
     (consumer,) = bay.consumers()
     reads = bay.reads
     ids = fill(bay, BURST)
@@ -86,7 +86,7 @@ def test_it_never_holds_more_than_its_share() -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     slow_consumer(bay)
     share = bay.bay.statistics().caches["pending_cache"].share_bytes
-    assert share == int(PENDING_CACHE_SHARE * bay.targets.shares.available_bytes) > 900 * KIB
+    assert share == int(PENDING_CACHE_SHARE * bay.target_area.shares.available_bytes) > 900 * KIB
     for _ in range(50):
         fill(bay, 100)
         assert held_bytes(bay) <= share
@@ -99,7 +99,7 @@ def test_what_is_farthest_from_being_consumed_is_given_back_first() -> None:
     slow_consumer(bay)
     ids = fill(bay, BURST)
     (consumer,) = bay.consumers()
-    bay.targets.pending_cache.give_back(held_bytes(bay) // 2)
+    bay.target_area.pending_cache.give_back(held_bytes(bay) // 2)
     direct = consumer.statistics().direct_entries
     kept = bay.bay.statistics().caches["pending_cache"].messages
     reads = bay.reads
@@ -179,7 +179,7 @@ def test_whether_a_subscription_has_room_for_all_counts_what_was_sent_since_it_l
         topic.send(bytes(600))
         (target,) = bay.lists()
         while topic.send_many(Message(bytes(600)) for _ in range(1000)) and target.has_room_for_all:
-            assert target.area.published < 20_000
-        messages, content_bytes = target.area.lane.depth
+            assert target.lane.published < 20_000
+        messages, content_bytes = target.lane.stored.depth
         assert content_bytes == 600 * messages
         assert content_bytes + OVERHEAD_BYTES * messages > target.high_watermark_bytes

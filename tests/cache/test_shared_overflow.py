@@ -147,9 +147,9 @@ def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory()
     with bay.lock:
         overflow.buffer.arriving = (one.pool, large[0])
         overflow.take_in(one, large)
-        bay.targets.make_room(10 * KIB, None)
+        bay.target_area.make_room(10 * KIB, None)
         assert not one.is_spilled(large[0]), "there is room"
-        bay.targets.make_room(bay.budget.limit_bytes, None)
+        bay.target_area.make_room(bay.budget.limit_bytes, None)
         assert one.is_spilled(large[0]) and not overflow.buffer
         other.add(KIB)
         overflow.take_in(other, large)
@@ -307,16 +307,15 @@ def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: in
 
 def test_making_room_writes_no_more_of_what_waits_than_it_must() -> None:
     bay = SimulatedBay(memory_limit="8MiB")
-    lanes = [bay.queue(f"q{number}") for number in range(30)]
-    for queue in lanes:
+    for queue in [bay.queue(f"q{number}") for number in range(30)]:
         for _ in range(3):
             queue.send(bytes(4 * KIB), persistent=False)
-    areas = [bay.queue_area(f"q{number}").non_persistent_lanes[4] for number in range(30)]
-    for area in filter(None, areas):
-        messages = [bay.targets.head_queue_cache.take(area.lane.number, sequence) for sequence in range(3)]
-        area.keep([message for message in messages if message is not None])
+    lanes = [bay.queue_area(f"q{number}").non_persistent_lanes[4] for number in range(30)]
+    for lane in filter(None, lanes):
+        messages = [bay.target_area.head_queue_cache.take(lane.stored.number, sequence) for sequence in range(3)]
+        lane.keep([message for message in messages if message is not None])
     buffer = bay.overflow.buffer
     assert len(buffer) == 90
-    bay.targets.make_room(bay.budget.free_bytes + 20 * KIB, None)
+    bay.target_area.make_room(bay.budget.free_bytes + 20 * KIB, None)
     assert 81 <= len(buffer) < 90
     bay.check()

@@ -259,7 +259,7 @@ class Traffic(RuleBasedStateMachine):
     def must_get(self, reader: Reader) -> bool:
         """Whether there is something for it, and for nobody else rather than for it."""
         offered, place = self.model.offered(reader), reader.place
-        if not offered or (reader.credit != reader.prefetch and self.store.targets.is_short):
+        if not offered or (reader.credit != reader.prefetch and self.store.target_area.is_short):
             return False  # where what is in flight fills memory, who holds something settles it first
         if not place.is_dealt or len(place.readers) == 1:
             return True

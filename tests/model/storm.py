@@ -205,8 +205,8 @@ def compare(bay: Forebay) -> None:
     for name in bay.destinations():
         walked = [
             key
-            for area, messages in inside(bay).browsers.walk(inside(bay).queue_area(name), None)
-            for key in [(area.lane.number, area.is_persistent, message[0]) for message in messages]
+            for lane, messages in inside(bay).browsers.walk(inside(bay).queue_area(name), None)
+            for key in [(lane.stored.number, lane.is_persistent, message[0]) for message in messages]
         ]
         browsed = [key_of(message) for message in bay.queue(name).browse()]
         depth = bay.queue(name).depth

@@ -76,7 +76,7 @@ class TopicReaders(StateMachine):
 
     def check_that_nothing_is_kept_for_nobody(self) -> None:
         if not any(reader.place.name == self.topic for reader in self.consumers):
-            cache = self.store.targets.pending_cache
+            cache = self.store.target_area.pending_cache
             assert not [number for number in self.store.index.lanes if cache.has(number)]
 
     # ------------------------------------------------------------------ what is chosen
@@ -163,7 +163,7 @@ class TopicReaders(StateMachine):
     def give_back(self) -> None:
         """Somebody else needs memory."""
         with self.store.lock:
-            self.store.targets.make_room(self.random.choice((10_000, 1_000_000)), None)
+            self.store.target_area.make_room(self.random.choice((10_000, 1_000_000)), None)
 
     def delete_topic(self) -> None:
         if self.topic in self.model.topics and self.random.random() < 0.4:

@@ -124,20 +124,20 @@ class Inside:
     # ------------------------------------------------------------------ dispatch
 
     @property
-    def targets(self) -> TargetArea:
-        return self.__engine.targets
+    def target_area(self) -> TargetArea:
+        return self.__engine.target_area
 
     def lists(self) -> list[TargetList]:
-        return list(self.__engine.targets.lists)
+        return list(self.__engine.target_area.lists)
 
     def queue_area(self, name: str = "orders") -> QueueArea:
         """The state of a queue that is there."""
         return self.__engine.destinations.queues[name]
 
     def topic_area(self, name: str = "prices") -> TopicState:
-        return self.__engine.topics.areas[name]
+        return self.__engine.topics.by_name[name]
 
-    def lane_area(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+    def lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         """The persistent lane of that priority, made if it is not there."""
         return self.__engine.destinations.create_lane(queue, priority)
 
@@ -147,7 +147,7 @@ class Inside:
 
     def let_loader_stand_back(self, clock: Clock) -> None:
         """Have the loader leave lists to consumers that never pause, as beside a thread that loads."""
-        self.targets.loads.stand_back_by(clock)
+        self.target_area.loads.stand_back_by(clock)
 
     @property
     def dead_letters(self) -> DeadLetterMover:
@@ -251,11 +251,11 @@ class Inside:
         engine, found = self.__engine, []
         now, now_ms = engine.monitor.monotonic(), engine.store.steady.now_ms()
         for number, waiting in list(engine.store.index.put_off.items()):
-            area = engine._lane(number)
-            for first, last in engine.delayed.runs(area) if area is not None else ():
+            lane = engine._lane(number)
+            for first, last in engine.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
-                    if area is not None and area.lane.is_pending(sequence):
-                        found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, area, sequence))
+                    if lane is not None and lane.stored.is_pending(sequence):
+                        found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
         return found
 
     def let_pass(self, seconds: float) -> None:
@@ -311,10 +311,10 @@ class Inside:
     def check(self) -> None:
         """The ledger agrees with the live objects, and every structure with itself. O(everything)."""
         self.audit()
-        for target in self.targets.lists:
+        for target in self.target_area.lists:
             target._check()
-        self.targets.pending_cache._check()
-        self.targets.head_queue_cache._check()
+        self.target_area.pending_cache._check()
+        self.target_area.head_queue_cache._check()
         self.index._check()
         self.overflow._check()
 

@@ -214,9 +214,9 @@ def test_what_is_not_durable_yet_is_not_seen() -> None:
     simulated = filled(3, sync="always")
     queue = simulated.queue()
     with simulated.lock:
-        area = simulated.queue_area("orders").areas[4]
-        assert area is not None
-        simulated.store.add(area.index_lane, 0, b"", b"7")
+        lane = simulated.queue_area("orders").lanes[4]
+        assert lane is not None
+        simulated.store.add(lane.index_lane, 0, b"", b"7")
     assert numbers(queue.browse()) == [0, 1, 2]
 
 

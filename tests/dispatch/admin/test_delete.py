@@ -144,15 +144,15 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     """It has the lane already, and waits for the state lock."""
     simulated = filled(5)
     queue = simulated.queue()
-    area = simulated.queue_area("orders").areas[0]
-    assert area is not None
+    lane = simulated.queue_area("orders").lanes[0]
+    assert lane is not None
     queue.delete()
     before = simulated.journal.journal_bytes
     with simulated.lock, pytest.raises(Closed):
         if is_many:
-            simulated.store.append_slice(area.index_lane, 0, [(b"", b"1")] * min(2, area.index_lane.slice_room))
+            simulated.store.append_slice(lane.index_lane, 0, [(b"", b"1")] * min(2, lane.index_lane.slice_room))
         else:
-            simulated.store.add(area.index_lane, 0, b"", b"1")
+            simulated.store.add(lane.index_lane, 0, b"", b"1")
     assert simulated.journal.journal_bytes == before
     assert simulated.journal.failure is None
     simulated.queue("prices").send(b"1")
@@ -164,14 +164,14 @@ def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_
     queue = simulated.queue()
     queue.send(b"x", persistent=False)
     queue.send(b"a later turn")
-    area = queue._area.non_persistent_lanes[4]  # the send has looked it up
-    assert area is not None
+    lane = queue._queue.non_persistent_lanes[4]  # the send has looked it up
+    assert lane is not None
     queue.delete()
     with simulated.lock, pytest.raises(Closed):
         if times == NO_TIMES:
-            area.add(0, b"", b"x")
+            lane.add(0, b"", b"x")
         else:
-            area.add_timed(0, b"", b"x", times)
+            lane.add_timed(0, b"", b"x", times)
     simulated.check()
 
 
@@ -201,10 +201,10 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     simulated = filled(3, sync="always")
     queue = simulated.queue()
     with simulated.lock:
-        area = simulated.queue_area("orders").areas[0]
-        assert area is not None
-        sequence = simulated.store.add(area.index_lane, 0, b"", b"7")
-        simulated.unpublished.append((simulated.journal.end, area, ((sequence, b"", b"7", 0),)))
+        lane = simulated.queue_area("orders").lanes[0]
+        assert lane is not None
+        sequence = simulated.store.add(lane.index_lane, 0, b"", b"7")
+        simulated.unpublished.append((simulated.journal.end, lane, ((sequence, b"", b"7", 0),)))
     queue.delete()
     assert not simulated.unpublished
     assert simulated.bay.statistics().memory.holders["head_queue_cache"] == 0
@@ -304,13 +304,13 @@ def test_queue_that_an_undecided_transaction_knows_is_not_deleted() -> None:
 def test_send_in_a_transaction_that_comes_too_late_is_refused_and_the_transaction_goes_on() -> None:
     simulated = filled(1)
     queue = simulated.queue()
-    [area] = filter(None, simulated.queue_area("orders").areas)
+    [lane] = filter(None, simulated.queue_area("orders").lanes)
     transaction = simulated.bay.transaction()
     queue.delete()
     with pytest.raises(Closed):
         queue.send(b"1", transaction=transaction)
     with pytest.raises(Closed):
-        transaction.add(area, 0, [(b"", b"1")], [None], [])
+        transaction.add(lane, 0, [(b"", b"1")], [None], [])
     simulated.queue().send(b"2", transaction=transaction)
     transaction.commit()
     assert [message.body for message in simulated.queue().browse()] == [b"2"]
@@ -419,14 +419,14 @@ def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
     assert grown < 100_000  # 50 bytes each
     churn(3500, 6500)
     assert simulated.budget.statistics().holders == before
-    areas = [found for found in gc.get_objects() if isinstance(found, QueueArea)]
-    assert sum(found.target_area is simulated.targets for found in areas) <= 1  # the loader's last one
+    queues = [found for found in gc.get_objects() if isinstance(found, QueueArea)]
+    assert sum(found.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
     assert not simulated.index.lanes and not simulated.index._forgotten
-    assert not simulated.targets.head_queue_cache._lanes and not simulated.targets.head_queue_cache._is_full
+    assert not simulated.target_area.head_queue_cache._lanes and not simulated.target_area.head_queue_cache._is_full
     assert (
-        not simulated.targets.pending_cache._lanes
-        and not simulated.targets.lists
-        and not simulated.targets.loads.hungry
+        not simulated.target_area.pending_cache._lanes
+        and not simulated.target_area.lists
+        and not simulated.target_area.loads.running_low
     )
     assert simulated.bay.statistics().store.data_logs == 1
 
@@ -528,7 +528,7 @@ def test_random_deletions_between_all_else_leave_what_was_sent_since(seed: int) 
             if random.random() < 0.9:
                 consumer.close()
             else:
-                consumer.nack([delivery for delivery in batch if delivery._area.in_flight.get(delivery.sequence)])
+                consumer.nack([delivery for delivery in batch if delivery._lane.in_flight.get(delivery.sequence)])
                 consumer.close()
         elif action == "delete":
             queue.delete()

@@ -51,7 +51,7 @@ def test_a_list_that_gives_memory_keeps_as_much_as_the_taker_will_have(last_kib:
     bay.bay.step()
     rich, poor = bay.lists()
     assert not rich.has_supply
-    bay.targets.make_room(bay.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
+    bay.target_area.make_room(bay.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
     assert rich.direct_bytes >= 90 * KIB
     assert rich.direct_bytes - charge_bytes(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
     bay.check()

@@ -129,9 +129,9 @@ def test_memory_is_taken_from_the_list_with_the_most_seconds_of_supply() -> None
     bay.bay.step()
     before = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
     assert before[1] > before[0], "the fast one's list is the fuller one"
-    targets = bay.targets
-    in_caches = targets.head_queue_cache.holder.held_bytes + targets.pending_cache.holder.held_bytes
-    targets.make_room(bay.budget.free_bytes + in_caches + before[0] // 2, None)
+    target_area = bay.target_area
+    in_caches = target_area.head_queue_cache.holder.held_bytes + target_area.pending_cache.holder.held_bytes
+    target_area.make_room(bay.budget.free_bytes + in_caches + before[0] // 2, None)
     after = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
     assert after[1] == before[1] and after[0] < before[0]
     bay.check()
@@ -163,7 +163,7 @@ def test_a_backlog_of_a_hundred_times_the_memory(tmp_path: Path, loads_ahead: bo
         parts = inside(bay)
         if loads_ahead:
             bay.step()
-        most = parts.targets.shares.load_bytes_max * 8 // 10 // (MESSAGE_BYTES + 400)
+        most = parts.target_area.shares.load_bytes_max * 8 // 10 // (MESSAGE_BYTES + 400)
         while deliveries := consumer.take(most):
             consumer.ack(deliveries)
             if loads_ahead:

@@ -37,7 +37,7 @@ def in_flight(bay: SimulatedBay, wanted_bytes: int, size: int = KIB) -> tuple[Co
     """A consumer that holds so much."""
     consumer = bay.queue("held").subscribe(prefetch=0)
     deliveries: list[Delivery] = []
-    while bay.targets.dispatch.held_bytes < wanted_bytes:
+    while bay.target_area.dispatch.held_bytes < wanted_bytes:
         fill(bay, "held", 1000, size)
         deliveries += consumer.take(1000)
         bay.bay.step()
@@ -55,12 +55,12 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
         store.queue().send(b"x")
         store.queue().subscribe()
     assert bay.bay.settings == fresh.bay.settings
-    assert bay.targets.shares == fresh.targets.shares
+    assert bay.target_area.shares == fresh.target_area.shares
     assert bay.message_limit == fresh.message_limit
     for name in ("dispatch_bytes_max", "in_flight_bytes_max", "large_message_bytes"):
-        assert getattr(bay.targets, name) == getattr(fresh.targets, name), name
-    assert bay.targets.head_queue_cache._share_bytes == fresh.targets.head_queue_cache._share_bytes
-    assert bay.targets.pending_cache._share_bytes == fresh.targets.pending_cache._share_bytes
+        assert getattr(bay.target_area, name) == getattr(fresh.target_area, name), name
+    assert bay.target_area.head_queue_cache._share_bytes == fresh.target_area.head_queue_cache._share_bytes
+    assert bay.target_area.pending_cache._share_bytes == fresh.target_area.pending_cache._share_bytes
     assert bay.windows.persistent._most_bytes == fresh.windows.persistent._most_bytes
     assert bay.index.cache._capacity_blocks == fresh.index.cache._capacity_blocks
     assert bay.budget.free_bytes == fresh.budget.free_bytes
@@ -147,7 +147,7 @@ def test_a_larger_limit_lets_those_take_whom_memory_kept_waiting() -> None:
     consumer = bay.queue().subscribe(prefetch=0, on_ready=lambda: calls.append(1))
     while consumer.take(1000):
         bay.bay.step()
-    assert bay.targets.is_short
+    assert bay.target_area.is_short
     calls.clear()
     bay.bay.resize("8MiB")
     assert calls
@@ -174,7 +174,7 @@ def test_full_caches_are_given_back_at_once() -> None:
     assert report.is_settled and not report.awaited
     assert report.limit_bytes == limit_of(bay) == 8 * MIB >= report.held_bytes
     holders = bay.bay.statistics().memory.holders
-    shares = bay.targets.shares
+    shares = bay.target_area.shares
     assert holders["pending_cache"] <= shares.pending_cache_bytes <= 4 * MIB
     assert holders["head_queue_cache"] <= shares.head_queue_cache_bytes <= 2 * MIB
     assert holders["target_lists"] <= 3 * MIB
@@ -188,7 +188,7 @@ def test_the_head_queue_cache_gives_before_the_pending_cache_and_that_before_the
     while budget.holders["target_lists"].held_bytes > 2 * KIB:
         before = [budget.holders[name].held_bytes for name in order]
         budget.resize(budget.owed_bytes - MIB)
-        bay.targets.make_room(0, None)
+        bay.target_area.make_room(0, None)
         after = [budget.holders[name].held_bytes for name in order]
         assert budget.free_bytes >= 0 or not any(after[:2])
         for giver, later in ((0, 1), (1, 2)):
@@ -223,7 +223,7 @@ def test_what_is_in_flight_is_awaited_and_the_limit_falls_as_it_is_settled() -> 
     report = bay.bay.resize("8MiB")
     assert not report.is_settled
     assert set(report.awaited) == {"dispatch_area"}
-    assert report.awaited["dispatch_area"] == bay.targets.dispatch.held_bytes > 24 * MIB
+    assert report.awaited["dispatch_area"] == bay.target_area.dispatch.held_bytes > 24 * MIB
     assert report.held_bytes <= report.limit_bytes <= report.held_bytes + 2 * MIB
     limits = [report.limit_bytes]
     for begin in range(0, len(deliveries), 1000):
@@ -333,7 +333,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     fill(bay, "orders", 30_000)
     consumer = bay.queue().subscribe()
-    bay.targets.head_queue_cache.give_back(64 * MIB)
+    bay.target_area.head_queue_cache.give_back(64 * MIB)
     in_flight(bay, 5 * MIB)
     target = consumer.consumer_group.lists[0]
     with bay.lock:
@@ -343,7 +343,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     assert not report.is_settled and {"target_lists", "read_buffers"} <= set(report.awaited)
     bay.loader.finish(load)
     bay.bay.step()
-    assert bay.targets.targets.held_bytes < 2 * MIB
+    assert bay.target_area.lists_holder.held_bytes < 2 * MIB
     bay.check()
 
 
@@ -535,7 +535,7 @@ def test_up_and_down_under_traffic(tmp_path: Path) -> None:
         assert seen == list(range(6000))
         assert bay.resize("4MiB").is_settled
         assert bay.statistics().memory.limit_bytes == 4 * MIB
-        assert inside(bay).targets.shares.limit_bytes == 4 * MIB
+        assert inside(bay).target_area.shares.limit_bytes == 4 * MIB
         inside(bay).index._check()
         inside(bay).audit()
 

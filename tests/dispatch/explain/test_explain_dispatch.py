@@ -233,7 +233,7 @@ def non_persistent_messages_by_arrival() -> Staged:
 def non_persistent_messages_in_tmp_storage() -> Staged:
     bay = SimulatedBay()
     send(bay, 3, persistent=False)
-    bay.targets.make_room(bay.budget.limit_bytes, None)
+    bay.target_area.make_room(bay.budget.limit_bytes, None)
     assert bay.overflow.statistics.messages == 3
     consumer = bay.queue().subscribe()
     return consumer, [("loading", "0:orders", 3)], "must be read from disk first"
@@ -293,7 +293,7 @@ def a_subscription_with_everything_in_flight() -> Staged:
 def a_limit_that_falls_and_nothing_left_to_give() -> Staged:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     holder = bay.queue("held").subscribe(prefetch=0)
-    while bay.targets.dispatch.held_bytes < 16 * MIB:
+    while bay.target_area.dispatch.held_bytes < 16 * MIB:
         bay.queue("held").send_many(Message(bytes(KIB)) for _ in range(1000))
         holder.take(1000)
     send(bay, 400)

@@ -57,7 +57,7 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
     bay.housekeep()
     if loads_ahead:
         bay.bay.step()
-    step_bytes = min(bay.targets.shares.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
+    step_bytes = min(bay.target_area.shares.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
     most = step_bytes * 8 // 10 // (KIB + 20 + OVERHEAD_BYTES)
     delivered = 0
     for _ in range(10_000 // most // queues):
@@ -159,7 +159,7 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
         send_equal(bay.queue(name), 3000, BODY)
     bay.reopen()
     hog = bay.queue("one").subscribe(prefetch=0)
-    while bay.targets.dispatch.held_bytes < bay.targets.dispatch_bytes_max * 9 // 10:
+    while bay.target_area.dispatch.held_bytes < bay.target_area.dispatch_bytes_max * 9 // 10:
         hog.take(10)
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names[1:]]
     loads = bay.loader.loads
@@ -185,7 +185,7 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
     begin = bay.loader.begin
 
     def noted(target: TargetList, *, is_needed: bool) -> Load | None:
-        tried.append(target.area.lane.priority)
+        tried.append(target.lane.stored.priority)
         return begin(target, is_needed=is_needed)
 
     monkeypatch.setattr(bay.loader, "begin", noted)
@@ -233,13 +233,13 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
-        cached = target.area.read_one(50)
-        assert bay.targets.pending_cache.put(target.area.lane.number, cached)
+        cached = target.lane.read_one(50)
+        assert bay.target_area.pending_cache.put(target.lane.stored.number, cached)
         other = bay.budget.holder("others")
         assert other.reserve(bay.budget.free_bytes)
-        monkeypatch.setattr(bay.targets, "make_room", lambda *_, **__: None)
+        monkeypatch.setattr(bay.target_area, "make_room", lambda *_, **__: None)
         bay.bay.step()
-        assert bay.targets.pending_cache.peek(target.area.lane.number, 50) is cached
+        assert bay.target_area.pending_cache.peek(target.lane.stored.number, 50) is cached
         bay.check()
         monkeypatch.undo()
         other.release(other.held_bytes)
@@ -318,8 +318,8 @@ def test_nobody_passes_a_message_that_is_being_loaded_again() -> None:
         (target,) = bay.lists()
         with under_way(bay, target) as load:
             assert (load.first, load.last) == (0, 0)
-            assert bay.targets.collect_one(consumer) is None
-            assert bay.targets.collect(consumer, 10, None) == []
+            assert bay.target_area.collect_one(consumer) is None
+            assert bay.target_area.collect(consumer, 10, None) == []
         assert list(drain(consumer)) == ids
 
 
@@ -330,10 +330,10 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         bay.bay.step()
-        bay.targets.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
+        bay.target_area.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
         assert bay.lists()[1].direct and not bay.lists()[0].direct
         with under_way(bay, bay.lists()[0]):
-            assert bay.targets.collect(consumer, 10, None) == []
+            assert bay.target_area.collect(consumer, 10, None) == []
         assert list(drain(consumer)) == [high, low]
 
 
@@ -360,9 +360,9 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
     with bay.queue().subscribe() as consumer:
         bay.loader.step()
         (target,) = bay.lists()
-        elsewhere = TargetList(target.area, target.consumer_group, 0)
+        elsewhere = TargetList(target.lane, target.consumer_group, 0)
         with under_way(bay, target):
-            bay.targets.make_room(bay.budget.limit_bytes, elsewhere)
+            bay.target_area.make_room(bay.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1
         assert list(drain(consumer)) == ids
 
@@ -378,9 +378,9 @@ def test_a_load_for_a_consumer_that_closed_meanwhile_leaves_no_charge_and_no_com
     with under_way(bay, target):
         consumer.close()
         bay.check()  # what the load reserved is accounted for until it ends
-        assert bay.targets.is_loading
+        assert bay.target_area.is_loading
         bay.disk.fail("read", 1, 5)
-    assert not bay.targets.is_loading
+    assert not bay.target_area.is_loading
     assert bay.bay.statistics().memory.holders["target_lists"] == 0
     assert not caplog.records
     with bay.queue().subscribe() as next_consumer:
@@ -460,11 +460,11 @@ def test_the_loader_lets_go_of_the_lock_between_lists_that_memory_does_not_suffi
     bay.reopen()
     consumers = [bay.queue(f"q{number}").subscribe() for number in range(200)]
     filling = bay.budget.holder("host")
-    assert filling.reserve(bay.budget.free_bytes + bay.targets.head_queue_cache.give_back(1 << 30))
+    assert filling.reserve(bay.budget.free_bytes + bay.target_area.head_queue_cache.give_back(1 << 30))
     looks, calls = 0, Counter[str]()
-    while bay.targets.loads.hungry:
+    while bay.target_area.loads.running_low:
         with counted_calls() as step_calls:
-            assert bay.loader.step() or not bay.targets.loads.hungry
+            assert bay.loader.step() or not bay.target_area.loads.running_low
         assert step_calls["EagerLoader.begin"] <= 32
         calls += step_calls
         looks += 1
@@ -506,9 +506,9 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> No
     assert len(persistent.direct) == len(volatile.direct) == 200
     while persistent.direct:
         message = persistent.evict_last()
-        bay.targets.targets.release(charge_bytes(message))
+        bay.target_area.lists_holder.release(charge_bytes(message))
     filling = bay.budget.holder("host")
-    bay.targets.make_room(bay.budget.limit_bytes, volatile, least=200)
+    bay.target_area.make_room(bay.budget.limit_bytes, volatile, least=200)
     assert filling.reserve(bay.budget.free_bytes)
     assert 50 < len(consumer.take(256)) <= 200
     filling.release(filling.held_bytes)

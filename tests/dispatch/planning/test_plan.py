@@ -99,7 +99,7 @@ def test_store_and_replay_have_the_same_room() -> None:
         bay = RecordedBay(memory_limit=settings.memory_limit, persistent_index=settings.persistent_index)
         player = TracePlayer(shares_of(settings), {})
         assert player.budget.free_bytes == bay.budget.free_bytes
-        assert player.targets.shares == bay.targets.shares
+        assert player.target_area.shares == bay.target_area.shares
 
 
 def test_replay_keeps_the_ledger() -> None:
@@ -118,9 +118,9 @@ def test_replay_keeps_the_ledger() -> None:
         player.play(event)
         player.budget._check()
         assert player.budget.held_bytes <= player.budget.limit_bytes
-        targets = player.targets
-        assert targets.targets.held_bytes == sum(target.direct_bytes for target in targets.lists)
-    assert player.targets.dispatch.held_bytes == 0
+        target_area = player.target_area
+        assert target_area.lists_holder.held_bytes == sum(target.direct_bytes for target in target_area.lists)
+    assert player.target_area.dispatch.held_bytes == 0
 
 
 def test_queue_with_groups_and_priorities_is_played_like_any_other() -> None:

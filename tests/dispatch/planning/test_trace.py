@@ -266,7 +266,7 @@ def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyP
     with own._writing:  # somebody is at it
         for _ in range(70):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
-            bay.targets.measure(1.0)
+            bay.target_area.measure(1.0)
         assert 3 <= len(own._blocks) < 12
         assert bay.trace.size() == 0
     bay.bay.close()
@@ -284,7 +284,7 @@ def test_disk_that_stands_still_ends_the_recording(monkeypatch: pytest.MonkeyPat
     with own._writing:
         for _ in range(100):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
-            bay.targets.measure(1.0)
+            bay.target_area.measure(1.0)
     assert not own.is_recording
     assert not own._blocks
     bay.bay.close()
@@ -328,5 +328,5 @@ def test_without_the_setting_nothing_is_in_the_way() -> None:
     from forebay.dispatch.core.lists import TargetArea
 
     bay = SimulatedBay()
-    assert type(bay.targets) is TargetArea
+    assert type(bay.target_area) is TargetArea
     assert bay.recorder is None

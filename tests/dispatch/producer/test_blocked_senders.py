@@ -135,12 +135,12 @@ def test_senders_to_different_queues_are_served_in_the_order_in_which_they_came(
 
 def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
     """Where the messages of a queue lie in the journal."""
-    [area] = filter(None, bay.queue_area(name).areas)
+    [lane] = filter(None, bay.queue_area(name).lanes)
     return [
         (extent.data_log, extent.offset)
-        for sequence in range(area.lane.next_sequence)
-        if area.lane.is_pending(sequence)
-        for extent in area.index_lane.extents(sequence, sequence)
+        for sequence in range(lane.stored.next_sequence)
+        if lane.stored.is_pending(sequence)
+        for extent in lane.index_lane.extents(sequence, sequence)
     ]
 
 
@@ -255,7 +255,7 @@ def test_a_timeout_decides_before_the_policy_at_the_limits_of_a_queue() -> None:
             queue.send(b"2", timeout=0)
         with pytest.raises(StoreFull, match="max_messages"):
             queue.send_many([Message(b"2")], timeout=0)
-        admission = queue._area.admission
+        admission = queue._queue.admission
         assert admission is not None
         sender = Sender(lambda queue=queue: queue.send(b"2", timeout=1000))  # type: ignore[misc]
         sender.start()
@@ -294,7 +294,7 @@ def test_an_ack_wakes_who_waits_for_room_in_a_topic(durable: str | None, monkeyp
         topic.send(b"1")
         sender = Sender(lambda: topic.send(b"2"))
         sender.start()
-        admission = topic._area.admission
+        admission = topic._queue.admission
         assert admission is not None
         while not admission._waiting:
             pass

@@ -189,7 +189,7 @@ def test_they_go_while_memory_is_used_up() -> None:
     other.send_many(Message(bytes(900)) for _ in range(10_000))
     holders = [other.subscribe() for _ in range(20)]
     held = [consumer.take(500) for consumer in holders]
-    assert simulated.targets.is_short or simulated.budget.free_bytes < 100_000
+    assert simulated.target_area.is_short or simulated.budget.free_bytes < 100_000
     simulated.bay.step()
     assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(50))
     simulated.check()
@@ -198,10 +198,10 @@ def test_they_go_while_memory_is_used_up() -> None:
 
 def test_headers_that_make_no_sense_go_as_they_are() -> None:
     simulated = failing(1)
-    area = simulated.lane_area(simulated.queue()._area, 4)
+    lane = simulated.lane(simulated.queue()._queue, 4)
     with simulated.lock:
-        sequence = simulated.store.add(area.index_lane, 7, b"\xff\xff\xff", b"body")
-        area.arrive((sequence, b"\xff\xff\xff", b"body", 7))
+        sequence = simulated.store.add(lane.index_lane, 7, b"\xff\xff\xff", b"body")
+        lane.arrive((sequence, b"\xff\xff\xff", b"body", 7))
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
     assert simulated.queue().depth == 0
@@ -213,8 +213,8 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     orders = simulated.queue()
     orders.send_many(Message(b"%0100d" % n) for n in range(3))
     give_up(orders, 3, 1)
-    simulated.targets.pending_cache.forget(simulated.queue_area("orders").areas[4].lane.number)  # type: ignore[union-attr]
-    (region,) = simulated.store.plan(simulated.queue_area("orders").areas[4].index_lane, [(1, 1)])  # type: ignore[union-attr]
+    simulated.target_area.pending_cache.forget(simulated.queue_area("orders").lanes[4].stored.number)  # type: ignore[union-attr]
+    (region,) = simulated.store.plan(simulated.queue_area("orders").lanes[4].index_lane, [(1, 1)])  # type: ignore[union-attr]
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)

@@ -324,8 +324,8 @@ def test_delayed_messages_cost_memory_by_the_block_and_far_ahead_rows_alone() ->
             found += len(batch)
         simulated.check()
     assert simulated.timed.due_seconds is None
-    lane = simulated.queue_area("orders").areas[4]
-    assert lane is not None and lane.lane.earliest[DUE] == NEVER
+    lane = simulated.queue_area("orders").lanes[4]
+    assert lane is not None and lane.stored.earliest[DUE] == NEVER
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), 1e10, "5", True])

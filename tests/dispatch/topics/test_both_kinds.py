@@ -130,12 +130,12 @@ def test_move_that_finds_no_memory_says_how_many_it_moved(monkeypatch: pytest.Mo
     queue, late = simulated.queue(), simulated.queue("late")
     add, left = SpillingLane.add, 270
 
-    def limited(area: SpillingLane, timestamp: int, properties: bytes, body: bytes) -> int:
+    def limited(lane: SpillingLane, timestamp: int, properties: bytes, body: bytes) -> int:
         nonlocal left
         left -= 1
         if left < 0:
             raise StoreFull(1, 0, "memory_limit")
-        return add(area, timestamp, properties, body)
+        return add(lane, timestamp, properties, body)
 
     monkeypatch.setattr(SpillingLane, "add", limited)
     with pytest.raises(StoreFull) as full:
@@ -161,7 +161,7 @@ def test_deleted_queue_leaves_nothing_in_ram_or_tmp_storage() -> None:
     assert statistics.tmp_storage.messages == 0
     assert statistics.memory.holders == before
     assert not simulated.overflow.lanes
-    assert not simulated.targets.pending_cache.keepers and not simulated.targets.head_queue_cache.keepers
+    assert not simulated.target_area.pending_cache.keepers and not simulated.target_area.head_queue_cache.keepers
 
 
 @pytest.mark.parametrize("seed", range(12))

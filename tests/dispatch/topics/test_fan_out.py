@@ -173,11 +173,11 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe() for _ in range(3)]
     send(topic, 3)
-    [last] = [area for area in list(bay.topic_area("prices").online)[2].non_persistent_lanes if area is not None]
+    [last] = [lane for lane in list(bay.topic_area("prices").online)[2].non_persistent_lanes if lane is not None]
     add = NonPersistentLane.add
 
     def refuse(lane: NonPersistentLane, length: int) -> int:
-        if lane is last.lane:
+        if lane is last.stored:
             raise StoreFull(length, 0, "memory_limit")
         return add(lane, length)
 

@@ -479,15 +479,15 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
     topic(simulated).subscribe(durable="some", selector="n >= 0").close()
     sent = send(simulated, 2)
     consumer = topic(simulated).subscribe(durable="some", selector="n >= 0")
-    area = simulated.topic_area("prices")
+    prices = simulated.topic_area("prices")
     [target] = consumer.consumer_group.lists
     with simulated.lock:
         load = simulated.loader.begin(target, is_needed=True)
     assert load is not None and consumer.consumer_group.selector is not None
-    area.verdicts.begin(4, 0)  # a non-persistent message, in another thread
-    assert not area.verdicts.matches(consumer.consumer_group.selector, target.area, (0, b"", b"without a number", 0))
+    prices.verdicts.begin(4, 0)  # a non-persistent message, in another thread
+    assert not prices.verdicts.matches(consumer.consumer_group.selector, target.lane, (0, b"", b"without a number", 0))
     simulated.loader.finish(load)
-    area.verdicts.end()
+    prices.verdicts.end()
     assert bodies(consumer) == sent
 
 

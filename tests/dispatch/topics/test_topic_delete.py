@@ -110,7 +110,12 @@ def test_temporary_topics_that_are_deleted_leave_room_for_ever() -> None:
         held.add(bay.bay.statistics().memory.holders["destinations"])
     assert held == {0}
     bay.bay.checkpoint()
-    assert not bay.targets.lists and not bay.targets.loads.hungry and not bay.index.lanes and not bay.index._forgotten
+    assert (
+        not bay.target_area.lists
+        and not bay.target_area.loads.running_low
+        and not bay.index.lanes
+        and not bay.index._forgotten
+    )
     assert not bay.bay.statistics().memory.holders["head_queue_cache"]
     bay.check()
 
@@ -193,11 +198,11 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     topic = bay.bay.topic("prices")
     topic.subscribe()
     topic.send(b"1")
-    area = bay.bay._engine.topics.areas["prices"].areas[4]
-    assert area is not None
+    lane = bay.bay._engine.topics.by_name["prices"].lanes[4]
+    assert lane is not None
     with bay.lock:
-        sequence = bay.store.add(area.index_lane, 0, b"", b"7")
-        bay.unpublished.append((bay.journal.end, area, ((sequence, b"", b"7", 0),)))
+        sequence = bay.store.add(lane.index_lane, 0, b"", b"7")
+        bay.unpublished.append((bay.journal.end, lane, ((sequence, b"", b"7", 0),)))
     topic.delete()
     assert not bay.unpublished
     bay.check()

@@ -37,7 +37,7 @@ DISPATCH_BUGS = (
     Bug(
         "eviction gives nothing back",
         "TargetArea._shorten_lists",
-        "self.targets.release(charge)",
+        "self.lists_holder.release(charge)",
         "pass",
         "tests/dispatch/core/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
     ),
@@ -51,28 +51,28 @@ DISPATCH_BUGS = (
     Bug(
         "what was released keeps the attempt that its hand-out wrote",
         "Redelivery._return_untried",
-        "self._uncount(area, deliveries)",
+        "self._uncount(lane, deliveries)",
         "pass",
         "tests/dispatch/redelivery/test_release.py::test_what_came_back_before_keeps_its_count_when_it_is_released",
     ),
     Bug(
         "a rejected message stays in its consumer's hands",
         "DeadLetterMover._reject",
-        "self._targets.settle(delivery)",
+        "self._target_area.settle(delivery)",
         "pass",
         "tests/dispatch/redelivery/test_reject.py::test_a_rejected_message_frees_its_consumer_and_its_group",
     ),
     Bug(
         "lower priorities come first",
         "TargetArea.add_lane",
-        "(-target.area.lane.priority, not target.area.is_persistent)",
-        "(target.area.lane.priority, not target.area.is_persistent)",
+        "(-target.lane.stored.priority, not target.lane.is_persistent)",
+        "(target.lane.stored.priority, not target.lane.is_persistent)",
         "tests/dispatch/producer/test_queue.py::test_a_higher_priority_that_comes_later_is_delivered_first",
     ),
     Bug(
         "a load that is given up keeps its charge",
         "EagerLoader._abandon",
-        "self._area.targets.release(load.reserved_bytes)",
+        "self._target_area.lists_holder.release(load.reserved_bytes)",
         "pass",
         "tests/dispatch/loading/test_eager_loader.py::test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest",
     ),
@@ -87,8 +87,8 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender.send",
-        "producers.publisher.unpublished.append((producers.journal.end, area, (message,)))",
-        "area.arrive(message)",
+        "producers.publisher.unpublished.append((producers.journal.end, lane, (message,)))",
+        "lane.arrive(message)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
     Bug(
@@ -101,14 +101,14 @@ DISPATCH_BUGS = (
     Bug(
         "two consumers get one message",
         "ConsumerGroup.claim",
-        "is_held = sequence in area.in_flight or sequence in area.parked",
-        "is_held = sequence in area.parked",
+        "is_held = sequence in lane.in_flight or sequence in lane.parked",
+        "is_held = sequence in lane.parked",
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",
     ),
     Bug(
         "what was dealt to a closed consumer is lost",
         "GroupAssigner._empty",
-        "hand.stock.offer(own.area, dealt)",
+        "assigned.unassigned.offer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
@@ -210,7 +210,7 @@ DISPATCH_BUGS = (
     Bug(
         "a durable subscription that a prepared transaction knows is ended",
         "Topics.unsubscribe",
-        "if self._transactions.concern((area.number,)): ...",
+        "if self._transactions.concern((subscription.number,)): ...",
         "pass",
         f"{EVERYTHING}::test_a_topic_or_subscription_that_a_transaction_knows_is_neither_deleted_nor_ended",
     ),
@@ -231,8 +231,8 @@ DISPATCH_BUGS = (
     Bug(
         "a moved message leaves its queue with a record of its own",
         "Mover.commit",
-        "branch.acknowledge(area.lane.number, first, last)",
-        "area.store.remove(area.lane, first, last)",
+        "branch.acknowledge(lane.stored.number, first, last)",
+        "lane.store.remove(lane.stored, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(

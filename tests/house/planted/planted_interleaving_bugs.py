@@ -58,7 +58,7 @@ INTERLEAVING_BUGS = (
     Bug(
         "a load is put into its list without the lock",
         "EagerLoader.finish",
-        "with self._area.lock, self._area.whole:\n    self.install(load)",
+        "with self._target_area.lock, self._target_area.whole:\n    self.install(load)",
         "self.install(load)",
         BETWEEN_LINES,
     ),

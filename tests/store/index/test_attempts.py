@@ -118,8 +118,8 @@ def test_first_deliveries_and_their_acks_write_nothing_more_and_keep_nothing() -
         consumer.ack(batch)
         consumer.ack(one)
         assert journal.next_sequence == before + 2
-        (area,) = simulated.queue_area("orders").lane_areas()
-        assert area.attempts is None
+        (lane,) = simulated.queue_area("orders").all_lanes()
+        assert lane.attempts is None
 
 
 def test_one_record_says_that_a_batch_came_back() -> None:
