@@ -26,7 +26,7 @@ else:
 
     @fixture
     def bay() -> Iterator[MemoryForebay]:
-        """An open MemoryForebay of this test alone."""
+        """Return an open MemoryForebay of this test alone."""
         with MemoryForebay() as opened:
             yield opened
 

@@ -64,12 +64,12 @@ class Forebay:
         return self._engine.recovery
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
+        """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be."""
         queue = self._engine.destinations.queue(check_name(name), self._engine.publisher)
         return Queue(self._engine, queue)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, which begins to exist with this call. A queue may have the same name.
+        """Return the topic of that name, which begins to exist with this call. A queue may have the same name.
 
         SettingsError for a name that can't be.
         """
@@ -77,11 +77,11 @@ class Forebay:
         return Topic(self._engine, topic)
 
     def destinations(self) -> list[str]:
-        """Names of all queues, sorted."""
+        """Return the names of all queues, sorted."""
         return sorted(self._engine.destinations.queues)
 
     def topics(self) -> list[str]:
-        """Names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return sorted(self._engine.topics.by_name)
 
     def transaction(self) -> Transaction:
@@ -89,21 +89,21 @@ class Forebay:
         return self._engine.transactions.begin()
 
     def prepared(self) -> list[Transaction]:
-        """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
+        """Return the prepared transactions that wait for their outcome, those included that survived a crash."""
         with self._engine.monitor.lock:
             self._engine.monitor.raise_if_closed()
             return self._engine.transactions.prepared()
 
     def statistics(self) -> Statistics:
-        """A snapshot. O(destinations + data logs), no disk."""
+        """Return a snapshot. O(destinations + data logs), no disk."""
         return self._engine.statistics()
 
     def health(self) -> Health:
-        """Whether the store does all that it should, and a sentence for each problem. O(1), no disk; never raises."""
+        """Return whether the store does all it should, and a sentence for each problem. O(1), no disk; never raises."""
         return self._engine.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
-        """Another memory_limit from now on, until the next open; given and checked as in Settings.
+        """Set another memory_limit, until the next open; given and checked as in Settings.
 
         Nothing new is charged above it from the start. Waits for a checkpoint
         and loads, usually well under a second, and says what came of it: what
@@ -128,9 +128,10 @@ class Forebay:
         return self._engine.store.cleanup()
 
     def explain(self, subject: int | str | Queue | Consumer | None = None) -> Explanation:
-        """Why a data log remains (by its id), who holds a queue's messages, why a consumer gets nothing, or who holds
-        disk and memory (nothing given), as data and a sentence. A str names a queue, or a durable subscription as
-        "prices/audit".
+        """Explain a data log, a queue, a consumer or the whole, as data and as a sentence.
+
+        subject: the id of a data log (why it remains), a queue or its name (who holds its messages), a consumer (why it
+        gets nothing), a durable subscription as "prices/audit", or None (who holds disk and memory).
 
         Of data logs and the whole: reads the index, also what of it is on
         disk, and a record for each holder: about 50 ms for a million pending

@@ -48,7 +48,7 @@ class Queue(Sender):
         on_slow: Callable[[Consumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Consumer:
-        """A consumer that competes with the others of this queue for the messages its selector matches.
+        """Return a consumer that competes with the others of this queue for the messages its selector matches.
 
         exclusive: it gets all and the others nothing, or it waits until the
         exclusive ones before it are closed. priority, from -128 to 127: those
@@ -113,7 +113,7 @@ class Queue(Sender):
         return message
 
     def peek(self) -> Message | None:
-        """The first of what `browse` yields, what is in flight included; None: the queue is empty. One load at most."""
+        """Return the first of what `browse` yields, what is in flight included; None: the queue is empty. One load."""
         with closing(self.browse()) as messages:
             return next(messages, None)
 
@@ -137,7 +137,7 @@ class Queue(Sender):
                 never.wait(JOIN_POLL_SECONDS)
 
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
-        """Every pending message that matches, in order, with its id. Changes nothing; what is in flight is pending.
+        """Yield every pending message that matches, in order, with its id. What is in flight is pending too.
 
         What was pending throughout comes exactly once; what comes or goes
         meanwhile may come or not. Reads the journal as it goes, up to 512
@@ -150,7 +150,7 @@ class Queue(Sender):
         return self._engine.browsers.browse(self._queue, chosen)
 
     def find(self, message_id: str) -> Message | None:
-        """The pending message with this id; None: there is none.
+        """Return the pending message with this id; None: there is none.
 
         O(1) for ids that a send returned who was given none, as long as the
         message is pending. Other ids, those of a transaction among them, are
@@ -201,7 +201,7 @@ class Queue(Sender):
         return queue._queue
 
     def delete(self) -> None:
-        """The queue is gone with everything in it: its messages never come again, its consumers are closed.
+        """Delete the queue with everything in it: its messages never come again, its consumers are closed.
 
         What is in flight is settled by that. This object sends and subscribes
         no more (Closed) and is empty for ever; the name begins anew with
@@ -247,11 +247,11 @@ class Queue(Sender):
         return self.depth
 
     def __bool__(self) -> bool:
-        """A queue is true, with or without messages: who asks for emptiness asks for `depth`."""
+        """Return True, with or without messages: who asks for emptiness asks for `depth`."""
         return True
 
     def statistics(self) -> DestinationStatistics:
-        """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self._engine.monitor.lock:
             return destination_statistics(self._queue)
 

@@ -37,7 +37,7 @@ class Topic(Sender):
         on_ready: Callable[[], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Consumer:
-        """A consumer of what is sent from now on.
+        """Return a consumer of what is sent from now on.
 
         durable: name of a subscription that goes on without its consumer, and
         over restarts, until `unsubscribe`; subscribing again finds what came
@@ -63,7 +63,7 @@ class Topic(Sender):
         self._engine.topics.unsubscribe(self._topic, check_name(durable, "a durable subscription"))
 
     def delete(self) -> None:
-        """The topic is gone with its subscriptions, durable ones too, and what they wait for; consumers are closed.
+        """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
 
         What is in flight is settled by that. This object sends and subscribes
         no more (Closed); the name begins anew with `Forebay.topic`. One record
@@ -73,12 +73,12 @@ class Topic(Sender):
         self._engine.topics.delete(self._topic)
 
     def subscriptions(self) -> list[str]:
-        """Names of the durable subscriptions, sorted."""
+        """Return the names of the durable subscriptions, sorted."""
         with self._engine.monitor.lock:
             return sorted(self._topic.durable)
 
     def statistics(self) -> TopicStatistics:
-        """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
+        """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         with self._engine.monitor.lock:
             return statistics_of_topic(self._topic)
 

@@ -127,7 +127,7 @@ def facts(
 
 
 def check(directories: Directories) -> list[Problem]:
-    """Every damaged place of every store, by broker and place. [] where there is none.
+    """Return every damaged place of every store, by broker and place; [] where there is none.
 
     Reads each byte once; again what had no seal, where a later data log has begun.
     """

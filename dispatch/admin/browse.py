@@ -291,7 +291,7 @@ class Browsers:
     # ------------------------------------------------------------------ memory
 
     def _let_go(self, charge: int) -> None:
-        """The collector may end a walk that was given up, and this thread may hold the lock: never wait for it here."""
+        """Give the charge back later: the collector may end an abandoned walk while this thread holds the lock."""
         self._given_back.append(charge)
         lock = self._monitor.lock
         if lock.try_acquire():

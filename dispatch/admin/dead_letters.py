@@ -183,7 +183,7 @@ class DeadLetterMover:
         return True
 
     def steps(self) -> int:
-        """A few steps; how many were done."""
+        """Do a few steps; return how many were done."""
         done = 0
         while done < STEPS and self.step():
             done += 1
@@ -350,7 +350,7 @@ class DeadLetterMover:
             transaction.hold_rejected(delivery, target, non_persistent_target, stamped)
 
     def _move(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Also where sends are refused. Requires: the lock."""
+        """Move dead letters, also where sends are refused. Requires: the lock."""
         with self._store.journal.accepting_dead_letters():
             queue = self._destinations.queue_locked(to)
             if lane.queue.has_groups:
@@ -421,7 +421,7 @@ def _content(delivery: Delivery) -> StoredMessage:
 
 
 def _first_block(stored: JournaledLane) -> int:
-    """Of those of which something is pending; behind all where there is none."""
+    """Return the first block with a pending message, or the end of the lane."""
     if isinstance(stored, SubscriptionLane):
         stored.catch_up()
         blocks = stored.pending.blocks

@@ -83,7 +83,7 @@ class ExpirySweeper:
         return removed
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:
-        """Where what expires there goes. Of topics and of what is not persistent it is removed."""
+        """Return where expired messages go; None: they are removed, as in topics and without persistence."""
         if isinstance(lane.queue, TopicState) or not lane.is_persistent:
             return None
         return self._policies.queue_for_expired(lane.queue.name)
@@ -144,7 +144,7 @@ def _depth(lane: LaneState) -> int:
 
 
 def _joined(lane: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
-    """The runs, joined where nothing that is pending lies between them: each is a record."""
+    """Join runs between which nothing pending lies: each joined run is one record."""
     joined: tuple[int, int] | None = None
     for first, last in runs:
         if joined is None:

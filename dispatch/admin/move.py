@@ -83,7 +83,7 @@ class Mover:
         return moved
 
     def _move_admitted(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
-        """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
+        """Move as much of a batch as the new queue has room for; return (considered, moved)."""
         if to.admission is None:
             return len(batch), self._move_batch(lane, to, batch)
         sizes = [_content_bytes(message) for message in batch]
@@ -147,7 +147,7 @@ class Mover:
         return gone.count
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
-        """All of them move, or none. Requires: the lock."""
+        """Move all of them, or none. Requires: the lock."""
         transactions = self._store.transactions
         gone = _runs_of(messages)
         is_recorded = self._store.index.attempts.is_recorded(lane.stored.number)

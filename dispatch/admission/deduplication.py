@@ -46,7 +46,7 @@ class DuplicateWindows:
         self.persistent.make_room = self.non_persistent.make_room = make_room
 
     def _most_bytes(self, shares: Shares) -> int:
-        """For either kind: half of their share, and no more than what a quarter of a data log restates."""
+        """Return the limit of either kind: half of the share, at most what a quarter of a data log restates."""
         most_ids = self._max_file_bytes // 4 // DIGEST_BYTES
         return min(shares.duplicates_bytes // 2, most_ids * ID_CHARGE_BYTES)
 
@@ -60,12 +60,12 @@ class DuplicateWindows:
         self.non_persistent.forget(number)
 
     def resize(self, shares: Shares) -> None:
-        """Another memory limit."""
+        """Follow another memory limit."""
         self.persistent.resize(self._most_bytes(shares))
         self.non_persistent.resize(self._most_bytes(shares))
 
     def is_stored(self, found: Identity) -> bool:
-        """Whether the message is in a window. TransactionError while a transaction has it and no outcome."""
+        """Return whether the message is in a window. TransactionError while a transaction has it and no outcome."""
         if self.persistent.decides(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
         return self.persistent.knows(found) or self.non_persistent.knows(found)

@@ -212,7 +212,7 @@ class DestinationLimits:
         self.room_came()
 
     def room_came(self) -> None:
-        """Something may have left the queue: serve those who wait. Requires: the lock."""
+        """Serve those who wait, because something may have left the queue. Requires: the lock."""
         while self._waiting:
             first = self._waiting[0]
             if not self._reserve(first.sizes, first.reservation) and not self._is_closed:
@@ -221,14 +221,14 @@ class DestinationLimits:
             first.woken.notify()
 
     def blocked(self) -> list[tuple[str, Sequence[int], float]]:
-        """Of each that waits, in their order: the limit it waits for, the bytes of its messages, and since when.
+        """Yield for each that waits, in order, its limit, the bytes of its messages, and since when.
 
         Requires: the lock.
         """
         return [(self._full(sender.sizes[0]).limit, sender.sizes, sender.began) for sender in self._waiting]
 
     def close(self, what: str = "the store") -> None:
-        """Everybody who waits gets Closed. Requires: the lock."""
+        """Raise Closed in everybody who waits. Requires: the lock."""
         self._is_closed = True
         self._closed_what = what
         for sender in self._waiting:

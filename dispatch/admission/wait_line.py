@@ -51,7 +51,7 @@ class SpaceLine:
         self._freed = 0
 
     def __iter__(self) -> Iterator[Waiting]:
-        """In their order."""
+        """Iterate over those who wait, first come first."""
         return iter(self._waiting)
 
     @property
@@ -59,7 +59,7 @@ class SpaceLine:
         return not self._waiting
 
     def deadline(self, destination: LimitedDestination, full: StoreFull, deadline: float | None) -> float:
-        """When a send there gives up that was just refused. Raises full where it does not wait at all."""
+        """Return when a send that was just refused gives up. Raises full where it does not wait at all."""
         now = self._monotonic()
         if deadline is None:
             policy = self._policies.of(destination.name)
@@ -125,14 +125,14 @@ class SpaceLine:
         self.room_came()
 
     def room_came(self) -> None:
-        """Something was freed, or may have been: the first one tries. Requires: the lock."""
+        """Let the first in line try, because something was freed or may have been. Requires: the lock."""
         self._freed += 1
         if self._waiting:
             self._waiting[0].next_try = self._monotonic()
             self._waiting[0].woken.notify()
 
     def close(self) -> None:
-        """Everybody who waits gets Closed. Requires: the lock."""
+        """Raise Closed in everybody who waits. Requires: the lock."""
         self._is_closed = True
         for waiting in self._waiting:
             waiting.woken.notify()

@@ -119,19 +119,19 @@ class AsyncDelivery:
         return as_message(self._delivery)
 
     async def ack(self, transaction: AsyncTransaction | None = None) -> None:
-        """Done with it: after this returns, or the transaction commits, it is never delivered again."""
+        """Settle it as done: after this returns, or the transaction commits, it is never delivered again."""
         await self._consumer.ack(self, transaction=transaction)
 
     async def nack(self, delay: float = 0.0) -> None:
-        """Not done: it goes back to its place, to be delivered again after delay seconds."""
+        """Give it back as not done: it returns to its place, to be delivered again after delay seconds."""
         await self._consumer.nack(self, delay=delay)
 
     async def release(self) -> None:
-        """Not tried: it goes back to its place at once, and no attempt counts."""
+        """Give it back as not tried: it returns to its place at once, and no attempt counts."""
         await self._consumer.release(self)
 
     async def reject(self, reason: str = REJECTED, transaction: AsyncTransaction | None = None) -> None:
-        """Never to be processed: it is a dead letter now, or with the commit. See AsyncConsumer.reject."""
+        """Make it a dead letter now, or with the commit: it is never to be processed. See AsyncConsumer.reject."""
         await self._consumer.reject(self, reason, transaction=transaction)
 
     async def extend(self, seconds: float) -> None:
@@ -221,7 +221,7 @@ class AsyncConsumer:
     async def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[AsyncDelivery]:
-        """Up to max_messages deliveries in order, at least one if there is one; [] when timeout seconds have passed.
+        """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
         As Consumer.take. Takes that wait for the same messages are served in
         the order in which they came. One that is cancelled was given nothing.
@@ -250,7 +250,7 @@ class AsyncConsumer:
         return await self._take_slowly(Search(max_messages, max_bytes, is_over=timeout == 0), deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
-        """Nothing is in RAM: have it loaded, or wait for it."""
+        """Have something loaded, or wait for it: nothing is in RAM."""
         engine, consumer = self._engine, self._consumer
         is_called = False  # out of the line: then it must pass on when it leaves
         if self._line.is_busy and not search.is_over:
@@ -311,7 +311,7 @@ class AsyncConsumer:
         return in_line and line.leave(future)
 
     def wake(self) -> None:
-        """Something came that it may take, messages or credit."""
+        """Look again, because something came that it may take, messages or credit."""
         for future, in_line in self._waits.items():
             if not in_line:
                 _wake(future)
@@ -446,7 +446,7 @@ class AsyncConsumer:
         *,
         transaction: AsyncTransaction | None = None,
     ) -> None:
-        """Done with them: after this returns none is ever delivered again. One journal record for each run.
+        """Settle deliveries as done: after this returns none is ever delivered again. One journal record for each run.
 
         SettingsError when one of them is another consumer's, StateError when
         it was settled before; then none of them is settled. In a transaction
@@ -486,14 +486,14 @@ class AsyncConsumer:
         self._caller.work += held - self._consumer.in_flight
 
     async def nack(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], delay: float = 0.0) -> None:
-        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1.
+        """Give back as not done: deliveries return to their places, for delay seconds at least, with attempts + 1.
 
         One that is cancelled may have happened, to some of them or to all.
         """
         await self._settle_all(partial(self._consumer.nack, delay=delay), _inner(deliveries))
 
     async def release(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery]) -> None:
-        """Not tried: they go back to their places at once and are offered again, and no attempt counts.
+        """Give back as not tried: deliveries return to their places at once, and no attempt counts.
 
         As Consumer.release. One that is cancelled may have happened, to some of them or to all.
         """
@@ -506,7 +506,7 @@ class AsyncConsumer:
         *,
         transaction: AsyncTransaction | None = None,
     ) -> None:
-        """Never to be processed: they are dead letters now, however many attempts they had. As Consumer.reject.
+        """Make deliveries dead letters now, however many attempts they had. As Consumer.reject.
 
         Done by a worker thread, because it writes them again. One that is cancelled may have happened.
         """
@@ -553,7 +553,7 @@ class AsyncConsumer:
             await self._caller.confirmed()
 
     def statistics(self) -> ConsumerStatistics:
-        """A snapshot. O(lists of the consumer group), no disk."""
+        """Return a snapshot. O(lists of the consumer group), no disk."""
         return self._consumer.statistics()
 
     def __repr__(self) -> str:
@@ -600,7 +600,7 @@ def _inner(deliveries: object) -> Any:
 
 
 def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
-    """The batch in parts of few runs and not too many messages."""
+    """Divide the batch into parts of few runs and not too many messages."""
     begin = runs = 0
     for at, (before, delivery) in enumerate(zip(batch, batch[1:], strict=False), 1):
         if not (type(before) is Delivery and type(delivery) is Delivery and delivery.sequence == before.sequence + 1):

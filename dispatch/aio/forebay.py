@@ -70,7 +70,7 @@ class AsyncForebay:
 
     @awaited("bay.queue(name)")
     async def queue(self, name: str) -> AsyncQueue:
-        """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
+        """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be."""
         queue = self._engine.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
@@ -78,7 +78,7 @@ class AsyncForebay:
 
     @awaited("bay.topic(name)")
     async def topic(self, name: str) -> AsyncTopic:
-        """The topic of that name, which begins to exist with this call. A queue may have the same name."""
+        """Return the topic of that name, which begins to exist with this call. A queue may have the same name."""
         self._engine.monitor.raise_if_closed()
         topic = self._engine.topics.by_name.get(check_name(name))
         if topic is None:
@@ -86,11 +86,11 @@ class AsyncForebay:
         return AsyncTopic(self._context, Topic(self._engine, topic, self._caller))
 
     def destinations(self) -> list[str]:
-        """Names of all queues, sorted."""
+        """Return the names of all queues, sorted."""
         return self._synchronous.destinations()
 
     def topics(self) -> list[str]:
-        """Names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return self._synchronous.topics()
 
     def transaction(self) -> AsyncTransaction:
@@ -98,15 +98,15 @@ class AsyncForebay:
         return AsyncTransaction(self._caller, self._synchronous.transaction())
 
     def prepared(self) -> list[AsyncTransaction]:
-        """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
+        """Return the prepared transactions that wait for their outcome, those included that survived a crash."""
         return [AsyncTransaction(self._caller, transaction) for transaction in self._synchronous.prepared()]
 
     def health(self) -> Health:
-        """Whether the store does all that it should, and a sentence for each problem. O(1), no disk; never raises."""
+        """Return whether the store does all it should, and a sentence for each problem. O(1), no disk; never raises."""
         return self._synchronous.health()
 
     async def statistics(self) -> Statistics:
-        """A snapshot. O(destinations + data logs), no disk; in another thread."""
+        """Return a snapshot. O(destinations + data logs), no disk; made in another thread."""
         return await asyncio.to_thread(self._synchronous.statistics)
 
     async def checkpoint(self) -> None:
@@ -127,7 +127,7 @@ class AsyncForebay:
         return await asyncio.to_thread(self._synchronous.explain, inner)
 
     async def resize(self, memory_limit: int | str | None) -> ResizeReport:
-        """Another memory_limit from now on, until the next open. As Forebay.resize."""
+        """Set another memory_limit, until the next open. As Forebay.resize."""
         return await asyncio.to_thread(self._synchronous.resize, memory_limit)
 
     async def step(self) -> int:

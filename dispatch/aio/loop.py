@@ -50,7 +50,7 @@ class Woken:
         self._event = asyncio.Event()
 
     def notify(self) -> None:
-        """In any thread, with or without locks."""
+        """Notify in any thread, with or without locks."""
         self._bell.ring(self._event.set)
 
     async def wait(self, seconds: float) -> None:
@@ -102,7 +102,7 @@ class LoopConfirmer(Confirmer):
             engine.monitor.run_deferred()
 
     def confirmed(self) -> asyncio.Future[None]:
-        """Done when all that this tick owes is done; raises what doing it raised."""
+        """Return when all that this tick owes is done; raise what doing it raised."""
         self._position, self.owed = max(self._position, self.owed), 0
         future: asyncio.Future[None] = self.loop.create_future()
         self._waiting.append(future)
@@ -119,7 +119,7 @@ class LoopConfirmer(Confirmer):
             self._end(waiting, Closed("the store"))
 
     def _settle(self, position: int, waiting: list[asyncio.Future[None]]) -> None:
-        """In a worker thread: what `confirm` does for a thread."""
+        """Do in a worker thread what `confirm` does for a thread."""
         failure: BaseException | None = None
         try:
             self.engine.publisher.confirm(position)
@@ -225,7 +225,7 @@ class LoopConfirmer(Confirmer):
 
 
 async def finished(workers: Executor, submitted: Future[T], undo: Callable[[T], object] | None = None) -> T:
-    """The result of what a worker does. Where the caller is cancelled, it is undone as soon as it is there."""
+    """Return the result of what a worker does. Where the caller is cancelled, it is undone as soon as it is there."""
     try:
         return await asyncio.shield(asyncio.wrap_future(submitted))
     except asyncio.CancelledError:

@@ -170,7 +170,7 @@ class AsyncQueue(AsyncSender):
         on_slow: Callable[[AsyncConsumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
-        """A consumer that competes with the others of this queue for the messages its selector matches.
+        """Return a consumer that competes with the others of this queue for the messages its selector matches.
 
         Await it, or enter it with `async with`. As Queue.subscribe; there is
         no on_ready, because a task can wait in `take`. on_slow is called in
@@ -204,7 +204,7 @@ class AsyncQueue(AsyncSender):
         return Queue(self._engine, self._sender._queue)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
-        """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
+        """Yield every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
 
         They are read, and their headers decoded, up to 512 messages or 1 MiB at a time: a hop to a thread for each.
         """
@@ -245,7 +245,7 @@ class AsyncQueue(AsyncSender):
 
     @awaited("queue.peek()")
     async def peek(self) -> Message | None:
-        """The first of what `browse` yields, what is in flight included; None: the queue is empty."""
+        """Return the first of what `browse` yields, what is in flight included; None: the queue is empty."""
         return await asyncio.to_thread(self._synchronous.peek)
 
     async def join(self, timeout: float | None = None) -> bool:
@@ -266,7 +266,7 @@ class AsyncQueue(AsyncSender):
 
     @awaited("queue.find(message_id)")
     async def find(self, message_id: str) -> Message | None:
-        """The pending message with this id; None: there is none. As Queue.find."""
+        """Return the pending message with this id; None: there is none. As Queue.find."""
         return await asyncio.to_thread(self._synchronous.find, message_id)
 
     async def purge(self) -> int:
@@ -282,7 +282,7 @@ class AsyncQueue(AsyncSender):
         return await asyncio.to_thread(self._synchronous.move, target, selector, limit)
 
     async def delete(self) -> None:
-        """The queue is gone with everything in it; its consumers are closed. As Queue.delete."""
+        """Delete the queue with everything in it, and close its consumers. As Queue.delete."""
         await asyncio.to_thread(self._synchronous.delete)
 
     def pause(self) -> None:
@@ -312,11 +312,11 @@ class AsyncQueue(AsyncSender):
         return self.depth
 
     def __bool__(self) -> bool:
-        """A queue is true, with or without messages: who asks for emptiness asks for `depth`."""
+        """Return True, with or without messages: who asks for emptiness asks for `depth`."""
         return True
 
     def statistics(self) -> DestinationStatistics:
-        """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         return self._sender.statistics()
 
 
@@ -333,7 +333,7 @@ class AsyncTopic(AsyncSender):
         prefetch: int | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
-        """A consumer of what is sent from now on. Await it, or enter it with `async with`. As Topic.subscribe."""
+        """Return a consumer of what is sent from now on. Await it, or enter it by `async with`. As Topic.subscribe."""
 
         async def subscribe() -> AsyncConsumer:
             bell = ConsumerWaker(self._context.bell)
@@ -356,20 +356,20 @@ class AsyncTopic(AsyncSender):
         await self._caller.call(self._sender.unsubscribe, durable)
 
     async def delete(self) -> None:
-        """The topic is gone with its subscriptions, durable ones too; its consumers are closed. As Topic.delete."""
+        """Delete the topic with its subscriptions, durable ones too, and close its consumers. As Topic.delete."""
         await self._caller.call(self._sender.delete)
 
     def subscriptions(self) -> list[str]:
-        """Names of the durable subscriptions, sorted."""
+        """Return the names of the durable subscriptions, sorted."""
         return self._sender.subscriptions()
 
     def statistics(self) -> TopicStatistics:
-        """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
+        """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._sender.statistics()
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """A batch in parts. What came before something is wrong with it is a part too.
+    """Divide a batch into parts. What came before a wrong message is a part too.
 
     So is what needs a sync before what needs none, which would overtake it.
     """

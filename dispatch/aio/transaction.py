@@ -36,11 +36,11 @@ class AsyncTransaction:
         return self._transaction.is_prepared
 
     async def commit(self) -> None:
-        """All of it counts from now on; as safe as `sync` promises when this returns. As Transaction.commit."""
+        """Make all of it count from now on; as safe as `sync` promises when this returns. As Transaction.commit."""
         await self._caller.call(self._transaction.commit)
 
     async def rollback(self) -> None:
-        """Nothing of it ever was: what it sent is gone, what it acknowledged goes back to its place."""
+        """Undo all of it: what it sent is gone, what it acknowledged goes back to its place."""
         await self._caller.call(self._transaction.rollback)
 
     async def prepare(self, xid: bytes) -> None:

@@ -25,7 +25,7 @@ class LoopWaker:
         self._is_ringing = False
 
     def ring(self, function: Callable[[], None]) -> None:
-        """In any thread, with or without locks."""
+        """Wake in any thread, with or without locks."""
         self._rung.append(function)
         if self._is_ringing:
             return
@@ -78,7 +78,7 @@ class FairWaiters:
         return is_called
 
     def call(self) -> None:
-        """Something may have come: let the first one look, if nobody is about to."""
+        """Let the first in line look, if nobody is about to, because something may have come."""
         self.is_armed = False
         while self._waiting and not self._is_called:
             future, _ = self._waiting.popitem(last=False)

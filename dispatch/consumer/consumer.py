@@ -193,7 +193,7 @@ class Consumer(Taker):
     def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[Delivery]:
-        """Up to max_messages deliveries in order, at least one if there is one; [] when timeout seconds have passed.
+        """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
         max_bytes bounds the bodies and headers together, but for the first
         message. timeout=None waits for ever. Never more than `prefetch` leaves.
@@ -247,7 +247,7 @@ class Consumer(Taker):
         return Closed("the consumer", "closed" if self._is_closed else "draining and takes nothing more")
 
     def _credit(self, max_messages: int) -> int:
-        """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
+        """Return how many it may take now. Where memory is full of what is in flight, only who holds none gets one."""
         if self._is_held_up:
             return 0
         if self.in_flight and self._target_area.is_short:
@@ -257,7 +257,7 @@ class Consumer(Taker):
         return min(max_messages, self.prefetch_limit - self.in_flight)
 
     def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
-        """Nothing is in RAM: load it, or wait for it."""
+        """Load something, or wait for it: nothing is in RAM."""
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self.monitor.monotonic() + timeout
         search = Search(max_messages, max_bytes)
@@ -410,7 +410,7 @@ class Consumer(Taker):
         run_in_threads(processing.run, concurrency, self.begin_drain)
 
     def fileno(self) -> int:
-        """A file descriptor that is readable when a take would find something after one that found nothing.
+        """Return a file descriptor that is readable when a take would find something after one that found nothing.
 
         For select, poll, kombu's hub or trio, in the place of on_ready or
         beside it. It may be readable for nothing, and is so for ever when the
@@ -431,7 +431,7 @@ class Consumer(Taker):
             return signal.fileno()
 
     def arm(self) -> None:
-        """A take found nothing (or there was none yet): the next arrival calls on_ready. Requires: the lock."""
+        """Call on_ready with the next arrival: a take found nothing, or there was none yet. Requires: the lock."""
         if self._on_ready is not None:
             if self._signal is not None:
                 self._signal.clear()
@@ -439,7 +439,7 @@ class Consumer(Taker):
             self.consumer_group.arm()
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
-        """Something may be there for a take that found nothing. Requires: the lock."""
+        """Have on_ready called if a take found nothing and may find something now. Requires: the lock."""
         if self._is_armed and self._on_ready is not None and not self._waits_for_credit:
             self._is_armed = False
             ready.append(self._on_ready)
@@ -457,7 +457,7 @@ class Consumer(Taker):
     # ------------------------------------------------------------------ settling
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
-        """Done with them: after this returns none is ever delivered again. One journal record for each run.
+        """Settle deliveries as done: after this returns none is ever delivered again. One journal record for each run.
 
         In a transaction that is true from the commit on, and until then they
         stay in flight. SettingsError when one of them is another consumer's,
@@ -562,7 +562,7 @@ class Consumer(Taker):
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
-        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1.
+        """Give back as not done: deliveries return to their places, for delay seconds at least, with attempts + 1.
 
         Where the queue's policy has a longer delay, after that; and after
         `max_attempts` not again, but from the dead-letter queue. The attempts
@@ -579,7 +579,7 @@ class Consumer(Taker):
         self.monitor.run_deferred()
 
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
-        """Not tried: they go back to their places at once and are offered again, and no attempt counts.
+        """Give back as not tried: deliveries return to their places at once, and no attempt counts.
 
         For what was taken ahead and is left to other consumers. Where a kill
         may have left it in flight once, one attempt stays. SettingsError,
@@ -599,7 +599,7 @@ class Consumer(Taker):
         *,
         transaction: Transaction | None = None,
     ) -> None:
-        """Never to be processed: they are dead letters now, however many attempts they had.
+        """Make deliveries dead letters now, however many attempts they had.
 
         They go to the dead-letter queue of their policy, where the header
         `dead_letter_reason` has the reason; where there is none, and from a
@@ -854,7 +854,7 @@ class Consumer(Taker):
         return self._transactions.held_by(self)
 
     def die(self) -> None:
-        """The process was forked and this is the child's copy: it takes and returns nothing."""
+        """Take and return nothing any more: the process was forked and this is the child's copy."""
         self._is_closed = self._is_over = True
         if self._signal is not None:
             self._signal.close()
@@ -1000,7 +1000,7 @@ def as_message(delivery: Delivery) -> Message:
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:
-    """A copy, which nobody changes under us."""
+    """Return a copy, which nobody changes under us."""
     if not isinstance(deliveries, list | tuple):
         raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
     return tuple(deliveries)

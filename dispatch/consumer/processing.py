@@ -222,7 +222,7 @@ def came_back(delivery: Delivery) -> bool:
 
 
 def _group(delivery: Delivery) -> str | None:
-    """A message that can't be read any more is in no group."""
+    """Return the group of a message; one that can't be read any more is in none."""
     try:
         return delivery.group
     except StoreFailed:

@@ -99,7 +99,7 @@ class TargetArea(ListKeeper):
         self.take_shares(shares)
 
     def take_shares(self, shares: Shares) -> None:
-        """The memory limit is another one from now on, or the first: whoever has more than its share gives it back.
+        """Follow another memory limit, or the first: whoever has more than its share gives it back.
 
         O(messages given back + lists).
         """
@@ -123,7 +123,7 @@ class TargetArea(ListKeeper):
     # ------------------------------------------------------------------ consumer groups
 
     def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
-        """The consumer group for this selector, made with its lists if it is new."""
+        """Return the consumer group for this selector, made with its lists if it is new."""
         key = selector.text if selector is not None else None
         consumer_group = queue.consumer_groups.get(key)
         if consumer_group is None:
@@ -141,7 +141,7 @@ class TargetArea(ListKeeper):
         return consumer_group
 
     def add_lane(self, lane: LaneState) -> None:
-        """A lane came into being: each consumer group gets a list over it."""
+        """Give each consumer group a list over a lane that came into being."""
         for consumer_group in lane.queue.consumer_groups.values():
             self.add_list(lane, consumer_group)
             consumer_group.lists.sort(key=lambda target: (-target.lane.stored.priority, not target.lane.is_persistent))
@@ -159,7 +159,7 @@ class TargetArea(ListKeeper):
         self.loads.request(target)
 
     def adopt(self, target: TargetList) -> None:
-        """A new list has its share of memory from now on."""
+        """Give a new list its share of memory from now on."""
         self.lists[target] = None
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
@@ -301,7 +301,7 @@ class TargetArea(ListKeeper):
             self.arrive_many(lane, messages)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
+        """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
         for consumer_group in lane.queue.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane and target.frontier == lane.published:
@@ -320,7 +320,7 @@ class TargetArea(ListKeeper):
             self.wake(consumer_group)
 
     def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
-        """An arrival in a queue without consumers, or with several consumer groups, or with a selector.
+        """Offer an arrival where there are no consumers, several consumer groups, or a selector.
 
         Returns whether it is in RAM for all who may want it.
         """
@@ -362,7 +362,7 @@ class TargetArea(ListKeeper):
         return is_kept if is_behind else is_direct
 
     def wake(self, consumer_group: ConsumerGroup) -> None:
-        """Something may be there for the consumers of a consumer group."""
+        """Wake the consumers of a group, because something may be there."""
         consumer_group.wake(self.monitor.deferred)
 
     def on_unread(self, lane: LaneState) -> None:
@@ -558,7 +558,7 @@ class TargetArea(ListKeeper):
         return not target.direct or target.direct[0][0] != message[0]
 
     def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
-        """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
+        """Return the list that must be loaded before anything can be handed out; None: there is nothing to have."""
         for target in consumer_group.in_turn():
             if target.counterpart is not None:
                 target = next_by_arrival(target)[0]
@@ -569,13 +569,13 @@ class TargetArea(ListKeeper):
         return None
 
     def has_any(self, consumer_group: ConsumerGroup) -> bool:
-        """Whether a take may find something, now or after a load."""
+        """Return whether a take may find something, now or after a load."""
         return any(target.direct or target.has_supply for target in consumer_group.in_turn())
 
     # ------------------------------------------------------------------ settling
 
     def settle(self, delivery: Delivery) -> None:
-        """The delivery leaves the DispatchArea with its charge."""
+        """Take the delivery out of the DispatchArea with its charge."""
         del delivery._lane.in_flight[delivery.sequence]
         body = delivery._body
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
@@ -605,7 +605,7 @@ class TargetArea(ListKeeper):
         return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
 
     def relieve(self) -> None:
-        """Memory came free: let those take, and load, who waited for it."""
+        """Let those take, and load, who waited for the memory that came free."""
         for waiting in list(self.waits_for_memory):
             waiting.credit_came()
 
@@ -614,7 +614,7 @@ class TargetArea(ListKeeper):
         self.settle(delivery)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
-        """A message that was handed out is free again: back into its place in every list that has passed it."""
+        """Put a message that was handed out and is free again into its place in every list that has passed it."""
         sequence = message[0]
         if not lane.stored.is_pending(sequence):
             return

@@ -102,7 +102,7 @@ class LoadRequests:
             self.wake_loader()
 
     def forget(self, target: TargetList) -> None:
-        """The list is gone."""
+        """Forget a list that is gone."""
         self.running_low.pop(target, None)
         self.lists.pop(target, None)
         self._graces.pop(target, None)
@@ -110,7 +110,7 @@ class LoadRequests:
     # ------------------------------------------------------------------ the consumer's thread
 
     def runs_low(self, target: TargetList) -> None:
-        """A take left less than the low watermark in the list."""
+        """Note that a take left less than the low watermark in the list."""
         trial = self.lists.get(target)
         if trial is None:
             self.request(target)
@@ -119,7 +119,7 @@ class LoadRequests:
             self._judge(target, trial)
 
     def missed(self, target: TargetList) -> None:
-        """A take found the list empty and is about to load for it, or to wait for the loader."""
+        """Note that a take found the list empty and is about to load for it, or to wait for the loader."""
         if target not in self.lists and self._is_stuck(target):
             self._leave(target)
 
@@ -143,14 +143,14 @@ class LoadRequests:
     # ------------------------------------------------------------------ the loader's thread
 
     def leaves(self, target: TargetList) -> bool:
-        """Whether the loader stands back from a list that it was about to load for."""
+        """Return whether the loader stands back from a list that it was about to load for."""
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._is_stuck(target):
             return False  # nearly empty: the consumer would have to load before it was judged
         self._leave(target)
         return True
 
     def look(self) -> None:
-        """If it is time: feed the lists from which nobody has taken since the last look."""
+        """Request loads for lists that nobody has taken from since the last look, if it is time."""
         assert self._clock is not None
         now = self._clock.monotonic()
         if now < self._look_at:
@@ -186,7 +186,7 @@ class LoadRequests:
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Nothing else has to do with its messages: no other consumer group, no selector, no assigner, no counterpart."""
+    """Return whether no other consumer group, selector, assigner or counterpart has to do with its messages."""
     return target.lane.sole is target and target.counterpart is None
 
 

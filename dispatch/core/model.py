@@ -250,7 +250,7 @@ class ConsumerGroup:
         return self.waiting > 0 or self.is_armed
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Something may be there for its consumers. Callbacks that are due join ready. Requires: the lock."""
+        """Wake its consumers, because something may be there. Callbacks that are due join ready. Requires: the lock."""
         if self.waiting:
             self.arrived.notify_all()
         if self.is_armed:
@@ -272,7 +272,7 @@ class ConsumerGroup:
         self.wake(ready)
 
     def in_turn(self) -> Iterable[TargetList]:
-        """The lists in the order in which a hand-out looks at them."""
+        """Return the lists in the order in which a hand-out looks at them."""
         return self.lists
 
     def part_of(self, consumer: Taker) -> float:
@@ -299,10 +299,10 @@ class ConsumerGroup:
         return not is_held and stored.is_pending(sequence) and not stored.is_put_off(sequence)
 
     def note_group(self, lane: LaneState, message: StoredMessage) -> None:
-        """A load has read a message whose body it does not keep. Requires: notes_groups."""
+        """Note the group of a message whose body a load has read and does not keep. Requires: notes_groups."""
 
     def wants(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
+        """Return whether the selector matches. O(selector); headers are decoded only where they may decide it."""
         selector = self.selector
         if selector is None:
             return True
@@ -469,7 +469,7 @@ class TargetList:
         self.is_plain = False
 
     def count_before(self, sequence: int, most: int) -> int:
-        """How many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
+        """Return how many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
         direct = self.direct
         if len(direct) <= most and direct and direct[-1][0] < sequence:
             return len(direct)
@@ -481,7 +481,7 @@ class TargetList:
         self.low_watermark_bytes = self.high_watermark_bytes // 2
 
     def credit_came(self) -> None:
-        """Memory came free. The loader had given the list up for want of it: let it try again, if it is enough now."""
+        """Let the loader try again, if enough memory came free now: it had given the list up for want of it."""
         self.lane.queue.target_area.try_again(self)
 
     def append(self, message: StoredMessage, charge: int) -> None:
@@ -494,7 +494,7 @@ class TargetList:
         return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def peek(self, sequence: int) -> StoredMessage | None:
-        """A message with its body, if that is direct or was taken from a cache by the load under way. O(direct)."""
+        """Return a message whose body is direct, or was taken from a cache by the load under way. O(direct)."""
         held = self.load.held.get(sequence) if self.load is not None else None
         if held is None:
             held = next((message for message in self.direct if message[0] == sequence), None)
@@ -709,19 +709,19 @@ class Delivery:
         return self._lane.queue.name
 
     def ack(self, transaction: Any = None) -> None:
-        """Done with it: after this returns, or the transaction commits, it is never delivered again."""
+        """Settle it as done: after this returns, or the transaction commits, it is never delivered again."""
         self._consumer.ack(self, transaction=transaction)
 
     def nack(self, delay: float = 0.0) -> None:
-        """Not done: it goes back to its place, to be delivered again after delay seconds."""
+        """Give it back as not done: it returns to its place, to be delivered again after delay seconds."""
         self._consumer.nack(self, delay=delay)
 
     def release(self) -> None:
-        """Not tried: it goes back to its place at once, and no attempt counts."""
+        """Give it back as not tried: it returns to its place at once, and no attempt counts."""
         self._consumer.release(self)
 
     def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
-        """Never to be processed: it is a dead letter now, or with the commit. See Consumer.reject."""
+        """Make it a dead letter now, or with the commit: it is never to be processed. See Consumer.reject."""
         self._consumer.reject(self, reason, transaction=transaction)
 
     def extend(self, seconds: float) -> None:
@@ -863,7 +863,7 @@ class LaneStore(Protocol):
         """Remove one message."""
 
     def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
-        """How to read these pending sequences, each run inside one block. Requires: the lock."""
+        """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
 
     def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """(messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
@@ -1035,12 +1035,12 @@ class LaneState:
             self.record_attempts(counted_runs(counted))
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
-        """A slice that the fast path does not take whole."""
+        """Take in a slice that the fast path does not take whole."""
         for message in messages:
             self.arrive(message)
 
     def arrive(self, message: StoredMessage) -> None:
-        """A message is stored and may be dispatched. It never waits for memory: at worst it stays a reference."""
+        """Let a stored message be dispatched. It never waits for memory: at worst it stays a reference."""
         sequence = message[0]
         self.published = sequence + 1
         target_area = self.queue.target_area
@@ -1067,11 +1067,11 @@ class LaneState:
             target_area.wake(consumer_group)
 
     def arrive_unloaded(self, end: int) -> None:
-        """All before end may be dispatched; what is new of it is not in RAM, or not due yet."""
+        """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
         self.queue.target_area.arrive_unloaded(self, end)
 
     def keep(self, messages: Sequence[StoredMessage]) -> None:
-        """RAM lets go of these: the journal has them."""
+        """Let go of messages that leave RAM: the journal has them."""
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """Keep the messages as keep does, for memory that is wanted at once."""
@@ -1080,7 +1080,7 @@ class LaneState:
         """Keep the messages as keep does, where others must find them on disk at once."""
 
     def unload(self, message: StoredMessage) -> bool:
-        """Whether the body may leave RAM now, because it can be read again."""
+        """Return whether the body may leave RAM now, because it can be read again."""
         return True
 
     def give_up(self, sequence: int) -> None:
@@ -1088,15 +1088,15 @@ class LaneState:
         raise NotImplementedError
 
     def drop_copies(self, sequence: int) -> None:
-        """A list that shares is about to pass this message: no cache needs it any more."""
+        """Drop the copies of a message that a list which shares is about to pass: no cache needs it any more."""
         for cache in self.caches:
             cache.take(self.stored.number, sequence)
 
     def hold(self, sequence: int) -> None:
-        """A list that shares hands this message out with its body."""
+        """Hold the body of a message that a list which shares hands out."""
 
     def peek(self, sequence: int) -> StoredMessage | None:
-        """A message that may be nowhere but in RAM."""
+        """Return a message that may be nowhere but in RAM."""
         return None
 
     def load_room(self, list_bytes: int, first: int) -> int:
@@ -1104,10 +1104,10 @@ class LaneState:
         return list_bytes
 
     def loaded(self, load: Load) -> None:
-        """A load was put into its list: others may need what it read."""
+        """Note that a load was put into its list: others may need what it read."""
 
     def settle_load(self, load: Load) -> Sequence[int]:
-        """A load has taken from the caches what they have: the rest of it can be read."""
+        """Go on with a load that has taken from the caches what they have: the rest of it can be read."""
         return ()
 
     def read_one(self, sequence: int) -> StoredMessage:
@@ -1278,14 +1278,14 @@ class QueueArea(LimitedDestination):
         return (lane for pair in both for lane in pair if lane is not None)
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
-        """Every list of one of its lanes."""
+        """Return every list of one of its lanes."""
         consumer_groups: Iterable[ConsumerGroup] = self.consumer_groups.values()
         if self.assigner is not None:
             consumer_groups = [*consumer_groups, *(consumer.consumer_group for consumer in self.consumers())]
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: Taker) -> bool:
-        """Whether a consumer gets nothing, whatever is there."""
+        """Return whether a consumer gets nothing, whatever is there."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
         return self.is_paused or not is_exclusive or consumer.is_draining
 

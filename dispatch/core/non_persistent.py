@@ -110,7 +110,7 @@ class SpillingLane(NonPersistentLaneState):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """The next message has that one: what lies before it is for others. StoreFull: see NonPersistentLane."""
+        """Give the next message that sequence: what lies before it is for others. StoreFull: see NonPersistentLane."""
         stored = self.store_lane
         if stored.next_sequence < sequence:
             try:
@@ -119,7 +119,7 @@ class SpillingLane(NonPersistentLaneState):
                 self.queue.target_area.pass_holes(self, stored.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
-        """The only list is full, or far behind."""
+        """Put a message aside whose only list is full, or far behind."""
         number = self.stored.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
@@ -141,7 +141,7 @@ class SpillingLane(NonPersistentLaneState):
     # ------------------------------------------------------------------ leaving RAM
 
     def keep(self, messages: Sequence[StoredMessage]) -> None:
-        """RAM lets go of these, whose charge is released already."""
+        """Let go of messages that leave RAM, whose charge is released already."""
         self.overflow.keep(self.store_lane, messages)
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
@@ -158,7 +158,7 @@ class SpillingLane(NonPersistentLaneState):
         self.overflow.write(self.store_lane)
 
     def unload(self, message: StoredMessage) -> bool:
-        """Whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
+        """Return whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
         stored, overflow = self.store_lane, self.overflow
         if stored.is_spilled(message[0]):
             return True
@@ -171,7 +171,7 @@ class SpillingLane(NonPersistentLaneState):
         return True
 
     def give_up(self, sequence: int) -> None:
-        """Nobody can have it, now or later, unless somebody has it."""
+        """Give a message up that nobody can have, now or later, unless somebody has it."""
         if sequence not in self.in_flight:
             self.overflow.remove(self.store_lane, sequence, sequence)
 

@@ -130,7 +130,7 @@ class Redelivery:
         self._target_area.offer_again(lane, message)
 
     def release(self, lane: LaneState, first: int, last: int) -> None:
-        """A prepared transaction gives back what it wanted gone. At least one attempt was made at each."""
+        """Give back what a prepared transaction wanted gone. At least one attempt was made at each."""
         known = lane.attempts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
         lane.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
@@ -182,7 +182,7 @@ def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
 
 
 def _runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
-    """Of ascending sequences."""
+    """Divide ascending sequences into runs."""
     runs: list[tuple[int, int]] = []
     for sequence in sequences:
         if runs and runs[-1][1] == sequence - 1:

@@ -139,7 +139,7 @@ class UnassignedMessages(ConsumerGroup):
         put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
     def leave(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
-        """A message that nobody owns is for this consumer, if it takes it: it has a higher priority than who asks."""
+        """Leave a message that nobody owns to this consumer, if it takes it: its priority is higher than who asks."""
         put_aside(lane, self.left.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
@@ -158,12 +158,12 @@ class UnassignedMessages(ConsumerGroup):
             self._offer_lanes(promise.waiting)
 
     def offer_withheld(self, consumer: Taker) -> None:
-        """All that was passed because of it."""
+        """Offer again all that was passed over because of this consumer."""
         self._offer_lanes(self.withheld.pop(consumer, {}))
         self._offer_left(consumer)
 
     def offer_left(self, priority: int) -> None:
-        """A consumer of this priority asks for what was left to others of no higher one."""
+        """Offer what was left to others of no higher priority, because a consumer of this one asks."""
         for consumer in [consumer for consumer in self.left if consumer.priority <= priority]:
             self._offer_left(consumer)
 
@@ -242,7 +242,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ who takes part
 
     def take_over(self) -> None:
-        """The queue was an ordinary one so far."""
+        """Take over a queue that was an ordinary one so far."""
         self.queue.assigner = self
         for key, consumer_group in self.queue.consumer_groups.items():
             unassigned = self.queue.consumer_groups[key] = UnassignedMessages(self, consumer_group.selector)
@@ -262,7 +262,7 @@ class GroupAssigner(Distribution):
         return UnassignedMessages(self, selector)
 
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
-        """A consumer of the stock gets a hand."""
+        """Give a consumer lists of its own beside the unassigned ones."""
         assert isinstance(unassigned, UnassignedMessages)
         assigned = self.assigned_by_consumer[consumer] = AssignedMessages(unassigned, consumer)
         self._ranks.setdefault(consumer.priority, {})[consumer] = None
@@ -274,7 +274,7 @@ class GroupAssigner(Distribution):
         consumer.move_to(assigned)
 
     def add_lane(self, lane: LaneState) -> None:
-        """The stocks have their lists over it already."""
+        """Give each consumer a list over a new lane, which the unassigned messages have already."""
         for assigned in self.assigned_by_consumer.values():
             self._add_list(assigned, lane)
             assigned.lists.sort(key=lambda target: (-target.lane.stored.priority, not target.lane.is_persistent))
@@ -473,13 +473,13 @@ class GroupAssigner(Distribution):
             self.target_area.loads.request(target)
 
     def _give(self, group: str, consumer: Taker) -> None:
-        """Nobody owned it so far. Who waited for that to be decided looks again."""
+        """Give a group that nobody owned an owner. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
         for unassigned in self._unassigned_lists():
             unassigned.end_promise(bucket_of(group))
 
     def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Nobody owns the group, and it need not wait."""
+        """Return whether nobody owns the group, and it need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
     def _move(self, assigned: AssignedMessages | None, source: TargetList, group: str | None) -> Taker | None:
@@ -529,7 +529,7 @@ class GroupAssigner(Distribution):
         return consumer.is_draining or self.queue.exclusive not in (None, consumer)
 
     def _drop(self, source: TargetList, *, keeps: bool = False) -> None:
-        """The first direct message leaves the stock. keeps: it will be wanted again."""
+        """Drop the first direct message from the unassigned ones. keeps: it will be wanted again."""
         message = source.direct.popleft()
         charge = charge_bytes(message)
         source.direct_bytes -= charge
@@ -539,7 +539,7 @@ class GroupAssigner(Distribution):
             self._keep(source.lane, message)
 
     def _keep(self, lane: LaneState, message: StoredMessage) -> None:
-        """RAM keeps it if it has room."""
+        """Keep a message in RAM if there is room."""
         if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
             lane.keep((message,))
 
@@ -561,7 +561,7 @@ class GroupAssigner(Distribution):
         return True
 
     def may_have(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
-        """Whether a message that is free would be this consumer's if it took now."""
+        """Return whether a message that is free would be this consumer's if it took now."""
         group = self.group_of(lane, message)
         owner = None
         if group is not None:
@@ -581,7 +581,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ who gets what nobody owns
 
     def left(self, unassigned: UnassignedMessages, priority: int) -> int:
-        """How many messages without an owner a consumer of this priority may take beside the others of its stock."""
+        """Return how many messages without an owner a consumer of this priority may take beside the others."""
         return UNLIMITED if priority == self._highest else self._quota(unassigned, priority)
 
     def _above(self, priority: int) -> Iterator[Taker]:
@@ -601,7 +601,7 @@ class GroupAssigner(Distribution):
                     yield other
 
     def _quota(self, unassigned: UnassignedMessages, priority: int) -> int:
-        """How many messages of a stock those of higher priority have no credit for.
+        """Return how many unassigned messages those of higher priority have no credit for.
 
         With a selector only those count that are known to match. O(lanes + consumers of higher priority).
         """
@@ -777,7 +777,7 @@ class GroupAssigner(Distribution):
             return None
 
     def note(self, lane: LaneState, message: StoredMessage) -> None:
-        """The group of a message of which the body stays on disk. Requires: nothing, not even the lock."""
+        """Note the group of a message whose body stays on disk. Requires: nothing, not even the lock."""
         self._known[lane, message[0]] = self.group_of(lane, message)
 
     def _is_forgotten(self, lane: LaneState, message: StoredMessage) -> bool:
@@ -791,7 +791,7 @@ class GroupAssigner(Distribution):
         return self.group_of(delivery._lane, message)
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
-        """A delivery is given back, now or later."""
+        """Note that a delivery is given back, now or later."""
         group = self._group_in_flight(delivery)
         if group is None:
             return
@@ -818,7 +818,7 @@ class GroupAssigner(Distribution):
         return forgotten
 
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
-        """A transaction has settled these: groups that waited for them go on."""
+        """Let groups go on that waited for what a transaction has settled."""
         for sequence in self.groups.held_back(lane, first, first + messages - 1):
             self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
 
@@ -836,7 +836,7 @@ class GroupAssigner(Distribution):
 
 
 def credit(queue: QueueArea, consumer: Taker) -> int:
-    """How many messages it could take. One that pulls (prefetch 0) could take one, while it waits for it."""
+    """Return how many messages it could take. One that pulls (prefetch 0) could take one, while it waits for it."""
     return 0 if queue.holds_up(consumer) else _own_credit(consumer)
 
 
@@ -846,7 +846,7 @@ def _own_credit(consumer: Taker) -> int:
 
 
 def _next(target: TargetList) -> TargetList | None:
-    """Of a list of a stock and its counterpart, the one that has the next message in RAM."""
+    """Return which of an unassigned list and its counterpart has the next message in RAM."""
     source = target if target.counterpart is None else next_by_arrival(target)[0]
     return source if source.is_ready else None
 

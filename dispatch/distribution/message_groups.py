@@ -116,14 +116,14 @@ class Groups:
         return self._owned.keys()
 
     def give(self, group: str, consumer: Taker) -> None:
-        """Nobody owned it so far."""
+        """Give a bucket that nobody owned so far an owner."""
         if not self._owners:
             self._owners = [None] * BUCKETS
         self._owners[bucket_of(group)] = consumer
         self._owned[consumer] = self.owned(consumer) + 1
 
     def owned(self, consumer: Taker) -> int:
-        """How many buckets are its own."""
+        """Return how many buckets are its own."""
         return self._owned.get(consumer, 0)
 
     def buckets(self, consumer: Taker) -> list[int]:
@@ -131,7 +131,7 @@ class Groups:
         return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
 
     def release(self, consumer: Taker, buckets: Sequence[int]) -> None:
-        """Nobody owns these from now on. Requires: `assign_again` follows."""
+        """Take these from their owner. Requires: `assign_again` follows."""
         for bucket in buckets:
             self._owners[bucket] = None
         self._owned[consumer] -= len(buckets)
@@ -200,7 +200,7 @@ class Groups:
         return sorted(sequence for sequence in held_back if first <= sequence <= last)
 
     def is_halted(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Whether a message waits for one before it."""
+        """Return whether a message waits for one before it."""
         if not self._halts:
             return False
         halt = self._halts.get((group, lane.stored.priority))
@@ -225,7 +225,7 @@ class Groups:
             self.memory.let_go(-charge)
 
     def go_on(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
-        """A message is put off no longer, or settled; returns what waited for it, which may have to wait for others."""
+        """Let a group go on whose message is put off no longer, or settled; return what waited for it."""
         held_back = self._held_back.get(lane)
         halt = held_back.pop(sequence, None) if held_back is not None else None
         if held_back is None or halt is None:
@@ -241,7 +241,7 @@ class Groups:
         return waiting or {}
 
     def waiting(self, lane: LaneState) -> int:
-        """How many messages of a lane wait, or somewhat more."""
+        """Return how many messages of a lane wait, or somewhat more."""
         halts = [halt.waiting for halt in self._halts.values() if halt.waiting is not None]
         return sum(waiting[lane].count for waiting in halts if lane in waiting)
 

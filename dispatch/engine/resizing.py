@@ -163,7 +163,7 @@ class Resizing:
                 budget.follow()
 
     def _take(self, wanted_bytes: int) -> bool:
-        """Whether so many bytes are free, or were given back for it. Requires: the lock."""
+        """Return whether so many bytes are free, or were given back for it. Requires: the lock."""
         self._target_area.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes
 
@@ -175,7 +175,7 @@ class Resizing:
         return not self.is_under_way
 
     def _misfits(self) -> dict[str, int]:
-        """How much larger index and metadata store still are than they should be; negative: smaller."""
+        """Return how much larger index and metadata store still are than they should be; negative: smaller."""
         shares, holders = self._shares, self._budget.holders
         return {
             "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,

@@ -40,7 +40,7 @@ class _Holder(NamedTuple):
 
 
 def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tuple[Cause, str]]:
-    """Of each send to it that waits, in order, the cause and a clause; None: to any destination.
+    """Yield the cause and a clause of each send to it that waits, in order; None: to any destination.
 
     Requires: no lock. While something waits: as much as explaining the whole store.
     """

@@ -53,7 +53,7 @@ _FREES_MEMORY: Final = {
 
 
 def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[RetentionReason], now_ms: int) -> Explanation:
-    """Why a data log remains."""
+    """Explain why a data log remains."""
     name = f"data-{data_log}.log ({size_text(size_bytes)})"
     if not pins:
         return Explanation(f"Nothing needs {name} any more: the next cleanup removes it.", ())
@@ -137,7 +137,7 @@ def ids_text(data_logs: Iterable[int]) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """In the largest unit of which there is more than one."""
+    """Write an age in the largest unit of which there is more than one."""
     for unit, unit_seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= 2 * unit_seconds:
             return f"{int(seconds // unit_seconds):,} {unit}s"

@@ -137,7 +137,7 @@ def explain_named(engine: Engine, name: str) -> Explanation:
 
 
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
-    """Why it gets nothing, or that it would get something. Requires: no lock."""
+    """Explain why it gets nothing, or that it would get something. Requires: no lock."""
     with engine.monitor.lock:
         engine.due.release()
         causes = tuple(_consumer_causes(engine, consumer))
@@ -259,7 +259,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
 
 
 def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | None:
-    """The list that its next take would serve it from, and whether that needs no load; None: from none."""
+    """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
     is_behind = False
     assigner = consumer.queue.assigner
     if assigner is not None and assigner.is_held_up:
@@ -285,7 +285,7 @@ def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | 
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
-    """In the order in which a hand-out looks at them."""
+    """Return lists in the order in which a hand-out looks at them."""
     for target in lists:
         if target.counterpart is None:
             yield target
@@ -296,7 +296,7 @@ def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
 
 
 def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]], end: int) -> int | None:
-    """The first sequence of runs, before end, that can be handed out. O(those before it)."""
+    """Return the first sequence of runs, before end, that can be handed out. O(those before it)."""
     for at, last in runs:
         while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], found[1] + 1):
@@ -324,7 +324,7 @@ def _is_late(lane: LaneState, sequence: int) -> bool:
 
 
 def _is_starved(engine: Engine) -> bool:
-    """Not even the reference of one message finds memory, whatever is given back."""
+    """Return whether not even the reference of one message finds memory, whatever is given back."""
     target_area, budget = engine.target_area, engine.budget
     givers = (target_area.head_queue_cache.holder, target_area.pending_cache.holder, target_area.lists_holder)
     possible = budget.free_bytes + target_area.overflow.could_give_bytes + sum(holder.held_bytes for holder in givers)
@@ -372,7 +372,7 @@ def _in_flight_memory(engine: Engine) -> list[Cause]:
 
 
 def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Cause]:
-    """Nothing is within its reach: who has what it could get, and what it does not want."""
+    """Explain who has what it could get, and what it does not want: nothing is within its reach."""
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
         wanted: dict[Taker, _Part] = {}
@@ -396,7 +396,7 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
 
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
-    """Of a lazy one nobody knows without a read."""
+    """Return whether it may match: of a lazy one nobody knows without a read."""
     if delivery._body is None:
         return True
     message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
@@ -505,12 +505,12 @@ def _unreadable(queue: QueueArea, messages: int) -> Cause:
 
 
 def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
-    """The largest holder of memory stands for all."""
+    """Keep the first cause of each reason. The largest holder of memory stands for all."""
     return [causes[0]] if causes[0].reason == MEMORY else list(causes)
 
 
 def _because(cause: Cause) -> str:
-    """Of a consumer: why it gets nothing."""
+    """Say why a consumer gets nothing."""
     messages = f"{cause.messages:,} message{plural(cause.messages)}"
     match cause.reason:
         case "empty":
@@ -539,7 +539,7 @@ def _because(cause: Cause) -> str:
 
 
 def _state(cause: Cause) -> str:
-    """Of messages, wherever they are."""
+    """Count messages by where they are."""
     one = cause.messages == 1
     messages, verb = f"{cause.messages:,} message{plural(cause.messages)}", "is" if one else "are"
     wait = "waits" if one else "wait"

@@ -138,7 +138,7 @@ class EagerLoader:
         return load
 
     def _choose(self, target: TargetList) -> Load | None:
-        """The next pending messages: of what came back and of references what is first, then behind the frontier."""
+        """Choose the next pending messages: the first of what came back and of references, then behind the frontier."""
         sources = [(target.returned, True), (target.references, False)]
         if target.returned and target.references and target.references.first < target.returned.first:
             sources.reverse()  # what came back was loaded, in part, and left RAM again
@@ -157,7 +157,7 @@ class EagerLoader:
         return None
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
-        """The first pending ones of runs in one block, as many as one load may bring, at least one if there is one.
+        """Gather the first pending ones of runs in one block: what one load may bring, at least one if there is one.
 
         What is no longer pending, or not due yet, is taken out of runs.
         """
@@ -242,7 +242,7 @@ class EagerLoader:
                     cache.served += 1
 
     def _copy_from_caches(self, load: Load) -> None:
-        """Of what may be nowhere else a list that shares takes copies, so that others find it. No memory: spill it."""
+        """Copy for a list that shares what may be nowhere else, so that others find it. Without memory, spill it."""
         lane = load.target.lane
         number = lane.stored.number
         for cache in lane.caches:
@@ -265,7 +265,7 @@ class EagerLoader:
                 lane.spill(unaffordable)
 
     def _reserve(self, load: Load, is_needed: bool) -> None:
-        """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
+        """Reserve memory for what must be read. What finds none becomes lazy; where even that fails, the run is cut."""
         target_area, target = self._target_area, load.target
         stored = target.lane.stored
         if not load.held:
@@ -355,7 +355,7 @@ class EagerLoader:
         return True
 
     def _make_lazy(self, load: Load, sequence: int) -> None:
-        """The message keeps its place, and is read when somebody looks at it."""
+        """Keep the message's place without its body, which is read when somebody looks at it."""
         target_area = self._target_area
         if not target_area.lists_holder.reserve(OVERHEAD_BYTES):
             if not load.reserved_bytes and not load.target.direct:
@@ -368,7 +368,7 @@ class EagerLoader:
         load.held[sequence] = (sequence, b"", None, 0)
 
     def _borrow(self, load: Load) -> bool:
-        """Memory for one reference, where bookkeeping alone fills it."""
+        """Borrow memory for one reference, where bookkeeping alone fills it."""
         target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
             kept_bytes = 0

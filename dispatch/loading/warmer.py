@@ -56,7 +56,7 @@ class CacheWarmer:
         """Charged to the cache for messages that are being read."""
 
     def begin(self, lane: LaneState) -> None:
-        """Not all of this lane is in RAM: fill its head if it is a queue's that nobody reads. Requires: the lock.
+        """Fill the head of a lane that is not all in RAM, if it is a queue's that nobody reads. Requires: the lock.
 
         Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
         """

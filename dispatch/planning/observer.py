@@ -77,7 +77,7 @@ class CurveWatch(ListObserver):
         return self._sampler.curve()
 
     def _check(self) -> None:
-        """Each list has its track, and no other has one."""
+        """Check that each list has its track, and that no other has one."""
         assert self._tracks.keys() == self._target_area.lists.keys(), "lists and tracks differ"
 
 

@@ -38,7 +38,7 @@ class _Oldest:
         self._held = removals.held(lane)
 
     def run(self, most: int) -> tuple[int, int] | None:
-        """The next consecutive ones, up to so many."""
+        """Return the next consecutive ones, up to so many."""
         while (run := self.lane.stored.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
             first, last = run[0], min(run[1], self.lane.published - 1)
             held = self._held.next_from(first)
@@ -84,7 +84,7 @@ def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes:
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
-    """Of both kinds of one priority, what came first: whose it is, and a run of it that the other does not divide."""
+    """Return the oldest run across the persistent and the non-persistent lane of one priority, and whose it is."""
     runs = [(oldest, run) for oldest in lanes if (run := oldest.run(most)) is not None]
     if not runs:
         return None

@@ -55,7 +55,7 @@ def _only(directory: str) -> OsDisk:
 
 
 def _print_lines(found: Look, print_line: Print, wait: Callable[[float], object], interval: float) -> int:
-    """A line for each look, for a pipe or a log; until interrupted."""
+    """Print a line for each look, for a pipe or a log; until interrupted."""
     while True:
         print_line(line_of(found()))
         wait(interval)

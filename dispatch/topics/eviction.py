@@ -36,11 +36,11 @@ class Evictor(EvictionRule):
         self._key_name = key_name
 
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
-        """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
+        """Return how many of those just stored, and not published yet, the subscriber gets at all."""
         return min(self._room(lane.subscription), arriving)
 
     def has_room(self, subscription: SubscriptionState) -> bool:
-        """Whether the subscriber gets one more, which is not persistent."""
+        """Return whether the subscriber gets one more, which is not persistent."""
         return self._room(subscription) > 0
 
     def _room(self, subscription: SubscriptionState) -> int:
@@ -85,7 +85,7 @@ class Evictor(EvictionRule):
                 verdicts.end()
 
     def pass_over(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
-        """The subscriber never sees these, which were just stored."""
+        """Pass the subscriber over with messages that were just stored: it never sees them."""
         lane.subscription.topic.evicted += lane.subscription_lane.remove(first, last, NO_RECORD)
         lane.published = last + 1
 
@@ -96,7 +96,7 @@ class Evictor(EvictionRule):
         self.came(lane.subscription, lane, first, last)
 
     def came(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
-        """A subscriber has just got these: evict what is above the limit, if it is enough to be worth it."""
+        """Evict what is above the limit, if it is enough to be worth it: a subscriber has just got these."""
         if subscription.is_durable or self._eviction == "newest":
             return
         if subscription.arrivals is None:

@@ -21,7 +21,7 @@ Place = tuple[LaneState, int]
 
 
 def key_of(name: str, properties: bytes) -> bytes | None:
-    """A digest of the header of that name, or of the group; None: the message has none. RecordDamaged."""
+    """Return a digest of the header of that name, or of the group; None: the message has none. RecordDamaged."""
     value = group_of(properties) if name == GROUP else decode_properties(properties)[0].get(name)
     if value is None:
         return None
@@ -39,7 +39,7 @@ class NewestPerKey:
         self._tidy_at = SPARE_PLACES
 
     def note(self, key: bytes, place: Place) -> None:
-        """A message with this key has come for the subscriber. O(1), and now and then O(what waits)."""
+        """Note that a message with this key has come for the subscriber. O(1), and now and then O(what waits)."""
         before = self._newest.get(key)
         self._newest[key] = place
         if before is not None:

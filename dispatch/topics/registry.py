@@ -98,7 +98,7 @@ class Topics(SubscriptionKeeper):
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
     def topic(self, name: str) -> TopicState:
-        """The topic of that name; a new one is recorded in the journal."""
+        """Return the topic of that name; a new one is recorded in the journal."""
         self._monitor.raise_if_closed()
         topic = self.by_name.get(name)
         if topic is not None:
@@ -250,7 +250,7 @@ class Topics(SubscriptionKeeper):
             self._removals.drop_lane(lane)
 
     def fan_out(self, topic: TopicState, priority: int) -> FanOut:
-        """Where non-persistent messages of that priority go. Made on first use."""
+        """Return where non-persistent messages of that priority go. Made on first use."""
         with self._monitor.lock, self._monitor.whole:
             topic.raise_if_deleted()
             if priority not in topic.fan_outs:

@@ -65,7 +65,7 @@ class Verdicts:
         self._matches: dict[str, bool] = {}
 
     def begin(self, priority: int, sequence: int) -> None:
-        """The next message of the topic."""
+        """Begin with the next message of the topic."""
         self._priority, self._sequence = priority, sequence
         self._values = None
         self._matches.clear()
@@ -75,7 +75,7 @@ class Verdicts:
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Whether it is the message, and persistent: of those that are not nobody asks. Requires: the lock."""
+        """Return whether it is the message, and persistent: of those that are not nobody asks. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.stored.priority == self._priority
 
     def matches(self, selector: Selector, source: Source, message: StoredMessage) -> bool:
@@ -150,7 +150,7 @@ class SubscriptionKeeper(ABC):
 
     @abstractmethod
     def leave(self, subscription: SubscriptionState) -> None:
-        """The consumer of a subscription is closed. Requires: the lock."""
+        """Let a subscription go whose consumer is closed. Requires: the lock."""
 
 
 class TopicState(QueueArea):
@@ -188,7 +188,7 @@ class TopicState(QueueArea):
         return self.keeper.verdicts
 
     def catch_up(self) -> None:
-        """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
+        """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
         self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
     def durable_subscription(self, name: str) -> SubscriptionState:
@@ -196,7 +196,7 @@ class TopicState(QueueArea):
         return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
 
     def durable_subscriptions(self) -> Iterator[tuple[str, SubscriptionState]]:
-        """All of them by name, in order."""
+        """Yield all durable subscriptions by name, in order."""
         return ((name, self.durable_subscription(name)) for name in sorted(self.durable))
 
     def meet(self) -> None:
@@ -268,7 +268,7 @@ class TopicLaneState(PersistentLaneState):
         ]
 
     def arrive(self, message: StoredMessage) -> None:
-        """Each subscription that is read gets it. O(those)."""
+        """Give a message to each subscription that is read. O(those)."""
         if self.topic.evictor is not None:
             self._arrive_evicting((message,), self.topic.evictor)
             return
@@ -285,7 +285,7 @@ class TopicLaneState(PersistentLaneState):
             verdicts.end()
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
-        """Each subscription that is read gets them, as one where it can. O(those)."""
+        """Give messages to each subscription that is read, as one where it can be. O(those)."""
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
@@ -301,7 +301,7 @@ class TopicLaneState(PersistentLaneState):
                 self._offer(message, one_by_one)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Each subscription that is read may have them. O(those)."""
+        """Let each subscription that is read have them. O(those)."""
         evictor = self.topic.evictor
         if evictor is not None:
             first, readers = self.published, list(self._readers(end - 1))
@@ -334,7 +334,7 @@ class TopicLaneState(PersistentLaneState):
             evictor.limit(lane, first, first + count, last)
 
     def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
-        """Not those that subscribed after it was stored and before it was published."""
+        """Return who gets a message: not those that subscribed after it was stored and before it was published."""
         for subscription in self.topic.online:
             lane = subscription.lane_of(self)
             if sequence >= lane.first_sequence:
@@ -512,7 +512,7 @@ class SubscriptionState(QueueArea):
         return lane
 
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
-        """All its lanes, with what was published while nobody read."""
+        """Open all its lanes, with what was published while nobody read."""
         for topic_lane in self.topic.all_lanes():
             lane = self.lane_of(topic_lane)
             lane.published = topic_lane.published
@@ -528,7 +528,7 @@ class SubscriptionState(QueueArea):
             self.target_area.head_queue_cache.reopen(stored.number)
 
     def forget_heads(self) -> None:
-        """Nobody knows this subscription any more: what is just read for it gets into no cache."""
+        """Keep what is just read for this subscription out of all caches: nobody knows it any more."""
         for lane in self.all_lanes():
             self.target_area.on_lane_gone(lane)
 

@@ -118,7 +118,7 @@ class UnmatchedSweeper:
         return found
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
-        """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
+        """Choose the next pending messages that nobody has examined. None: there are none, or no memory for them."""
         stored = lane.subscription_lane
         found = _unexamined(lane)
         if found is None or found[0] >= lane.published:

@@ -130,7 +130,7 @@ class _Kept(Postponed):
         self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
 
     def commit(self, time_ms: int) -> None:
-        """A delay counts from now on; and so does its id."""
+        """Let its delay and its id count from now on."""
         times = times_of(self._properties)
         self._properties = with_times(self._properties, times.committed(time_ms))
         if self.found is not None:
@@ -414,7 +414,7 @@ class Transaction:
             self._branch.acknowledge(lane.stored.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def holds(self, delivery: Delivery) -> bool:
-        """Whether its outcome decides about this delivery. Requires: the lock."""
+        """Return whether its outcome decides about this delivery. Requires: the lock."""
         return self._branch.acknowledges(delivery._lane.stored.number, delivery.sequence)
 
     def acknowledged_in(self, lane: int) -> SequenceSet:
@@ -423,7 +423,7 @@ class Transaction:
         return branch.acks.get(lane) or branch.unrecorded_acks.get(lane) or SequenceSet()
 
     def concerns(self, numbers: Container[int]) -> bool:
-        """Whether it sent to one of these, or acknowledged there. O(lanes + what is not persistent).
+        """Return whether it sent to one of these, or acknowledged there. O(lanes + what is not persistent).
 
         Requires: the lock.
         """
@@ -441,7 +441,7 @@ class Transaction:
         delivery._lane.in_flight[delivery.sequence] = delivery
 
     def _settle_held(self) -> None:
-        """The deliveries leave their consumers with their charge."""
+        """Take the deliveries from their consumers with their charge."""
         target_area = self.registry.target_area
         for held in self._held.values():
             for delivery in held.values():
@@ -452,7 +452,7 @@ class Transaction:
     # ------------------------------------------------------------------ outcomes
 
     def commit(self) -> None:
-        """All of it counts from now on; as safe as `sync` promises when this returns.
+        """Make all of it count from now on; as safe as `sync` promises when this returns.
 
         One journal record. A transaction too large for the index at once
         stops all other work of the store until it is in: 0.3 µs a message.
@@ -558,7 +558,7 @@ class Transaction:
         self._written.clear()
 
     def rollback(self) -> None:
-        """Nothing of it ever was: what it sent is gone, what it acknowledged goes back to its place.
+        """Undo all of it: what it sent is gone, what it acknowledged goes back to its place.
 
         Never fails for want of space, but when it was prepared: then StoreFull leaves it as it was.
         """
@@ -608,7 +608,7 @@ class Transaction:
         return is_put_off
 
     def _release_acks(self) -> None:
-        """Messages that a prepared branch wanted gone are free again."""
+        """Free the messages again that a prepared branch wanted gone."""
         for number, first, messages in self._branch.runs():
             lane = self._lanes[number]
             lane.parked.remove(first, first + messages - 1)
@@ -780,7 +780,7 @@ class TransactionRegistry:
                 lane(number).parked.add(first, first + messages - 1)
 
     def reserve(self, charge_bytes: int) -> bool:
-        """From what the caches have if need be: a larger slice costs less than many small ones."""
+        """Reserve from what the caches have if need be: a larger slice costs less than many small ones."""
         if self.holder.reserve(charge_bytes):
             return True
         self.target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
@@ -800,7 +800,7 @@ class TransactionRegistry:
         return transaction
 
     def concern(self, numbers: Container[int]) -> bool:
-        """Whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
+        """Return whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
     def raise_if_held(self, delivery: Delivery) -> None:

@@ -65,7 +65,7 @@ class Part:
 
 
 def find_stores(directories: Directories) -> list[Store]:
-    """Every store in the directories, once, sorted. SettingsError names a directory that is none, or is missing."""
+    """Return every store in the directories, once, sorted. SettingsError names a directory that is no store."""
     found: dict[str, Store] = {}
     for directory in _paths(directories):
         for disk in stores_in(directory):

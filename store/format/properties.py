@@ -188,7 +188,7 @@ def _reader(names: frozenset[str]) -> Reader:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether msgspec finds a field of that name: it compares the bytes of ASCII, up to a NUL."""
+    """Return whether msgspec finds a field of that name: it compares the bytes of ASCII, up to a NUL."""
     return name.isascii() and "\0" not in name
 
 

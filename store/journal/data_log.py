@@ -309,7 +309,7 @@ def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header 
 
 
 def _is_whole(file: File, offset: int, record: Header) -> bool:
-    """Whether the messages of a record whose head verifies do so too."""
+    """Return whether the messages of a record whose head verifies do so too."""
     if record.kind != MESSAGE:
         return True
     try:

@@ -97,7 +97,7 @@ class Archive:
         self._place.sync_directory(self._directory)
 
     def _is_due(self, data_log: int) -> bool:
-        """Whether it is in the journal and not here. OSError where another one has its name here."""
+        """Return whether it is in the journal and not here. OSError where another one has its name here."""
         name, kept_name = data_log_name(data_log), self._kept_name(data_log)
         if not self._disk.exists(name):
             return False

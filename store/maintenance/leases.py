@@ -86,7 +86,7 @@ class LeaseReader:
 
 
 def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
-    """As LeaseReader.read, once."""
+    """Read the leases once, as LeaseReader.read."""
     return LeaseReader(disk).read(now_ms)
 
 

@@ -115,7 +115,7 @@ def content_bytes(message: StoredMessage) -> int:
 
 
 def follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
-    """Whether the message may share the slice of those gathered."""
+    """Return whether the message may share the slice of those gathered."""
     sequence, _, _, timestamp = message
     return (
         sequence == gathered[-1][0] + 1

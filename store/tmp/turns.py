@@ -68,7 +68,7 @@ class Turns:
         self._last = turn, sequence
 
     def _is_step(self, turn: int, sequence: int) -> bool:
-        """Whether the newest group takes this turn."""
+        """Return whether the newest group takes this turn."""
         if not self._firsts or self._forgotten + len(self._steps) - self._begins[-1] >= GROUP_TURNS - 1:
             return False
         return turn - self._last[0] <= _STEP_MAX and sequence - self._last[1] <= _STEP_MAX
