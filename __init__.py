@@ -16,7 +16,7 @@ from forebay.dispatch.core.model import Delivery
 from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
-from forebay.dispatch.explain.cause import Cause, Explanation
+from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
@@ -61,6 +61,7 @@ __all__ = [
     "Closed",
     "Consumer",
     "ConsumerStatistics",
+    "DataLogReport",
     "Delivery",
     "DestinationPolicy",
     "DestinationStatistics",

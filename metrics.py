@@ -40,16 +40,20 @@ class _Sample(NamedTuple):
     value: float
 
 
-class _Snapshot(NamedTuple):
+class Snapshot(NamedTuple):
+    """What all metrics of one moment are read from."""
+
     statistics: Statistics
     health: Health
     queues: dict[str, DestinationStatistics]
     """Those that are named."""
     subscriptions: dict[tuple[str, str], DestinationStatistics]
     """By topic and name."""
+    queue_count: int
+    """Queues there are, also those that are not named."""
 
 
-_Read = Callable[[_Snapshot], Iterable[_Sample]]
+_Read = Callable[[Snapshot], Iterable[_Sample]]
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,14 @@ def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
     is closed tells `forebay_healthy` alone. SettingsError: prometheus_client is not installed.
     """
     source = _Source(bay, queues)
+    return collector(source.broker, source.take)
+
+
+def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
+    """Return a collector of whatever snapshots there are. take: returns the one of now; None: the store is closed.
+
+    SettingsError: prometheus_client is not installed.
+    """
     try:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
         from prometheus_client.registry import Collector
@@ -93,16 +105,16 @@ def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
 
         def collect(self) -> Iterator[PrometheusMetric]:
             """Yield every metric with its samples."""
-            snapshot = source.take()
+            snapshot = take()
             for metric in _METRICS if snapshot is not None else ():
                 assert snapshot is not None
                 family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
                 found = family(metric.prometheus_name, metric.help, labels=("broker", *metric.labels))
                 for sample in metric.read(snapshot):
-                    found.add_metric((source.broker, *sample.labels), sample.value)
+                    found.add_metric((broker, *sample.labels), sample.value)
                 yield found
             healthy = GaugeMetricFamily("forebay_healthy", _HEALTHY_HELP, labels=("broker",))
-            healthy.add_metric((source.broker,), float(snapshot is not None and snapshot.health.ok))
+            healthy.add_metric((broker,), float(snapshot is not None and snapshot.health.ok))
             yield healthy
 
         def describe(self) -> Iterator[PrometheusMetric]:
@@ -156,9 +168,9 @@ class _Source:
         self._queues = queues
         self._lock = threading.Lock()
         self._taken_at = float("-inf")
-        self._latest: _Snapshot | None = None
+        self._latest: Snapshot | None = None
 
-    def recent(self) -> _Snapshot | None:
+    def recent(self) -> Snapshot | None:
         """Return the figures of now, or of half a second ago; None: the store is closed."""
         with self._lock:
             now = time.monotonic()
@@ -166,7 +178,7 @@ class _Source:
                 self._latest, self._taken_at = self.take(), now
             return self._latest
 
-    def take(self) -> _Snapshot | None:
+    def take(self) -> Snapshot | None:
         """Return the figures of now; None: the store is closed."""
         health = self._bay.health()
         if self._bay.is_closed:
@@ -180,7 +192,7 @@ class _Source:
             for topic, facts in statistics.topics.items()
             for name, found in facts.subscriptions.items()
         }
-        return _Snapshot(statistics, health, dict(named), subscriptions)
+        return Snapshot(statistics, health, dict(named), subscriptions, len(statistics.destinations))
 
 
 # ---------------------------------------------------------------------- the metrics
@@ -191,7 +203,7 @@ def _one(read: Callable[[Statistics], float]) -> _Read:
 
 
 def _of_queues(read: Callable[[DestinationStatistics], float | None]) -> _Read:
-    def samples(snapshot: _Snapshot) -> Iterator[_Sample]:
+    def samples(snapshot: Snapshot) -> Iterator[_Sample]:
         for name, found in snapshot.queues.items():
             if (value := read(found)) is not None:
                 yield _Sample((name,), float(value))
@@ -213,9 +225,10 @@ def _whole() -> Iterator[_Metric]:
         ("journal", "data_logs", "", "Data logs.", lambda found: found.store.data_logs),
         ("", "messages", "", "Pending messages, of queues and topics.", lambda found: found.store.pending_messages),
         ("tmp_storage", "size", "bytes", "Bytes of spilled messages on disk.", lambda found: found.tmp_storage.bytes),
-        ("", "queues", "", "Queues there are, also those that are not named.", lambda found: len(found.destinations)),
     ):
         yield _Metric(subsystem, name, unit, False, text, (), _one(read))
+    text = "Queues there are, also those that are not named."
+    yield _Metric("", "queues", "", False, text, (), lambda snapshot: [_Sample((), snapshot.queue_count)])
     yield _Metric(
         "memory",
         "holder",

@@ -30,7 +30,7 @@ from .engine.engine import Engine
 from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
-from .explain.cause import Explanation
+from .explain.cause import DataLogReport, Explanation
 from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction
@@ -150,6 +150,15 @@ class Forebay:
         from .explain.whole import explain
 
         return explain(self._engine, subject)
+
+    def data_logs(self) -> list[DataLogReport]:
+        """Each data log of the journal, the oldest first: its size, how much of it is pending, and why it remains.
+
+        Costs what `explain` of the whole costs, once for all of them.
+        """
+        from .explain.whole import report_data_logs
+
+        return report_data_logs(self._engine)
 
     def step(self) -> int:
         """Do the background work that is due, in this thread; how many things were done. For background=False."""

@@ -11,7 +11,6 @@ from argparse import Namespace
 from typing import Any, Final
 
 from ..store.disk.admin_socket import ask
-from ..store.disk.disk import OsDisk
 from ..store.errors import SettingsError, StateError
 from .explain.disk import plural, size_text
 from .live import printable
@@ -67,7 +66,7 @@ def explain_live_command(arguments: Namespace, print_line: Print) -> int:
         return 0
     stores = stores_in(arguments.directory)
     if len(stores) == 1 and arguments.data_log is None:
-        result = _answer(stores[0], {"do": "explain"})
+        result = ask_store(stores[0].root, {"do": "explain"}, ANSWER_SECONDS)
         if result is not None:
             _print_explanation(result, print_line)
             return 0
@@ -89,7 +88,7 @@ def _asked(directory: str, request: dict[str, Any]) -> dict[str, Any]:
     if len(stores) > 1:
         names = ", ".join(printable(disk.root.rpartition("/")[2]) for disk in stores[:5])
         raise SettingsError(f"{directory} has {len(stores):,} brokers ({names}): name the directory of one")
-    result = _answer(stores[0], request)
+    result = ask_store(stores[0].root, request, ANSWER_SECONDS)
     if result is None:
         raise StateError(
             f"nobody listens in {stores[0].root}: start the process that has it open with admin=True, "
@@ -98,16 +97,20 @@ def _asked(directory: str, request: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _answer(disk: OsDisk, request: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the result of a request; None: nobody listens. SettingsError or StateError as the process says."""
+def ask_store(root: str, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+    """Return the result of a request; None: nobody listens. SettingsError or StateError as the process says.
+
+    seconds: to wait for the answer. Behind that it may still be doing what it was asked for.
+    """
     try:
-        said = ask(disk.root, json.dumps(request).encode(), ANSWER_SECONDS)
+        said = ask(root, json.dumps(request).encode(), seconds)
     except TimeoutError:
-        raise StateError(
-            f"the process that has {disk.root} open did not answer within {ANSWER_SECONDS:.0f} s"
-        ) from None
-    if said is None:
-        return None
+        raise StateError(f"the process that has {root} open did not answer within {seconds:.0f} s") from None
+    return result_of(said, root) if said is not None else None
+
+
+def result_of(said: bytes, root: str) -> dict[str, Any]:
+    """Return the result in an answer. SettingsError or StateError as it says; root: who answered."""
     try:
         answer = json.loads(said)
     except (ValueError, RecursionError):
@@ -118,7 +121,7 @@ def _answer(disk: OsDisk, request: dict[str, Any]) -> dict[str, Any] | None:
     if isinstance(answer, dict) and answer.get("ok") is False:
         problem = printable(answer.get("problem", ""))
         raise SettingsError(problem) if answer.get("error") in USAGE else StateError(problem)
-    raise StateError(f"what listens in {disk.root} is none of ours")
+    raise StateError(f"what listens in {root} is none of ours")
 
 
 def _count(result: dict[str, Any], name: str) -> int:

@@ -17,7 +17,7 @@ from ..config.settings import Settings, SettingsFields
 from ..engine.health import Health
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
-from ..explain.cause import Explanation
+from ..explain.cause import DataLogReport, Explanation
 from ..forebay import Forebay, open_forebay
 from ..queue import Queue
 from ..topic import Topic
@@ -125,6 +125,10 @@ class AsyncForebay:
         elif isinstance(subject, AsyncConsumer):
             inner = subject._consumer
         return await asyncio.to_thread(self._synchronous.explain, inner)
+
+    async def data_logs(self) -> list[DataLogReport]:
+        """Each data log of the journal, the oldest first, as Forebay.data_logs; in another thread."""
+        return await asyncio.to_thread(self._synchronous.data_logs)
 
     async def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Set another memory_limit, until the next open. As Forebay.resize."""

@@ -646,7 +646,7 @@ class Engine:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()
             data_logs = self.store.live_bytes_by_data_log()
-            recommended_bytes = self.target_area.watch.curve().recommended_limit_bytes
+            curve = self.target_area.watch.curve()
         failing = self.maintenance.failing() | self.background.failing()
         process_id, resident_bytes = id_and_resident_bytes()
         return {
@@ -656,7 +656,8 @@ class Engine:
                 "held_bytes": memory.held_bytes,
                 "held_bytes_max": memory.held_bytes_max,
                 "holders": memory.holders,
-                "recommended_limit_bytes": recommended_bytes,
+                "recommended_limit_bytes": curve.recommended_limit_bytes,
+                "curve": [[point.limit_bytes, point.hit_ratio] for point in curve.points] if curve.deliveries else [],
             },
             "store": store._asdict(),
             "tmp_storage": dataclasses.asdict(tmp_storage),

@@ -33,3 +33,15 @@ class Explanation:
 
     sentence: str
     causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataLogReport:
+    """One data log of a journal, and why it remains."""
+
+    data_log: int
+    """Its id: 7 is data-7.log."""
+    bytes: int
+    live_bytes: int
+    """Of them, those of pending messages."""
+    explanation: Explanation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...store.errors import ArgumentError, SettingsError
 from ..engine.engine import Engine
 from .blocked import explain_blocked
-from .cause import Explanation
+from .cause import DataLogReport, Explanation
 from .disk import explain_data_log, explain_whole, ids_text, plural
 
 
@@ -31,3 +31,17 @@ def explain(engine: Engine, subject: object) -> Explanation:
     if subject not in sizes:
         raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")
     return explain_data_log(subject, sizes[subject], pins.of(subject), engine.monitor.clock_ms())
+
+
+def report_data_logs(engine: Engine) -> list[DataLogReport]:
+    """Return what each data log is kept for, the oldest first. See Forebay.data_logs. Requires: no lock."""
+    engine.monitor.raise_if_closed()
+    pins = engine.store.retention_reasons().all()
+    with engine.monitor.lock:
+        data_logs, now_ms = engine.store.live_bytes_by_data_log(), engine.monitor.clock_ms()
+    return [
+        DataLogReport(
+            number, size_bytes, live_bytes, explain_data_log(number, size_bytes, pins.get(number, ()), now_ms)
+        )
+        for number, size_bytes, live_bytes in data_logs
+    ]

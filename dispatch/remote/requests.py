@@ -1,6 +1,8 @@
 """Requests to an open store as lines of JSON: the words are those of the Python interface.
 
 {"do": "explain"}, with "queue": NAME or "data_log": ID
+{"do": "data_logs"}, with "after": ID
+{"do": "browse", "queue": NAME}, with "skip": N and "bodies": true
 {"do": "resize", "memory_limit": "16MiB"}
 {"do": "pause" | "resume" | "purge", "queue": NAME}
 {"do": "move", "queue": NAME, "to": NAME}, with "selector": TEXT and "limit": N
@@ -12,25 +14,43 @@ they send is checked as if they were not.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from ...store.disk.admin_socket import ANSWER_BYTES_MAX
 from ...store.errors import ForebayError, SettingsError
 from ...store.late_log import LateLogger
+from ...store.message import HeaderValue, Message
 
 logger = LateLogger("forebay.dispatch")
 
 CAUSES_MAX: Final = 100
 TEXT_MAX: Final = 4_000
 """Characters of a text in an answer."""
+DATA_LOGS_MAX: Final = 100
+SENTENCE_MAX: Final = 600
+"""Characters of the sentence about each of them."""
+BROWSE_MAX: Final = 50
+"""Messages of a page. With what follows, a page is at most two thirds of an answer, however it is escaped."""
+SKIP_MAX: Final = 1_000
+"""Messages before a page, all of which are read for it."""
+HEADERS_MAX: Final = 10
+"""Headers of a message that are told; of all there is the number."""
+HEADER_MAX: Final = 100
+NAME_MAX: Final = 60
+BODY_MAX: Final = 512
+"""Bytes of a body, from its beginning."""
 
 
 class RemoteQueue(Protocol):
     """As much of a queue as is asked for."""
 
+    def browse(self) -> Generator[Message, None, None]: ...
     def purge(self) -> int: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -44,6 +64,7 @@ class RemoteStore(Protocol):
     def queue(self, name: Any) -> RemoteQueue: ...
     def resize(self, memory_limit: Any) -> Any: ...
     def explain(self, subject: Any = None) -> Any: ...
+    def data_logs(self) -> Sequence[Any]: ...
 
 
 _Fields = Mapping[str, Any]
@@ -58,7 +79,9 @@ def answer(store: RemoteStore, line: bytes) -> bytes:
     except Exception as error:
         logger.exception("a request of the admin socket failed", event="admin_request_failed")
         told = _problem("Exception", f"{type(error).__name__}: {error}")
-    said = json.dumps(told).encode()
+    said = json.dumps(told, ensure_ascii=False).encode(
+        errors="backslashreplace"
+    )  # half a surrogate pair as JSON has it
     assert len(said) < ANSWER_BYTES_MAX, "its parts are bounded"
     return said
 
@@ -92,7 +115,7 @@ def _perform(store: RemoteStore, request: dict[str, Any]) -> dict[str, Any]:
                 f"{name} takes {', '.join((*required, *allowed)) or 'nothing else'}, not {field[:100]!r}"
             )
     result = work(store, request)
-    if name != "explain":
+    if name not in _LOOKS:
         logger.info("admin socket: %s %s", name, request.get("queue", ""), event="admin_request")
     return result
 
@@ -114,6 +137,75 @@ def _explain(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
         {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in each.items()} for each in causes
     ]
     return {"sentence": explanation.sentence[:TEXT_MAX], "causes": cut}
+
+
+def _data_logs(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    after = _whole_number(fields, "after", 0, 1 << 62)
+    found = [one for one in store.data_logs() if one.data_log > after]
+    rows = [
+        {
+            "data_log": one.data_log,
+            "bytes": one.bytes,
+            "live_bytes": one.live_bytes,
+            "sentence": one.explanation.sentence[:SENTENCE_MAX],
+        }
+        for one in found[:DATA_LOGS_MAX]
+    ]
+    return {"data_logs": rows, "more": len(found) - len(rows)}
+
+
+def _browse(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
+    """Return a page of a queue. O(what is skipped and the page): `skip` is bounded for that."""
+    skip = _whole_number(fields, "skip", 0, SKIP_MAX)
+    bodies = fields.get("bodies", False)
+    if not isinstance(bodies, bool):
+        raise SettingsError("bodies must be true or false")
+    with closing(_queue(store, fields).browse()) as messages:
+        # One message after the other, so that no more than one load of bodies is in RAM.
+        rows = [_message(one, bodies) for one in islice(messages, skip, skip + BROWSE_MAX)]
+        is_more = next(messages, None) is not None
+    return {"messages": rows, "is_more": is_more}
+
+
+def _message(message: Message, with_body: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": (message.message_id or "")[:NAME_MAX],
+        "bytes": len(message.body),
+        "priority": message.priority,
+        "persistent": message.persistent,
+        "group": message.group[:NAME_MAX] if message.group is not None else None,
+        "headers": [[name[:NAME_MAX], _header(value)] for name, value in islice(_headers(message), HEADERS_MAX)],
+        "header_count": len(message.headers or ()),
+    }
+    if with_body:
+        row["body"] = _beginning(message.body, BODY_MAX)
+    return row
+
+
+def _headers(message: Message) -> Iterator[tuple[str, HeaderValue]]:
+    return iter((message.headers or {}).items())
+
+
+def _header(value: HeaderValue) -> str:
+    if isinstance(value, str):
+        return value[:HEADER_MAX]
+    return (_beginning(value, HEADER_MAX) if isinstance(value, bytes) else repr(value))[:HEADER_MAX]
+
+
+def _beginning(content: bytes, most: int) -> str:
+    """Return the beginning of bytes as the text that they are, or else as hexadecimal digits."""
+    is_whole = len(content) <= most
+    try:
+        return codecs.utf_8_decode(content[:most], "strict", is_whole)[0]  # the end may cut a character in two
+    except UnicodeDecodeError:
+        return content[:most].hex(" ")
+
+
+def _whole_number(fields: _Fields, name: str, least: int, most: int) -> int:
+    found = fields.get(name, least)
+    if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
+        raise SettingsError(f"{name} must be an int from {least} to {most:,}")
+    return found
 
 
 def _resize(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
@@ -147,6 +239,8 @@ def _move(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
 _Verb = tuple[tuple[str, ...], tuple[str, ...], Callable[[RemoteStore, _Fields], dict[str, Any]]]
 _VERBS: Final[Mapping[str, _Verb]] = {
     "explain": ((), ("queue", "data_log"), _explain),
+    "data_logs": ((), ("after",), _data_logs),
+    "browse": (("queue",), ("skip", "bodies"), _browse),
     "resize": (("memory_limit",), (), _resize),
     "pause": (("queue",), (), _pause),
     "resume": (("queue",), (), _resume),
@@ -154,3 +248,5 @@ _VERBS: Final[Mapping[str, _Verb]] = {
     "move": (("queue", "to"), ("selector", "limit"), _move),
 }
 """By name: the fields that a request must have, those that it may have, and what does it."""
+_LOOKS: Final = frozenset(("explain", "data_logs", "browse"))
+"""Those that change nothing, and are not logged."""

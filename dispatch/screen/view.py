@@ -17,6 +17,7 @@ from ..live import NUMBER_MAX, is_stale, live_status
 ROWS_MAX: Final = 1_000
 """Of any list in a status; the ones that we write are far shorter."""
 TEXT_MAX: Final = 1_000
+CURVE_POINTS_MAX: Final = 100
 
 HOLDERS: Final[Mapping[str, str]] = {
     "dispatch_area": "in flight",
@@ -35,6 +36,9 @@ class QueueView:
     ready: float
     in_flight: float
     bytes: float
+    oldest_seconds: float | None
+    """None: nothing is pending, or it is not known."""
+    consumers: float
     in_per_second: float
     out_per_second: float
     is_paused: bool
@@ -58,6 +62,9 @@ class ConsumerView:
 class DataLogView:
     """A data log, or several neighbours."""
 
+    first: float
+    last: float
+    """Their ids."""
     bytes: float
     live_bytes: float
 
@@ -75,6 +82,8 @@ class View:
     """Bytes by part of the bar; they add up to held_bytes."""
     recommended_limit_bytes: float
     """0: not known yet."""
+    curve: tuple[tuple[float, float], ...]
+    """Limit in bytes and the hit ratio that it would bring, from 0 to 1, by limit; empty: not known yet."""
     resident_bytes: float
     unique_bytes: float
     """Of the process, as its own: at most ten seconds old, so it may be more than what is resident now, which bounds
@@ -86,6 +95,7 @@ class View:
     consumers: tuple[ConsumerView, ...]
     data_logs: tuple[DataLogView, ...]
     data_log_count: float
+    journal_bytes: float
     problems: tuple[str, ...]
     sentence: str
 
@@ -137,6 +147,7 @@ def view_of(status: Mapping[str, Any], broker: str) -> View:
         held_bytes=held_bytes,
         parts=named | {OTHERS: others},
         recommended_limit_bytes=_number(memory, "recommended_limit_bytes"),
+        curve=_curve(memory.get("curve")),
         resident_bytes=_number(status, "resident_bytes"),
         unique_bytes=min(_number(process, "process_bytes"), _number(status, "resident_bytes") or NUMBER_MAX),
         spilled_bytes=_number(_part(status, "tmp_storage"), "bytes"),
@@ -145,6 +156,7 @@ def view_of(status: Mapping[str, Any], broker: str) -> View:
         consumers=tuple(_rows(status, "consumers", _consumer)),
         data_logs=data_logs,
         data_log_count=_number(_part(status, "store"), "data_logs"),
+        journal_bytes=_number(_part(status, "store"), "journal_bytes"),
         problems=tuple(printable(one) for one in problems[:3]) if isinstance(problems, list) else (),
         sentence=printable(status.get("explain", "")) if isinstance(status.get("explain"), str) else "",
     )
@@ -172,6 +184,8 @@ def _queue(row: Mapping[str, Any]) -> QueueView:
         ready=_number(row, "ready"),
         in_flight=_number(row, "in_flight"),
         bytes=_number(row, "bytes"),
+        oldest_seconds=_number(row, "oldest_seconds") if row.get("oldest_seconds") is not None else None,
+        consumers=_number(row, "consumers"),
         in_per_second=_number(row, "in_per_second"),
         out_per_second=_number(row, "out_per_second"),
         is_paused=row.get("is_paused") is True,
@@ -193,7 +207,16 @@ def _consumer(row: Mapping[str, Any]) -> ConsumerView:
 
 
 def _data_log(row: Mapping[str, Any]) -> DataLogView:
-    return DataLogView(_number(row, "bytes"), _number(row, "live_bytes"))
+    return DataLogView(*(_number(row, name) for name in ("first", "last", "bytes", "live_bytes")))
+
+
+def _curve(found: object) -> tuple[tuple[float, float], ...]:
+    points = [
+        (number(point[0]), min(number(point[1]), 1.0))
+        for point in (found[:CURVE_POINTS_MAX] if isinstance(found, list) else ())
+        if isinstance(point, list) and len(point) == 2
+    ]
+    return tuple(sorted((limit, ratio) for limit, ratio in points if limit >= 1))
 
 
 def _part(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -208,7 +231,11 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 def _number(row: Mapping[str, Any], name: str) -> float:
     """Return a number from 0 on; 0 where there is none."""
-    found = row.get(name)
+    return number(row.get(name))
+
+
+def number(found: object) -> float:
+    """Return what stands for a number as one from 0 on that ends; 0 where it is none."""
     if isinstance(found, bool) or not isinstance(found, int | float) or found != found:
         return 0.0
     return float(min(max(found, 0), NUMBER_MAX))

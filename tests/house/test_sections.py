@@ -40,6 +40,7 @@ LOOKS_ONLY = {
     "explain_consumer",
     "explain_in_short",
     "explain_queue",
+    "report_data_logs",
 }
 TRIES_ITSELF = {
     "AsyncConsumer.take",
