@@ -84,6 +84,7 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     health = commands.add_parser("health", help="end with 0 if a store is open and well, else with 1")
     health.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     health.set_defaults(run=_health)
+    _add_console(commands.add_parser)
     _add_operations(commands.add_parser)
     pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
     if given[:1] == ["pipeline"]:
@@ -135,6 +136,17 @@ def _add_load(load: ArgumentParser) -> None:
     load.add_argument("--rounds", metavar="N", type=int, default=1, help="run all so many times (%(default)s)")
     load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
     load.set_defaults(run=_load)
+
+
+def _add_console(add_parser: Callable[..., ArgumentParser]) -> None:
+    console = add_parser("console", help="serve pages about a running store to a browser on this machine")
+    console.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    console.add_argument("--port", metavar="N", type=int, default=8470, help="0: any that is free (%(default)s)")
+    console.add_argument("--host", default="127.0.0.1", help="with another one reading needs the token (%(default)s)")
+    console.add_argument("--name", action="append", default=[], help="a name by which a proxy reaches it; again")
+    console.add_argument("--token-file", metavar="FILE", help="its first line is the token (a new one is printed)")
+    console.add_argument("--bodies", action="store_true", help="show the beginnings of message bodies, too")
+    console.set_defaults(run=_console)
 
 
 def _add_operations(add_parser: Callable[..., ArgumentParser]) -> None:
@@ -213,6 +225,16 @@ def _health(arguments: Namespace) -> int:
     from forebay.dispatch.live import health_command
 
     return health_command(arguments, print)
+
+
+def _console(arguments: Namespace) -> int:
+    try:
+        from forebay.console.command import console_command
+    except ImportError as missing:
+        from forebay.console import missing_extra
+
+        raise missing_extra(missing) from None
+    return console_command(arguments, print_now)
 
 
 def _resize(arguments: Namespace) -> int:

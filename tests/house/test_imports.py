@@ -16,7 +16,7 @@ import pytest
 import forebay
 
 ROOT = Path(forebay.__file__).parent
-FLOORS = ("store", "cache", "dispatch", "pipeline", "benchmarks")
+FLOORS = ("store", "cache", "dispatch", "pipeline", "benchmarks", "console")
 LATE = (
     "argparse",
     "asyncio",
@@ -24,6 +24,7 @@ LATE = (
     "datetime",
     "difflib",
     "hashlib",
+    "jinja2",
     "json",
     "matplotlib",
     "msgspec",
@@ -35,10 +36,13 @@ LATE = (
     "rich",
     "socket",
     "sqlite3",
+    "starlette",
     "subprocess",
     "tomllib",
+    "uvicorn",
     "xml",
     "forebay.benchmarks",
+    "forebay.console",
     "forebay.pipeline",
     "forebay.dispatch.aio",
     "forebay.dispatch.config.activemq_importer",

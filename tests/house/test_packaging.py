@@ -117,7 +117,8 @@ def test_wheel_holds_every_module_and_nothing_else() -> None:
         for module in folder_of(package).glob("*.py")
     }
     data = {"forebay/py.typed"}
-    data |= {f"forebay/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "benchmarks/load").rglob("*.toml")}
+    others = [*(ROOT / "benchmarks/load").rglob("*.toml"), *(ROOT / "console").glob("[st]*/*")]
+    data |= {f"forebay/{path.relative_to(ROOT).as_posix()}" for path in others}
     assert {name for name in installed if "__pycache__" not in name} == listed | data
 
 

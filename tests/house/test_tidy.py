@@ -13,7 +13,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("store/", "cache/", "dispatch/")
 TESTS = ("tests/",)
-PACKAGE = (*FLOORS, "pipeline/", "benchmarks/", "__init__.py", "__main__.py", "aio.py", "metrics.py", "testing.py")
+PACKAGE = (
+    *FLOORS,
+    "pipeline/",
+    "benchmarks/",
+    "console/",
+    "__init__.py",
+    "__main__.py",
+    "aio.py",
+    "metrics.py",
+    "testing.py",
+)
 ALL = (*PACKAGE, *TESTS)
 
 FUNCTION_LINES_MAX = 70

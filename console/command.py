@@ -1,0 +1,79 @@
+"""The command `forebay console`: the console of a store that another process has open, served on this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from argparse import Namespace
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+
+from forebay.dispatch.live import printable
+from forebay.dispatch.offline import Print, stores_in
+from forebay.store.errors import SettingsError
+
+from .guard import Access
+from .pages import console
+from .sources import StatusSource
+
+CONNECTIONS_MAX = 64
+
+
+def console_command(arguments: Namespace, print_line: Print) -> int:
+    """Run `forebay console DIR` until it is interrupted."""
+    stores = stores_in(arguments.directory)
+    if len(stores) > 1:
+        names = ", ".join(printable(disk.root.rpartition("/")[2]) for disk in stores[:5])
+        raise SettingsError(f"{arguments.directory} has {len(stores):,} brokers ({names}): name the directory of one")
+    if not 0 <= arguments.port <= 65_535:
+        raise SettingsError(f"port={arguments.port} must be from 0 to 65535")
+    token = _token_of(arguments.token_file)
+    is_alone = _is_loopback(arguments.host) and not arguments.name
+    access = Access(token, (arguments.host, *arguments.name), open_reading=is_alone)
+    app = console(StatusSource(stores[0].root), access, arguments.bodies)
+    with _listening(arguments.host, arguments.port) as listener:
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        print_line(f"http://{host}:{listener.getsockname()[1]}/")
+        what = "to read messages and to change anything" if is_alone else "to read and to change anything"
+        given = f"in {arguments.token_file}" if arguments.token_file is not None else token
+        print_line(f"token {what}: {given}")
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=1,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def _token_of(file: str | None) -> str:
+    if file is None:
+        return secrets.token_urlsafe(24)
+    try:
+        with Path(file).open(encoding="utf-8") as opened:
+            return opened.readline().strip()
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file} is no text") from None
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except (socket.gaierror, UnicodeError):
+        raise SettingsError(f"host={host} is neither an address of this machine nor a name of it") from None
+    return socket.create_server((host, port), family=family)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,377 @@
+"""The pages of the console, and what its buttons do.
+
+A page is made when somebody asks for it, from one look at the store and at most
+one question. Names and texts of the store are data: the templates escape them,
+and a look has already taken out what steers a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from forebay.dispatch.explain.disk import age_text, plural
+from forebay.dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
+from forebay.dispatch.screen.lines import clock_text
+from forebay.dispatch.screen.view import Silence, View, number, printable
+from forebay.store.errors import ForebayError, SettingsError
+
+from .guard import CHALLENGE, PASSWORD, Access, Guard
+from .pictures import curve_picture, live_looks, memory_parts, short_size, squares
+from .sources import Source
+
+QUESTIONS_MAX: Final = 4
+"""Requests to the store at a time. It answers one after the other; a browser that asks beyond them is told to wait."""
+FORM_BYTES_MAX: Final = 16 << 10
+FIELDS_MAX: Final = 20
+AGAIN_SECONDS: Final = 5
+"""So often a page looks again that reads what is written anyway."""
+
+_HERE: Final = Path(__file__).parent
+_FILES: Final = {"console.css": "text/css", "console.js": "text/javascript"}
+
+
+def console(source: Source, access: Access, bodies: bool) -> ASGIApp:
+    """Return the console of one store. bodies: whether the beginnings of message bodies are shown."""
+    pages = Pages(source, access, bodies)
+    get, post = ["GET"], ["POST"]
+    routes = [
+        Route("/", pages.memory, methods=get),
+        Route("/queues", pages.queues, methods=get),
+        Route("/queue", pages.queue, methods=get),
+        Route("/messages", pages.messages, methods=get),
+        Route("/journal", pages.journal, methods=get),
+        Route("/healthz", pages.healthz, methods=get),
+        Route("/metrics", pages.metrics, methods=get),
+        *(Route(f"/{name}", pages.file, methods=get) for name in _FILES),
+        *(Route(f"/{name}", pages.act, methods=post) for name in _ACTIONS),
+    ]
+    handlers: Any = {ForebayError: pages.refused, HTTPException: pages.failed, Exception: pages.broken}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), access, pages.problem)
+
+
+class Pages:
+    """Answers requests about one store."""
+
+    def __init__(self, source: Source, access: Access, bodies: bool) -> None:
+        self._source = source
+        self._access = access
+        self._bodies = bodies
+        self._questions = 0
+        self._files = {name: (_HERE / "static" / name).read_bytes() for name in _FILES}
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {
+            "size": short_size,
+            "count": lambda found: f"{found:,.0f}",
+            "rate": lambda found: f"{found:,.1f}" if 0 < found < 10 else f"{found:,.0f}",
+            "age": lambda seconds: age_text(seconds) if seconds is not None else "\u2013",
+            "clock": clock_text,
+            "clean": printable,
+            "query": lambda fields: urlencode(fields),
+        }
+
+    # ------------------------------------------------------------------ pages
+
+    async def memory(self, request: Request) -> Response:
+        seen = await self._look()
+        if isinstance(seen, Silence):
+            return self._silent(request, seen)
+        fields = {"parts": memory_parts(seen), "curve": curve_picture(seen)}
+        return self._page(request, "memory.html", seen, fields, every=AGAIN_SECONDS)
+
+    async def queues(self, request: Request) -> Response:
+        seen = await self._look()
+        if isinstance(seen, Silence):
+            return self._silent(request, seen)
+        return self._page(request, "queues.html", seen, {}, every=AGAIN_SECONDS)
+
+    async def queue(self, request: Request) -> Response:
+        """One queue: its figures, who holds its messages, and what can be done with it."""
+        name = _name_in(request)
+        seen = await self._look()
+        if isinstance(seen, Silence):
+            return self._silent(request, seen)
+        explained, problem = await self._ask({"do": "explain", "queue": name})
+        fields = {
+            "name": name,
+            "queue": next((one for one in seen.queues if one.name == name), None),
+            "consumers": [one for one in seen.consumers if one.queue == name],
+            "sentence": printable(explained.get("sentence", "")),
+            "causes": _dicts(explained, "causes"),
+            "problem": problem,
+        }
+        return self._page(request, "queue.html", seen, fields)
+
+    async def messages(self, request: Request) -> Response:
+        """A page of what is pending in a queue, for who may see what other users of the machine may not."""
+        if not self._access.may_read_messages(request):
+            refusal = self.problem(request, 401, "What messages say is shown to who has the token.", PASSWORD)
+            refusal.headers["www-authenticate"] = CHALLENGE
+            return refusal
+        name, skip = _name_in(request), _number_in(request, "skip", SKIP_MAX)
+        seen = await self._look()
+        if isinstance(seen, Silence):
+            return self._silent(request, seen)
+        told, problem = await self._ask({"do": "browse", "queue": name, "skip": skip, "bodies": self._bodies})
+        rows = _dicts(told, "messages")
+        behind = skip + BROWSE_MAX if told.get("is_more") is True and skip + BROWSE_MAX <= SKIP_MAX else None
+        fields = {
+            "name": name,
+            "rows": rows,
+            "skip": skip,
+            "before": max(skip - BROWSE_MAX, 0) if skip else None,
+            "behind": behind,
+            "is_cut": told.get("is_more") is True and behind is None,
+            "bodies": self._bodies,
+            "most": BROWSE_MAX,
+            "problem": problem,
+        }
+        return self._page(request, "messages.html", seen, fields)
+
+    async def journal(self, request: Request) -> Response:
+        """The data logs, and what keeps each of them."""
+        after = _number_in(request, "after", 1 << 62)
+        seen = await self._look()
+        if isinstance(seen, Silence):
+            return self._silent(request, seen)
+        told, problem = await self._ask({"do": "data_logs", "after": after})
+        rows = _dicts(told, "data_logs")
+        more = number(told.get("more"))
+        fields = {
+            "squares": list(squares(seen.data_logs)),
+            "looks": live_looks(),
+            "rows": rows,
+            "after": after,
+            "next": int(number(rows[-1].get("data_log"))) if rows and more else None,
+            "most": DATA_LOGS_MAX,
+            "problem": problem,
+        }
+        return self._page(request, "journal.html", seen, fields)
+
+    async def healthz(self, request: Request) -> Response:
+        """Return 200 where the store is well, else 503 with a line for each problem."""
+        seen = await self._look()
+        problems = (seen.sentence,) if isinstance(seen, Silence) else seen.problems
+        return PlainTextResponse("\n".join(problems or ("ok",)) + "\n", 503 if problems else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the text that Prometheus reads."""
+        try:
+            from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+            registry = CollectorRegistry()
+            registry.register(self._source.collector())
+        except ImportError:
+            advice = "Install it where the console runs: pip install 'forebay[metrics]'"
+            return self.problem(request, 501, "There are no metrics: prometheus_client is not installed.", advice)
+        text = await run_in_threadpool(generate_latest, registry)
+        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def file(self, request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        return Response(self._files[name], media_type=_FILES[name])
+
+    # ------------------------------------------------------------------ actions
+
+    async def act(self, request: Request) -> Response:
+        """Do what a form asks for, where it has the token, and say what came of it."""
+        form = await _form_of(request)
+        if not (self._access.has_bearer(request) or self._access.is_token(form.get("token", ""))):
+            advice = "It is printed where the console was started, or given by whoever mounted it."
+            return self.problem(request, 403, "Nothing was changed: the token is missing or wrong.", advice)
+        make_request, say = _ACTIONS[request.url.path.rpartition("/")[2]]
+        asked = make_request(form)
+        told = await self._question(asked)
+        fields = {"said": say(asked, told), "queue": asked.get("queue")}
+        return self._html(request, "done.html", fields)
+
+    # ------------------------------------------------------------------ refusals
+
+    def problem(self, request: Request, status: int, sentence: str, advice: str) -> Response:
+        """Return a page that says what is wrong, and what to do."""
+        return self._html(request, "problem.html", {"sentence": sentence, "advice": advice}, status)
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """Return what the store says to a request that it does not grant."""
+        status = 400 if isinstance(error, SettingsError) else 409
+        return self.problem(request, status, printable(error), "")
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        response = self.problem(request, error.status_code, error.detail, "")
+        response.headers.update(error.headers or {})
+        return response
+
+    async def broken(self, request: Request, error: Exception) -> Response:
+        """The server logs the error; the page does not show it."""
+        return self.problem(request, 500, "The console made a mistake, and logged it.", "The store is not affected.")
+
+    # ------------------------------------------------------------------ parts
+
+    async def _look(self) -> View | Silence:
+        return await run_in_threadpool(self._source.look)
+
+    async def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """Return what the store tells, and why it tells nothing: a page has more than that to show."""
+        try:
+            return await self._question(request), ""
+        except ForebayError as error:
+            return {}, printable(error)
+
+    async def _question(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._questions >= QUESTIONS_MAX:
+            sentence = "The store is answering others: try again in a moment."
+            raise HTTPException(503, sentence, {"retry-after": "1"})
+        self._questions += 1
+        try:
+            return await run_in_threadpool(self._source.ask, request)
+        finally:
+            self._questions -= 1
+
+    def _silent(self, request: Request, silence: Silence) -> Response:
+        return self.problem(request, 503, silence.sentence, silence.advice)
+
+    def _page(
+        self, request: Request, template: str, view: View, fields: Mapping[str, Any], every: int | None = None
+    ) -> Response:
+        return self._html(request, template, {"view": view, **fields}, every=every)
+
+    def _html(
+        self, request: Request, template: str, fields: Mapping[str, Any], status: int = 200, every: int | None = None
+    ) -> Response:
+        """every: seconds after which the page looks again; None: only when somebody wants it to."""
+        path: str = request.scope["path"]
+        around: dict[str, Any] = {
+            "base": request.scope.get("root_path", ""),
+            "here": path.rpartition("/")[2],
+            "broker": printable(self._source.broker),
+            "every": every,
+            "view": None,
+        }
+        return HTMLResponse(self._templates.get_template(template).render(around | dict(fields)), status)
+
+
+# ---------------------------------------------------------------------- what a request says
+
+
+def _name_in(request: Request) -> str:
+    name = request.query_params.get("name", "")
+    if not name:
+        raise HTTPException(400, "Name a queue: ?name=orders")
+    return name
+
+
+def _number_in(request: Request, name: str, most: int) -> int:
+    given = request.query_params.get(name, "0")
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= most):
+        raise HTTPException(400, f"{name} must be a whole number up to {most:,}")
+    return int(given)
+
+
+async def _form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form, of several with one name the last."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "Send the fields of a form (application/x-www-form-urlencoded).")
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > FORM_BYTES_MAX:
+            raise HTTPException(413, "The form is too long.")
+    try:
+        found = parse_qs(content.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise HTTPException(400, "The form makes no sense.") from None
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _dicts(told: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    found = told.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+# ---------------------------------------------------------------------- what a form asks for
+
+_Form = Mapping[str, str]
+_Told = Mapping[str, Any]
+
+
+def _field(form: _Form, name: str, what: str) -> str:
+    given = form.get(name, "").strip()
+    if not given:
+        raise SettingsError(f"say {what}")
+    return given
+
+
+def _queue_of(form: _Form) -> str:
+    if not form.get("queue"):
+        raise SettingsError("say which queue")
+    return form["queue"]
+
+
+def _resize(form: _Form) -> dict[str, Any]:
+    return {"do": "resize", "memory_limit": _field(form, "memory_limit", 'the new limit, such as "16MiB"')}
+
+
+def _pause(form: _Form) -> dict[str, Any]:
+    return {"do": "pause", "queue": _queue_of(form)}
+
+
+def _resume(form: _Form) -> dict[str, Any]:
+    return {"do": "resume", "queue": _queue_of(form)}
+
+
+def _purge(form: _Form) -> dict[str, Any]:
+    if form.get("sure") != "yes":
+        raise SettingsError("nothing was purged: tick that you are sure, for purged messages never come again")
+    return {"do": "purge", "queue": _queue_of(form)}
+
+
+def _move(form: _Form) -> dict[str, Any]:
+    asked: dict[str, Any] = {"do": "move", "queue": _queue_of(form), "to": _field(form, "to", "which queue to move to")}
+    if form.get("selector", "").strip():
+        asked["selector"] = form["selector"].strip()
+    limit = form.get("limit", "").strip()
+    if limit:
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 16):
+            raise SettingsError("the most messages to move is a whole number")
+        asked["limit"] = int(limit)
+    return asked
+
+
+def _resized(asked: _Told, told: _Told) -> str:
+    settled = "" if told.get("is_settled") is True else "; it falls as consumers settle what is in flight"
+    limit, held = (short_size(number(told.get(name))) for name in ("limit_bytes", "held_bytes"))
+    return f"The memory limit is {limit}, {held} are held{settled}."
+
+
+def _messages(told: _Told) -> str:
+    messages = int(number(told.get("messages")))
+    return f"{messages:,} message{plural(messages)}"
+
+
+_ACTIONS: Final[Mapping[str, tuple[Callable[[_Form], dict[str, Any]], Callable[[_Told, _Told], str]]]] = {
+    "resize": (_resize, _resized),
+    "pause": (_pause, lambda asked, told: f"{asked['queue']} hands out nothing."),
+    "resume": (_resume, lambda asked, told: f"{asked['queue']} hands out again."),
+    "purge": (_purge, lambda asked, told: f"{_messages(told)} removed from {asked['queue']}."),
+    "move": (_move, lambda asked, told: f"{_messages(told)} moved from {asked['queue']} to {asked['to']}."),
+}
+"""By path: what a form asks the store for, and what is said when that is done."""

@@ -1,0 +1,139 @@
+"""The pictures of the console, as places in percent of their own width and height: the templates draw them as SVG.
+
+Drawn here, they need no script and no package, and a page can be read while
+scripts are off. In percent, their lines grow with the window and their text
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Final
+
+from forebay.dispatch.screen.lines import FREE, LIVE_STEPS, LIVE_TITLES
+from forebay.dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
+
+EDGE: Final = 4.0
+"""Percent of the plot on each side of the first and the last limit."""
+NEAR: Final = 14.0
+"""Percent: marks that are nearer to each other write on two lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the memory bar."""
+
+    look: str
+    """The class of its style."""
+    title: str
+    bytes: float
+    x: float
+    width: float
+
+
+def memory_parts(view: View) -> list[Part]:
+    """Return the parts of a bar whose whole width is the limit, or what is held where that is more."""
+    free = max(view.limit_bytes - view.held_bytes, 0.0)
+    titles = {title: f"part-{n}" for n, title in enumerate(HOLDERS.values(), start=1)}
+    held = [(titles.get(title, "part-others"), title, size) for title, size in view.parts.items()]
+    shown = [(look, "other" if title == OTHERS else title, size) for look, title, size in held]
+    shown.append(("part-free", FREE, free))
+    scale = max(view.limit_bytes, sum(size for *_, size in shown), 1.0)
+    parts, x = [], 0.0
+    for look, title, size in shown:
+        width = 100 * size / scale
+        parts.append(Part(look, title, size, round(x, 3), round(width, 3)))
+        x += width
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A place on an axis, in percent, and what is written there."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePicture:
+    """The hit ratio by memory limit: limits from left to right, doubling at equal steps."""
+
+    points: tuple[tuple[float, float], ...]
+    limits: tuple[Tick, ...]
+    ratios: tuple[Tick, ...]
+    now: float | None
+    """Where the limit of now is; None: it is outside of the curve."""
+    recommended: float | None
+
+    @property
+    def line(self) -> str:
+        """Return the points as SVG has them."""
+        return " ".join(f"{x},{y}" for x, y in self.points)
+
+    @property
+    def area(self) -> str:
+        """Return the points of what is below the line."""
+        return f"{self.points[0][0]},100 {self.line} {self.points[-1][0]},100"
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the two marks are so near that their words would overlap."""
+        return self.now is not None and self.recommended is not None and abs(self.now - self.recommended) < NEAR
+
+
+def curve_picture(view: View) -> CurvePicture | None:
+    """Return the picture of a curve; None: there is none yet, for nothing was delivered."""
+    if len(view.curve) < 2:
+        return None
+    first, last = view.curve[0][0], view.curve[-1][0]
+    if first >= last:
+        return None
+
+    def across(limit_bytes: float) -> float | None:
+        if not first <= limit_bytes <= last:
+            return None
+        return round(EDGE + (100 - 2 * EDGE) * log2(limit_bytes / first) / log2(last / first), 2)
+
+    places = [(across(limit), ratio, limit) for limit, ratio in view.curve]
+    return CurvePicture(
+        points=tuple((x, round(100 - 100 * ratio, 2)) for x, ratio, _ in places if x is not None),
+        limits=tuple(Tick(x, short_size(limit)) for x, _, limit in places if x is not None),
+        ratios=tuple(Tick(100 - percent, f"{percent} %") for percent in (0, 50, 100)),
+        now=across(view.limit_bytes),
+        recommended=across(view.recommended_limit_bytes) if view.recommended_limit_bytes else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A data log, or several neighbours."""
+
+    look: str
+    first: int
+    title: str
+
+
+def squares(data_logs: Iterable[DataLogView]) -> Iterator[Square]:
+    """Yield a square for each row about data logs, by the share of it that is live."""
+    for one in data_logs:
+        share = min(one.live_bytes / one.bytes, 1.0) if one.bytes else 0.0
+        step = sum(share > bound for bound in LIVE_STEPS)
+        name = f"data-{one.first:.0f}.log" if one.first == one.last else f"data logs {one.first:.0f} to {one.last:.0f}"
+        yield Square(f"live-{step}", int(one.first), f"{name}: {short_size(one.bytes)}, {100 * share:.0f} % live")
+
+
+def live_looks() -> Sequence[tuple[str, str]]:
+    """Return each look of a square with what it means."""
+    return [(f"live-{step}", title) for step, title in enumerate(LIVE_TITLES)]
+
+
+def short_size(size_bytes: float) -> str:
+    """Return a size in as few characters as tell it."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << power:
+            found = size_bytes / (1 << power)
+            return f"{found:,.0f} {unit}" if found >= 100 or found == int(found) else f"{found:.1f} {unit}"
+    return f"{size_bytes:,.0f} B"

@@ -1,0 +1,150 @@
+"""Where the console's facts come from: the status file and admin socket of another process, or a store of this one.
+
+Both are asked in the words of the admin socket, and what they answer is checked
+in the same way. A look costs the other process nothing: it reads what is written
+anyway.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any, Final
+
+import forebay.metrics
+from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
+from forebay.dispatch.forebay import Forebay
+from forebay.dispatch.live import is_stale, live_status
+from forebay.dispatch.operate import ask_store, result_of
+from forebay.dispatch.remote.requests import answer
+from forebay.dispatch.screen.view import Silence, View, look, view_of
+from forebay.store.errors import Closed, StateError
+
+from .figures import snapshot_of
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+ANSWER_SECONDS: Final = 60.0
+"""So long a browser waits for an answer of another process."""
+LOOK_SECONDS: Final = 1.0
+"""So long everybody who looks at a store of this process shares one look."""
+QUEUES_MAX: Final = 100
+"""Queues that are named, as in a status file."""
+
+
+class Source(ABC):
+    """One store, as the console sees it. Thread-safe."""
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+
+    @abstractmethod
+    def look(self) -> View | Silence:
+        """Return what the store says of itself, or why it says nothing. Never raises."""
+
+    @abstractmethod
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have the store do or tell something; see dispatch/remote/requests.py. SettingsError, StateError."""
+
+    @abstractmethod
+    def collector(self) -> Collector:
+        """Return what tells Prometheus. SettingsError: prometheus_client is not installed."""
+
+
+class StatusSource(Source):
+    """A store that another process has open."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root.rpartition("/")[2])
+        self._root = root
+
+    def look(self) -> View | Silence:
+        return look(self._root, self.broker)
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            result = ask_store(self._root, request, ANSWER_SECONDS)
+        except OSError as error:
+            raise StateError(f"the store cannot be asked: {error}") from None
+        if result is None:
+            raise StateError("nobody listens there: start the process that has the store open with admin=True")
+        return result
+
+    def collector(self) -> Collector:
+        return forebay.metrics.collector(self.broker, self._snapshot)
+
+    def _snapshot(self) -> forebay.metrics.Snapshot | None:
+        status = live_status(self._root)
+        if status is None or is_stale(status, time.time() - float(status["time"])):
+            return None
+        return snapshot_of(status)
+
+
+class BaySource(Source):
+    """A store that this process has open."""
+
+    def __init__(self, bay: Forebay, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """monotonic: returns seconds, for rates and for how old a look may be."""
+        super().__init__(bay.settings.broker_name)
+        self._bay = bay
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._seen_at = monotonic()
+        self._seen: Mapping[str, DestinationStatistics] = bay.statistics().destinations
+        self._view: View | None = None
+
+    def look(self) -> View | Silence:
+        with self._lock:
+            try:
+                if self._bay.is_closed:
+                    raise Closed("closed")
+                now = self._monotonic()
+                if self._view is None or now - self._seen_at >= LOOK_SECONDS:
+                    statistics = self._bay.statistics()
+                    self._view = view_of(self._status(statistics, max(now - self._seen_at, 0.001)), self.broker)
+                    self._seen, self._seen_at = statistics.destinations, now
+                return self._view
+            except Closed:
+                return Silence(self.broker, "This store is closed.", "Open it again, and mount the console of that.")
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        return result_of(answer(self._bay, json.dumps(request).encode()), self.broker)
+
+    def collector(self) -> Collector:
+        return forebay.metrics.prometheus(self._bay)
+
+    def _status(self, statistics: Statistics, seconds: float) -> dict[str, Any]:
+        """Return what a status file would say. seconds: since the look before."""
+        memory, curve = statistics.memory, statistics.memory.curve
+        named = nlargest(QUEUES_MAX, statistics.destinations.items(), key=lambda found: found[1].depth)
+        return {
+            "time": time.time(),
+            "health": {"problems": list(self._bay.health().problems)},
+            "memory": {
+                "limit_bytes": memory.limit_bytes,
+                "held_bytes": memory.held_bytes,
+                "holders": memory.holders,
+                "recommended_limit_bytes": curve.recommended_limit_bytes,
+                "curve": [[point.limit_bytes, point.hit_ratio] for point in curve.points] if curve.deliveries else [],
+            },
+            "store": statistics.store._asdict(),
+            "tmp_storage": dataclasses.asdict(statistics.tmp_storage),
+            "process": dataclasses.asdict(statistics.process) if statistics.process is not None else None,
+            "queues": [self._row(name, found, seconds) for name, found in named],
+            "other_queues": len(statistics.destinations) - len(named),
+        }
+
+    def _row(self, name: str, found: DestinationStatistics, seconds: float) -> dict[str, Any]:
+        before = self._seen.get(name)
+        enqueued, acknowledged = (before.enqueued, before.acknowledged) if before is not None else (0, 0)
+        return dataclasses.asdict(found) | {
+            "name": name,
+            "in_per_second": (found.enqueued - enqueued) / seconds,
+            "out_per_second": (found.acknowledged - acknowledged) / seconds,
+        }

@@ -1,0 +1,74 @@
+"""Consoles of stores for tests: of this process, and of another one whose status a test writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
+
+from forebay.console.guard import Access
+from forebay.console.pages import console
+from forebay.console.sources import StatusSource
+
+TOKEN = "a-token-that-nobody-guesses"
+MIB = 1 << 20
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    """A status of a store with something of everything."""
+    holders = {"dispatch_area": 12, "target_lists": 20, "pending_cache": 9, "head_queue_cache": 4, "index": 5}
+    consumer = {"queue": "orders", "number": 2, "selector": "kind='rare'", "prefetch": 1000, "in_flight": 1000}
+    consumer |= {"messages_per_second": 12.0, "watermark_bytes": MIB, "high_watermark_bytes": 2 * MIB, "is_slow": True}
+    whole: dict[str, Any] = {
+        "format": 1,
+        "time": time.time(),
+        "interval_seconds": 1.0,
+        "pid": 4711,
+        "resident_bytes": 93 * MIB,
+        "memory": {
+            "limit_bytes": 64 * MIB,
+            "held_bytes": 50 * MIB,
+            "held_bytes_max": 60 * MIB,
+            "holders": {name: held * MIB for name, held in holders.items()},
+            "recommended_limit_bytes": 128 * MIB,
+            "curve": [[MIB << n, n / 10] for n in range(3, 11)],
+        },
+        "store": {"data_logs": 5, "journal_bytes": 100 * MIB, "pending_messages": 1_234_567},
+        "queues": [queue_row()],
+        "other_queues": 3,
+        "consumers": [consumer],
+        "data_logs": [{"first": n, "last": n, "bytes": 32, "live_bytes": 8 * n} for n in range(1, 5)],
+        "health": {"ok": True, "problems": []},
+        "explain": "0:orders has 1,234,567 messages.",
+    }
+    return whole | fields
+
+
+def queue_row(name: str = "orders", **fields: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "depth": 1_234_567, "ready": 1_233_567, "in_flight": 1000, "bytes": 1200 * MIB}
+    row |= {"consumers": 2, "oldest_seconds": 9.0, "in_per_second": 345.6, "out_per_second": 87.1, "enqueued": 77}
+    return row | fields
+
+
+def say(root: Path, **fields: Any) -> None:
+    """Write a status as the process would that has the store open."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "status.json").write_text(json.dumps(status(**fields)), encoding="utf-8")
+
+
+def of_status(root: Path, *, bodies: bool = False, **access: Any) -> TestClient:
+    """A client of the console of the store in a directory."""
+    return client(
+        console(
+            StatusSource(str(root)), Access(TOKEN, **({"open_reading": True, "open_messages": True} | access)), bodies
+        )
+    )
+
+
+def client(app: ASGIApp, **fields: Any) -> TestClient:
+    """A client that comes by http://localhost, and gets a page also where the console made a mistake."""
+    return TestClient(app, base_url="http://localhost", raise_server_exceptions=False, **fields)
