@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from forebay.dispatch.explain.disk import age_text, plural
 from forebay.dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
 from forebay.dispatch.screen.lines import clock_text
-from forebay.dispatch.screen.view import Silence, View, number, printable
+from forebay.dispatch.screen.view import DataLogView, Silence, View, number, printable
 from forebay.store.errors import ForebayError, SettingsError
 
 from .guard import CHALLENGE, PASSWORD, Access, Guard
@@ -155,7 +155,7 @@ class Pages:
         rows = _dicts(told, "data_logs")
         more = number(told.get("more"))
         fields = {
-            "squares": list(squares(seen.data_logs)),
+            "squares": list(squares(seen.data_logs or map(_data_log, rows))),
             "looks": live_looks(),
             "rows": rows,
             "after": after,
@@ -300,6 +300,12 @@ async def _form_of(request: Request) -> dict[str, str]:
     except ValueError:
         raise HTTPException(400, "The form makes no sense.") from None
     return {name: values[-1] for name, values in found.items()}
+
+
+def _data_log(row: Mapping[str, Any]) -> DataLogView:
+    """Return what is told of one data log as a look has it, where a look has none."""
+    size_bytes, live_bytes, data_log = (number(row.get(name)) for name in ("bytes", "live_bytes", "data_log"))
+    return DataLogView(data_log, data_log, size_bytes, live_bytes)
 
 
 def _dicts(told: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

@@ -17,8 +17,6 @@ from forebay.dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
 
 EDGE: Final = 4.0
 """Percent of the plot on each side of the first and the last limit."""
-NEAR: Final = 14.0
-"""Percent: marks that are nearer to each other write on two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +75,6 @@ class CurvePicture:
     def area(self) -> str:
         """Return the points of what is below the line."""
         return f"{self.points[0][0]},100 {self.line} {self.points[-1][0]},100"
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether the two marks are so near that their words would overlap."""
-        return self.now is not None and self.recommended is not None and abs(self.now - self.recommended) < NEAR
 
 
 def curve_picture(view: View) -> CurvePicture | None:

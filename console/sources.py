@@ -22,8 +22,8 @@ from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.live import is_stale, live_status
 from forebay.dispatch.operate import ask_store, result_of
 from forebay.dispatch.remote.requests import answer
-from forebay.dispatch.screen.view import Silence, View, look, view_of
-from forebay.store.errors import Closed, StateError
+from forebay.dispatch.screen.view import Silence, View, look, printable, view_of
+from forebay.store.errors import ForebayError, StateError
 
 from .figures import snapshot_of
 
@@ -34,6 +34,7 @@ ANSWER_SECONDS: Final = 60.0
 """So long a browser waits for an answer of another process."""
 LOOK_SECONDS: Final = 1.0
 """So long everybody who looks at a store of this process shares one look."""
+REOPEN: Final = "Open it again, and mount the console of that."
 QUEUES_MAX: Final = 100
 """Queues that are named, as in a status file."""
 
@@ -101,17 +102,17 @@ class BaySource(Source):
 
     def look(self) -> View | Silence:
         with self._lock:
+            if self._bay.is_closed:
+                return Silence(self.broker, "This store is closed.", REOPEN)
+            now = self._monotonic()
             try:
-                if self._bay.is_closed:
-                    raise Closed("closed")
-                now = self._monotonic()
                 if self._view is None or now - self._seen_at >= LOOK_SECONDS:
                     statistics = self._bay.statistics()
                     self._view = view_of(self._status(statistics, max(now - self._seen_at, 0.001)), self.broker)
                     self._seen, self._seen_at = statistics.destinations, now
                 return self._view
-            except Closed:
-                return Silence(self.broker, "This store is closed.", "Open it again, and mount the console of that.")
+            except ForebayError as error:
+                return Silence(self.broker, printable(error), REOPEN)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return result_of(answer(self._bay, json.dumps(request).encode()), self.broker)

@@ -207,7 +207,12 @@ def _consumer(row: Mapping[str, Any]) -> ConsumerView:
 
 
 def _data_log(row: Mapping[str, Any]) -> DataLogView:
-    return DataLogView(*(_number(row, name) for name in ("first", "last", "bytes", "live_bytes")))
+    return DataLogView(
+        first=_number(row, "first"),
+        last=_number(row, "last"),
+        bytes=_number(row, "bytes"),
+        live_bytes=_number(row, "live_bytes"),
+    )
 
 
 def _curve(found: object) -> tuple[tuple[float, float], ...]:

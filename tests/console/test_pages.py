@@ -93,7 +93,7 @@ def test_messages_come_in_pages_with_headers_and_without_bodies_unless_the_opera
     store = SimulatedBay()
     store.queue().send_many(Message(b"body-%d" % n, headers={"n": n, "<i>": "<u>"}) for n in range(120))
     first = mounted(store).get("/messages?name=orders").text
-    assert first.count('class="mono"') == 50 and "body-0" not in first and "that takes --bodies" in first
+    assert first.count('class="mono"') == 50 and "body-0" not in first and "that takes --bodies" in text_of(first)
     assert "&lt;i&gt;</b> &lt;u&gt;" in first and "<i>" not in first
     last = mounted(store, bodies=True).get("/messages?name=orders&skip=100").text
     assert "101 to 120" in last and "body-100" in last and "body-99" not in last
@@ -148,6 +148,7 @@ def test_mounted_console_says_the_same_of_a_store_of_its_own_process() -> None:
         assert all(link.startswith("/ops/forebay/") or link in ("data:,", "") for link in links)
     assert "of 8 MiB are held" in text_of(browser.get("/ops/forebay/").text)
     assert "orders 10 10 0" in text_of(browser.get("/ops/forebay/queues").text)
+    assert 'href="/ops/forebay/journal?after=0#log-1" title="data-1.log: ' in browser.get("/ops/forebay/journal").text
     assert browser.get("/ops/forebay/console.css").headers["content-type"].startswith("text/css")
     done = browser.post("/ops/forebay/pause", data={"queue": "orders", "token": TOKEN})
     assert done.status_code == 200 and "/ops/forebay/queue?name=orders" in done.text and store.queue().is_paused
