@@ -72,6 +72,13 @@ def test_curve_that_makes_no_sense_is_no_curve(curve: object, tmp_path: Path) ->
     assert "Nothing is known yet" in of_status(tmp_path).get("/").text
 
 
+def test_curve_never_leaves_its_picture() -> None:
+    memory = {"limit_bytes": 9 * MIB, "recommended_limit_bytes": MIB, "curve": [[4 * MIB, 7.0], [2 * MIB, -3]]}
+    picture = curve_picture(view_of(status(memory=memory), "localhost"))
+    assert picture is not None and picture.now is None and picture.recommended is None
+    assert [y for _, y in picture.points] == [100, 0]
+
+
 def test_queues_page_has_a_row_for_each_queue_and_counts_the_others(tmp_path: Path) -> None:
     say(tmp_path, queues=[queue_row(), queue_row("late", depth=3, is_paused=True)])
     said = text_of(of_status(tmp_path).get("/queues").text)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from consoles import MIB, TOKEN, of_status, say, status
+import pytest
+from consoles import MIB, TOKEN, client, of_status, say, status
 from simulated_bay import SimulatedBay
 
 from forebay.console.guard import Access
@@ -22,14 +23,14 @@ class SlowSource(Source):
 
     def __init__(self) -> None:
         super().__init__("localhost")
-        self.asked = 0
+        self.asked: list[dict[str, Any]] = []
         self.may_answer = threading.Event()
 
     def look(self) -> View:
         return view_of(status(), "localhost")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.asked += 1
+        self.asked.append(request)
         assert self.may_answer.wait(30)
         return {"sentence": "asked"}
 
@@ -56,7 +57,16 @@ def test_browsers_beyond_those_that_are_being_answered_are_told_to_come_again() 
         return [one.result().status_code for one in refused] + [one.status_code for one in (*answered, again)]
 
     assert asyncio.run(ask_at_once()) == [503] * 3 + [200] * (QUESTIONS_MAX + 1)
-    assert source.asked == QUESTIONS_MAX + 1
+    assert len(source.asked) == QUESTIONS_MAX + 1
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_bodies_leave_the_process_of_the_store_only_where_the_operator_allows_them(bodies: bool) -> None:
+    source = SlowSource()
+    source.may_answer.set()
+    browser = client(console(source, Access(TOKEN, open_reading=True, open_messages=True), bodies))
+    assert browser.get("/messages?name=orders").status_code == 200
+    assert source.asked == [{"do": "browse", "queue": "orders", "skip": 0, "bodies": bodies}]
 
 
 def test_pages_that_look_again_by_themselves_ask_the_process_nothing(tmp_path: Path) -> None:

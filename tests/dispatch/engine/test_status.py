@@ -78,6 +78,20 @@ def test_status_says_what_each_queue_holds_and_how_fast_it_moves() -> None:
     assert [row[name] for name in ("depth", "in_per_second", "out_per_second", "oldest_seconds")] == [19, 2.0, 2.5, 3.0]
 
 
+def test_status_has_the_curve_of_the_statistics_once_something_was_delivered() -> None:
+    told = Told()
+    queue = told.bay.queue("orders")
+    queue.send_many(Message(b"x" * 1_000) for _ in range(1_000))
+    told.wait(1)
+    assert told.output.statuses[-1]["memory"]["curve"] == []
+    with queue.subscribe() as consumer:
+        consumer.ack(consumer.take(500))
+    told.wait(1)
+    memory, curve = told.output.statuses[-1]["memory"], told.bay.statistics().memory.curve
+    assert curve.deliveries and memory["curve"] == [[point.limit_bytes, point.hit_ratio] for point in curve.points]
+    assert memory["recommended_limit_bytes"] == curve.recommended_limit_bytes
+
+
 def test_oldest_age_is_that_of_the_oldest_pending_message_wherever_it_is() -> None:
     told = Told(memory_limit="4MiB")
     queue = told.bay.queue("orders")

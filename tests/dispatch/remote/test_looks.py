@@ -9,7 +9,15 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.dispatch.remote.requests import BODY_MAX, BROWSE_MAX, DATA_LOGS_MAX, HEADERS_MAX, SKIP_MAX, answer
+from forebay.dispatch.remote.requests import (
+    BODY_MAX,
+    BROWSE_MAX,
+    DATA_LOGS_MAX,
+    HEADERS_MAX,
+    NAME_MAX,
+    SKIP_MAX,
+    answer,
+)
 from forebay.store.disk.admin_socket import ANSWER_BYTES_MAX
 
 
@@ -75,13 +83,14 @@ def test_beginning_of_a_body_is_text_where_it_is_one(body: bytes, told: str) -> 
 def test_answer_stays_bounded_whatever_the_messages_are() -> None:
     store = SimulatedBay(memory_limit="32MiB")
     headers = {f"{n:02}" + "\U0001f4a9" * 200: "\x01" * 2_000 for n in range(HEADERS_MAX + 5)}
-    message = Message(b"\x01" * 5_000, headers=headers, message_id="\x01" * 60_000, group="\U0001f4a9" * 60)
+    message = Message(b"\x01" * 5_000, headers=headers, message_id="\x01" * 60_000, group="g" * 255)
     store.queue().send_many(message for _ in range(BROWSE_MAX))
     line = json.dumps({"do": "browse", "queue": "orders", "bodies": True}).encode()
     said = answer(store.bay, line)
     assert len(said) < ANSWER_BYTES_MAX
     [row, *_] = json.loads(said)["result"]["messages"]
     assert len(row["headers"]) == HEADERS_MAX and row["header_count"] == HEADERS_MAX + 5
+    assert len(row["group"]) == len(row["id"]) == NAME_MAX
 
 
 @pytest.mark.parametrize(
