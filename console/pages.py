@@ -24,9 +24,10 @@ from starlette.types import ASGIApp
 from forebay.dispatch.explain.disk import age_text, plural
 from forebay.dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
 from forebay.dispatch.screen.lines import clock_text
-from forebay.dispatch.screen.view import DataLogView, Silence, View, number, printable
+from forebay.dispatch.screen.view import Silence, View, printable
 from forebay.store.errors import ForebayError, SettingsError
 
+from .answers import cause_rows, data_log_rows, message_rows, text, whole
 from .guard import CHALLENGE, PASSWORD, Access, Guard
 from .pictures import curve_picture, live_looks, memory_parts, short_size, squares
 from .sources import Source
@@ -79,6 +80,7 @@ class Pages:
         )
         self._templates.filters |= {
             "size": short_size,
+            "whole": lambda found: f"{found:,d}",
             "count": lambda found: f"{found:,.0f}",
             "rate": lambda found: f"{found:,.1f}" if 0 < found < 10 else f"{found:,.0f}",
             "age": lambda seconds: age_text(seconds) if seconds is not None else "\u2013",
@@ -113,8 +115,8 @@ class Pages:
             "name": name,
             "queue": next((one for one in seen.queues if one.name == name), None),
             "consumers": [one for one in seen.consumers if one.queue == name],
-            "sentence": printable(explained.get("sentence", "")),
-            "causes": _dicts(explained, "causes"),
+            "sentence": text(explained, "sentence"),
+            "causes": cause_rows(explained),
             "problem": problem,
         }
         return self._page(request, "queue.html", seen, fields)
@@ -130,11 +132,10 @@ class Pages:
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         told, problem = await self._ask({"do": "browse", "queue": name, "skip": skip, "bodies": self._bodies})
-        rows = _dicts(told, "messages")
         behind = skip + BROWSE_MAX if told.get("is_more") is True and skip + BROWSE_MAX <= SKIP_MAX else None
         fields = {
             "name": name,
-            "rows": rows,
+            "rows": message_rows(told),
             "skip": skip,
             "before": max(skip - BROWSE_MAX, 0) if skip else None,
             "behind": behind,
@@ -152,14 +153,13 @@ class Pages:
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         told, problem = await self._ask({"do": "data_logs", "after": after})
-        rows = _dicts(told, "data_logs")
-        more = number(told.get("more"))
+        rows = data_log_rows(told)
         fields = {
-            "squares": list(squares(seen.data_logs or map(_data_log, rows))),
+            "squares": list(squares(seen.data_logs or [row.view for row in rows])),
             "looks": live_looks(),
             "rows": rows,
             "after": after,
-            "next": int(number(rows[-1].get("data_log"))) if rows and more else None,
+            "next": rows[-1].data_log if rows and whole(told, "more") else None,
             "most": DATA_LOGS_MAX,
             "problem": problem,
         }
@@ -181,8 +181,8 @@ class Pages:
         except ImportError:
             advice = "Install it where the console runs: pip install 'forebay[metrics]'"
             return self.problem(request, 501, "There are no metrics: prometheus_client is not installed.", advice)
-        text = await run_in_threadpool(generate_latest, registry)
-        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
+        content = await run_in_threadpool(generate_latest, registry)
+        return Response(content, headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
@@ -302,17 +302,6 @@ async def _form_of(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
-def _data_log(row: Mapping[str, Any]) -> DataLogView:
-    """Return what is told of one data log as a look has it, where a look has none."""
-    size_bytes, live_bytes, data_log = (number(row.get(name)) for name in ("bytes", "live_bytes", "data_log"))
-    return DataLogView(data_log, data_log, size_bytes, live_bytes)
-
-
-def _dicts(told: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    found = told.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
 # ---------------------------------------------------------------------- what a form asks for
 
 _Form = Mapping[str, str]
@@ -364,12 +353,12 @@ def _move(form: _Form) -> dict[str, Any]:
 
 def _resized(asked: _Told, told: _Told) -> str:
     settled = "" if told.get("is_settled") is True else "; it falls as consumers settle what is in flight"
-    limit, held = (short_size(number(told.get(name))) for name in ("limit_bytes", "held_bytes"))
+    limit, held = (short_size(whole(told, name)) for name in ("limit_bytes", "held_bytes"))
     return f"The memory limit is {limit}, {held} are held{settled}."
 
 
 def _messages(told: _Told) -> str:
-    messages = int(number(told.get("messages")))
+    messages = whole(told, "messages")
     return f"{messages:,} message{plural(messages)}"
 
 

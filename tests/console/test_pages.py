@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import html
+import random
 import re
 import time
 from pathlib import Path
@@ -14,13 +16,18 @@ from simulated_bay import SimulatedBay
 from starlette.testclient import TestClient
 
 import forebay.console
+import forebay.metrics
 from forebay import ArgumentError, Message, SettingsError
+from forebay.console.figures import snapshot_of
+from forebay.console.guard import Access
+from forebay.console.pages import console
 from forebay.console.pictures import curve_picture, memory_parts
-from forebay.console.sources import LOOK_SECONDS, BaySource
+from forebay.console.sources import LOOK_SECONDS, BaySource, Source
 from forebay.dispatch.screen.view import Silence, View, view_of
 from forebay.store.disk.status_file import STATUS
 
 HOSTILE = ("<script>alert(1)</script>", "\"quoted\" & 'so'", "a\nb\x1b[2J", "{{ 7 * 7 }}", "\u202egnp.exe", "x" * 255)
+NONSENSE: tuple[Any, ...] = (None, True, -1, 0, 1e308, float("inf"), float("nan"), 10**400, "", "<b>\x00", [], {}, [[]])
 PAGES = ("/", "/queues", "/queue?name=orders", "/messages?name=orders", "/journal")
 
 
@@ -252,6 +259,49 @@ def test_forged_status_breaks_no_page(fields: dict[str, Any], tmp_path: Path) ->
     browser = of_status(tmp_path)
     for path in (*PAGES, "/metrics"):
         assert browser.get(path).status_code == 200, path
+
+
+def test_no_status_and_no_answer_whatever_is_in_it_breaks_a_page() -> None:
+    seed = 5
+    rng = random.Random(seed)
+    answered = {
+        "sentence": "s",
+        "causes": [{"reason": "r", "holder": "h", "messages": 1, "bytes": 2, "frees": "f"}],
+        "messages": [{"id": "1", "bytes": 1, "priority": 4, "persistent": True, "group": None, "header_count": 1}],
+        "data_logs": [{"data_log": 1, "bytes": 2, "live_bytes": 1, "sentence": "s"}],
+        "is_more": True,
+        "more": 1,
+    }
+    answered["messages"][0] |= {"headers": [["n", "1"]], "body": "x"}  # type: ignore[index]
+
+    def spoil(part: Any) -> Any:
+        if rng.random() < 0.15:
+            return copy.deepcopy(rng.choice(NONSENSE))
+        if isinstance(part, dict):
+            return {key: spoil(value) for key, value in part.items() if rng.random() < 0.95}
+        return [spoil(value) for value in part] if isinstance(part, list) else part
+
+    class Spoilt(Source):
+        def look(self) -> View:
+            found = spoil(status())
+            return view_of(found if isinstance(found, dict) else {}, self.broker)
+
+        def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+            found = spoil(answered)
+            return found if isinstance(found, dict) else {}
+
+        def collector(self) -> Any:
+            found = spoil(status())
+            return forebay.metrics.collector("x", lambda: snapshot_of(found if isinstance(found, dict) else {}))
+
+    access = Access(TOKEN, open_reading=True, open_messages=True)
+    browser = TestClient(console(Spoilt("x"), access, bodies=True), base_url="http://localhost")
+    for turn in range(60):
+        for path in (*PAGES, "/healthz", "/metrics"):
+            try:
+                assert browser.get(path).status_code in (200, 503)
+            except Exception as error:
+                raise AssertionError(f"seed {seed}, turn {turn}, {path}") from error
 
 
 def test_process_that_has_gone_is_said_in_words_with_what_to_do(tmp_path: Path) -> None:
