@@ -152,7 +152,7 @@ class Forebay:
         return explain(self._engine, subject)
 
     def data_logs(self) -> list[DataLogReport]:
-        """Each data log of the journal, the oldest first: its size, how much of it is pending, and why it remains.
+        """Return each data log, the oldest first: its size, how much of it is pending, and why it remains.
 
         Costs what `explain` of the whole costs, once for all of them.
         """

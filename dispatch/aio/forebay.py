@@ -127,7 +127,7 @@ class AsyncForebay:
         return await asyncio.to_thread(self._synchronous.explain, inner)
 
     async def data_logs(self) -> list[DataLogReport]:
-        """Each data log of the journal, the oldest first, as Forebay.data_logs; in another thread."""
+        """Return each data log of the journal, the oldest first, as Forebay.data_logs; in another thread."""
         return await asyncio.to_thread(self._synchronous.data_logs)
 
     async def resize(self, memory_limit: int | str | None) -> ResizeReport:
