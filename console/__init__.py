@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from forebay.dispatch.forebay import Forebay
-from forebay.store.errors import ArgumentError, SettingsError
+from ..dispatch.forebay import Forebay
+from ..store.errors import ArgumentError, SettingsError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

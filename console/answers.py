@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from forebay.dispatch.screen.view import ROWS_MAX, DataLogView, number, printable
+from ..dispatch.screen.view import ROWS_MAX, DataLogView, number, printable
 
 HEADERS_MAX: Final = 100
 

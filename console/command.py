@@ -10,10 +10,9 @@ from pathlib import Path
 
 import uvicorn
 
-from forebay.dispatch.live import printable
-from forebay.dispatch.offline import Print, stores_in
-from forebay.store.errors import SettingsError
-
+from ..dispatch.live import printable
+from ..dispatch.offline import Print, stores_in
+from ..store.errors import SettingsError
 from .guard import Access
 from .pages import console
 from .sources import StatusSource

@@ -11,15 +11,15 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, Final
 
-from forebay.cache.budget import MemoryStatistics
-from forebay.cache.process.guard import ProcessStatistics
-from forebay.dispatch.engine.duties import FailingDuty
-from forebay.dispatch.engine.health import Health
-from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
-from forebay.dispatch.screen.view import ROWS_MAX, number, printable
-from forebay.metrics import Snapshot
-from forebay.store.message_store import StoreStatistics
-from forebay.store.tmp.storage import TmpStorageStatistics
+from ..cache.budget import MemoryStatistics
+from ..cache.process.guard import ProcessStatistics
+from ..dispatch.engine.duties import FailingDuty
+from ..dispatch.engine.health import Health
+from ..dispatch.engine.statistics import DestinationStatistics, Statistics
+from ..dispatch.screen.view import ROWS_MAX, number, printable
+from ..metrics import Snapshot
+from ..store.message_store import StoreStatistics
+from ..store.tmp.storage import TmpStorageStatistics
 
 _COUNTS: Final = tuple(
     field.name

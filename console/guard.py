@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forebay.store.errors import SettingsError
+from ..store.errors import SettingsError
 
 TOKEN_CHARACTERS_MIN: Final = 16
 POLICY: Final = (

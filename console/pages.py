@@ -21,12 +21,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from forebay.dispatch.explain.disk import age_text, plural
-from forebay.dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
-from forebay.dispatch.screen.lines import clock_text
-from forebay.dispatch.screen.view import Silence, View, printable
-from forebay.store.errors import ForebayError, SettingsError
-
+from ..dispatch.explain.disk import age_text, plural
+from ..dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
+from ..dispatch.screen.lines import clock_text
+from ..dispatch.screen.view import Silence, View, printable
+from ..store.errors import ForebayError, SettingsError
 from .answers import cause_rows, data_log_rows, message_rows, text, whole
 from .guard import CHALLENGE, PASSWORD, Access, Guard
 from .pictures import curve_picture, live_looks, memory_parts, short_size, squares

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import log2
 from typing import Final
 
-from forebay.dispatch.screen.lines import FREE, LIVE_STEPS, LIVE_TITLES
-from forebay.dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
+from ..dispatch.screen.lines import FREE, LIVE_STEPS, LIVE_TITLES
+from ..dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
 
 EDGE: Final = 4.0
 """Percent of the plot on each side of the first and the last limit."""

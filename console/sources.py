@@ -17,14 +17,14 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
 
 import forebay.metrics
-from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
-from forebay.dispatch.forebay import Forebay
-from forebay.dispatch.live import is_stale, live_status
-from forebay.dispatch.operate import ask_store, result_of
-from forebay.dispatch.remote.requests import answer
-from forebay.dispatch.screen.view import Silence, View, look, printable, view_of
-from forebay.store.errors import ForebayError, StateError
 
+from ..dispatch.engine.statistics import DestinationStatistics, Statistics
+from ..dispatch.forebay import Forebay
+from ..dispatch.live import is_stale, live_status
+from ..dispatch.operate import ask_store, result_of
+from ..dispatch.remote.requests import answer
+from ..dispatch.screen.view import Silence, View, look, printable, view_of
+from ..store.errors import ForebayError, StateError
 from .figures import snapshot_of
 
 if TYPE_CHECKING:
