@@ -10,13 +10,12 @@ sense. Opening a store removes it, and the next checkpoint writes another.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
 from typing import Any, Final, NamedTuple
 
-from .clock import Clock
+from .clock import Clock, utc_text
 from .disk.disk import Disk, File
 from .disk.layout import STATE_DIRECTORY
 from .format.places import Extent
@@ -45,7 +44,6 @@ SHARE_MAX: Final = 0.01
 _PIECE_BYTES: Final = 1 << 15
 _LINES_AT_ONCE: Final = 100
 """Lines for which the state lock is held at a time."""
-_YEAR_10000_MS: Final = 253_402_300_800_000
 
 _ABOUT: Final = "what this store held when this was written, without non-persistent messages; forebay never reads it"
 
@@ -144,7 +142,7 @@ class DestinationsFile:
         entries = self._entries()
         shown = entries[:LINES_MAX]
         oldest = self._oldest(shown)
-        yield f'{{"about": {_json(_ABOUT)},\n"written": {_json(_utc(self._clock.time_ms()))}, '
+        yield f'{{"about": {_json(_ABOUT)},\n"written": {_json(utc_text(self._clock.time_ms()))}, '
         yield f'"closed": {_json(is_closed)}, "destinations": ['
         left_out, size, separator = len(entries) - len(shown), 0, "\n"
         for rows in _parts(shown):
@@ -169,7 +167,7 @@ class DestinationsFile:
             row["selector"] = selector if selector is None or len(selector) <= SELECTOR_MAX else selector[:SELECTOR_MAX]
         row |= {"messages": messages, "bytes": size_bytes}
         if entry.number in oldest:
-            row["oldest"] = _utc(oldest[entry.number])
+            row["oldest"] = utc_text(oldest[entry.number])
         return row
 
     def _entries(self) -> list[_Entry]:
@@ -250,13 +248,6 @@ class DestinationsFile:
 
 def _parts(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
     return (entries[begin : begin + _LINES_AT_ONCE] for begin in range(0, len(entries), _LINES_AT_ONCE))
-
-
-def _utc(time_ms: int) -> str | None:
-    """Return a time as people read it; None where it is none."""
-    if not 0 <= time_ms < _YEAR_10000_MS:
-        return None
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms // 1000))
 
 
 def _json(value: object) -> str:
