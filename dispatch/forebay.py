@@ -127,19 +127,20 @@ class Forebay:
         self._engine.monitor.raise_if_closed()
         return self._engine.store.cleanup()
 
-    def explain(self, subject: int | str | Queue | Consumer | None = None) -> Explanation:
-        """Explain a data log, a queue, a consumer or the whole, as data and as a sentence.
+    def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
+        """Explain a data log, a queue, a topic, a consumer, a transaction or the whole, as data and as a sentence.
 
-        subject: the id of a data log (why it remains), a queue or its name (who holds its messages), a consumer (why it
-        gets nothing), a durable subscription as "prices/audit", or None (who holds disk and memory).
+        subject: the id of a data log (why it remains), a queue or its name (who holds its messages), a topic or its
+        name (which subscriptions lag), a consumer (why it gets nothing), a durable subscription as "prices/audit", the
+        xid of a prepared transaction as bytes (what it decides about), or None (who holds disk and memory).
 
         Of data logs and the whole: reads the index, also what of it is on
         disk, and a record for each holder: about 50 ms for a million pending
         messages. Nobody waits for it longer than a few milliseconds. Of a
-        queue or a consumer: O(what is in flight there), under the state lock.
-        SettingsError: no such data log, name, or another store's queue or consumer.
+        queue, a topic or a consumer: O(what is in flight there), under the state lock.
+        SettingsError: no such data log, name or xid, or another store's queue, topic or consumer.
         """
-        if isinstance(subject, Queue | Consumer):
+        if isinstance(subject, Queue | Topic | Consumer):
             from .explain.queues import explain_subject
 
             return explain_subject(self._engine, subject)
@@ -147,6 +148,10 @@ class Forebay:
             from .explain.queues import explain_named
 
             return explain_named(self._engine, subject)
+        if isinstance(subject, bytes):
+            from .explain.prepared import explain_prepared
+
+            return explain_prepared(self._engine, subject)
         from .explain.whole import explain
 
         return explain(self._engine, subject)

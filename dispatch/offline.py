@@ -20,7 +20,7 @@ from ..store.journal.sync_mark import told_durable
 from ..store.recovery.verify import DataLogFacts, Verdict, examine_all, judge
 from .config.sizes import MIB
 from .explain.cause import Explanation
-from .explain.disk import age_text, explain_data_log, explain_whole, size_text
+from .explain.disk import age_text, explain_data_log, explain_whole, plural, size_text
 
 Print = Callable[[str], object]
 """Takes a line to print."""
@@ -122,7 +122,7 @@ def explain_command(arguments: Namespace, print_line: Print) -> int:
 def _causes(explanation: Explanation) -> Iterator[str]:
     for cause in explanation.causes:
         age = age_text(cause.oldest_seconds) if cause.oldest_seconds is not None else "-"
-        numbers = f"{cause.messages:,} messages, {size_text(cause.bytes)}, {age}"
+        numbers = f"{cause.messages:,} message{plural(cause.messages)}, {size_text(cause.bytes)}, {age}"
         yield f"  {cause.reason:<16} {cause.holder}: {numbers}; freed by {cause.frees}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription, deadline_of
+from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
@@ -27,6 +28,11 @@ class Topic(Sender):
         super().__init__(engine.producers, topic, confirmer)
         self._engine = engine
         self._topic = topic
+
+    @property
+    def monitor(self) -> Monitor:
+        """Of the store that the topic belongs to."""
+        return self._engine.monitor
 
     def subscribe(
         self,

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from math import ceil
 from threading import Lock
-from typing import Protocol
+from typing import Final, Protocol
+
+_YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 class Clock(Protocol):
@@ -75,3 +77,10 @@ class SystemClock:
     def wait(waiter: Lock, seconds: float) -> bool:
         """Acquire the lock that ends a wait of this thread; False: it did not come in time. -1: there is no limit."""
         return waiter.acquire(True, seconds)
+
+
+def utc_text(time_ms: int) -> str | None:
+    """Return milliseconds since 1970 as "2026-11-25T15:20:00Z"; None for what is no time before the year 10,000."""
+    if not 0 <= time_ms < _YEAR_10000_MS:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms // 1000))

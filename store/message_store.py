@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .account import Account, Unlimited
 from .clock import Clock, SteadyClock
+from .destinations_file import DestinationsFile
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
@@ -187,6 +188,7 @@ class MessageStore:
         self.transactions: Transactions
         self.cleaner: Cleaner
         self.relocation: Relocation
+        self._destinations_file: DestinationsFile
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -257,6 +259,7 @@ class MessageStore:
         epoch = found.epoch + 1
         self._mark = SyncMark(self._disk, self._store_id, epoch)
         write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
+        self._destinations_file.remove()
         with self._lock:
             self.journal.start(found.next_data_log, found.next_sequence, epoch, self._mark.note)
         for data_log in found.sizes:
@@ -311,6 +314,15 @@ class MessageStore:
             sealed=self.cleaner.sealed,
             now=now,
         )
+        self._destinations_file = DestinationsFile(
+            self._disk,
+            self.index,
+            self.subscriptions,
+            self.destinations,
+            self.plan,
+            state_lock=self._lock,
+            clock=self._clock,
+        )
 
     def _random_salt(self) -> int:
         return int.from_bytes(self._clock.random_bytes(4), "little")
@@ -330,6 +342,7 @@ class MessageStore:
                         self.journal.reserve.close()
                 self.journal.sync_directory()
                 self.checkpoint(is_closing=True)
+                self._write_last_destinations()
                 assert self._mark is not None
                 self._mark.sync()
                 self._close_files()  # the marker may find no other descriptor than theirs
@@ -719,6 +732,19 @@ class MessageStore:
             if is_stored:
                 self._checkpoint_end = self._replay_position = position
             return is_stored
+
+    def write_destinations(self) -> None:
+        """Write for people what there is, if a checkpoint has brought something new and it is time. No lock."""
+        with self.checkpoint_lock:
+            if not self.is_full:
+                self._destinations_file.refresh(self._checkpoint_end)
+
+    def _write_last_destinations(self) -> None:
+        with self.checkpoint_lock:
+            if self.is_full:  # the next open needs what is left of the disk
+                self._destinations_file.remove()
+            else:
+                self._destinations_file.write(is_closed=True)
 
     def _sweep(self) -> None:
         """Let go of what no subscription needs any more, a few blocks at a time. Requires: no lock."""

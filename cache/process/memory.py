@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 CGROUP_MEMBERSHIP = "/proc/self/cgroup"
 CGROUP_ROOT = "/sys/fs/cgroup"
+_LIMIT_CHARACTERS = 64
 
 
 def total_memory_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:
@@ -22,9 +23,9 @@ def total_memory_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROU
     return min([int(psutil.virtual_memory().total), *_cgroup_limits(membership, root)])
 
 
-def default_limit_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:
-    """Return the memory limit where none is set: a quarter of total_memory_bytes()."""
-    return total_memory_bytes(membership=membership, root=root) // 4
+def share_of_memory_bytes(share: float, *, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:
+    """Return the bytes of a share, such as 0.25, of total_memory_bytes()."""
+    return int(total_memory_bytes(membership=membership, root=root) * share)
 
 
 def unique_set_bytes() -> int:
@@ -70,8 +71,8 @@ def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
     """
     for directory, file_name in _memory_groups(membership, root):
         try:
-            with open(posixpath.join(directory, file_name), encoding="ascii") as file:
-                limit = file.read().strip()
+            with open(posixpath.join(directory, file_name), encoding="ascii", errors="replace") as file:
+                limit = file.read(_LIMIT_CHARACTERS).strip()
         except OSError:
             continue
         # Version 2 says "max" for no limit, version 1 a number above any machine's RAM.

@@ -117,10 +117,12 @@ class AsyncForebay:
         """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
         return await asyncio.to_thread(self._synchronous.cleanup)
 
-    async def explain(self, subject: int | str | AsyncQueue | AsyncConsumer | None = None) -> Explanation:
-        """Explain as Forebay.explain does, with queues and consumers of this loop."""
+    async def explain(
+        self, subject: int | str | bytes | AsyncQueue | AsyncTopic | AsyncConsumer | None = None
+    ) -> Explanation:
+        """Explain as Forebay.explain does, with queues, topics and consumers of this loop."""
         inner: Any = subject
-        if isinstance(subject, AsyncQueue):
+        if isinstance(subject, AsyncQueue | AsyncTopic):
             inner = subject._sender
         elif isinstance(subject, AsyncConsumer):
             inner = subject._consumer

@@ -12,6 +12,7 @@ The dataclass to fill is a parameter: `Settings.from_activemq` and
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,15 +22,21 @@ from ...store.disk.layout import PathArgument
 from ...store.errors import SettingsError
 from .activemq_mapping import (
     IMPLIED,
+    IMPLIED_BY_SWITCH,
     POLICY_PROPERTIES,
     PROPERTIES,
+    QUEUE,
     SAME_ELEMENTS,
+    TOPIC,
+    TOPIC_FIELDS,
     UNKNOWN_ELEMENTS,
     UNKNOWN_PROPERTY,
     WRAPPERS,
     Row,
     rows,
+    truth,
 )
+from .activemq_policies import PATTERNS_MAX, joined
 from .activemq_xml import Element, read_xml
 from .policy import DestinationPolicy, pattern_problem
 
@@ -37,9 +44,12 @@ EVERYWHERE: Final = ""
 """Stands in place of a pattern: a field of every policy that does not set it itself."""
 EVERY_NAME: Final = ">"
 SHOWN_CHARACTERS_MAX: Final = 60
+PROPERTIES_MAX: Final = 50_000
 
 _PLACEHOLDER = re.compile(r"[$#]\{[^}]*\}?")
 _PATTERN_ATTRIBUTES: Final = ("queue", "topic", "tempQueue", "tempTopic")
+_ENTRIES: Final = ("policyEntry", "redeliveryPolicy")
+"""Elements that say something about the destinations of a pattern."""
 _IS_SO_ANYWAY: Final = "is always so"
 
 
@@ -51,6 +61,23 @@ class Finding(NamedTuple):
     value: str
     becomes: str
     problem: str
+    warning: str
+    """How what it becomes differs from what it is in ActiveMQ, where that may surprise."""
+
+
+class _Entry(NamedTuple):
+    """The policy entry, or redelivery policy, around a property."""
+
+    element: str
+    shown: str
+    """What findings call it."""
+    patterns: str
+    kind: str
+    """QUEUE or TOPIC; "": of every destination that no entry names; of temporary ones: what stands in the file."""
+
+
+_TOP: Final = _Entry("", "", EVERYWHERE, "")
+"""Stands in place of an entry outside of all."""
 
 
 class Configuration(NamedTuple):
@@ -72,16 +99,30 @@ class _Property:
     text: str
     line: int
     row: Row | None = None
+    entry: _Entry = _TOP
     pattern: str | None = None
     """Pattern of the policy that the property belongs to; None: it belongs to no policy."""
     value: object = None
     becomes: str = ""
     problem: str = ""
+    warning: str = ""
+
+    @property
+    def field(self) -> str:
+        """The field that the property may become, or ""."""
+        return self.row.field if self.row is not None and not self.problem else ""
+
+    @property
+    def map(self) -> tuple[str, str]:
+        """Which of ActiveMQ's maps says it; of what every destination has without an entry, the queues'."""
+        return self.entry.element, self.entry.kind or (self.row.kind if self.row is not None else "") or QUEUE
 
     def finding(self) -> Finding:
         note = f" ({self.row.note})" if self.becomes and self.row is not None and self.row.note else ""
         name = f"{self.place} {self.name}" if self.name else self.place
-        return Finding(self.line, _shown(name), _shown(self.text), self.becomes and self.becomes + note, self.problem)
+        becomes = self.becomes and self.becomes + note
+        warning = self.warning if self.becomes else ""
+        return Finding(self.line, _shown(name), _shown(self.text), becomes, self.problem, warning)
 
 
 def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> Configuration:
@@ -99,7 +140,10 @@ def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> C
         raise SettingsError(f"{path!s}, line {root.line}: {found}")
     properties: list[_Property] = []
     for element in [root] if root.name == "broker" else root.children:
-        properties += _properties_of(element, None) if element is brokers[0] else [_skipped(element)]
+        listed = _properties_of(element, None) if element is brokers[0] else iter([_skipped(element)])
+        properties += itertools.islice(listed, PROPERTIES_MAX + 1 - len(properties))
+    if len(properties) > PROPERTIES_MAX:
+        raise SettingsError(f"{path!s}: more than {PROPERTIES_MAX:,} properties, each counted for each of its patterns")
     fields = _fields(properties, settings_type)
     return Configuration(fields, [entry.finding() for entry in properties])
 
@@ -107,18 +151,15 @@ def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> C
 # ------------------------------------------------------------------ from elements to properties
 
 
-def _properties_of(element: Element, policy: tuple[str, str] | None) -> Iterator[_Property]:
-    """Yield the properties of an element and of the elements in it.
-
-    `policy` holds the place and the patterns of the policy entry around them.
-    """
+def _properties_of(element: Element, entry: _Entry | None) -> Iterator[_Property]:
+    """Yield the properties of an element and of the elements in it. entry: the one around them."""
     name = SAME_ELEMENTS.get(element.name, element.name)
     place, attributes = element.name, element.attributes
-    if name in ("policyEntry", "redeliveryPolicy"):
-        policy = _policy(element)
+    if name in _ENTRIES:
+        entry = _entry(element, name)
         attributes = {key: text for key, text in attributes.items() if key not in _PATTERN_ATTRIBUTES}
-    if policy is not None and name in POLICY_PROPERTIES:
-        place = f"{element.name}[{policy[0]}]"
+    if entry is not None and name in POLICY_PROPERTIES:
+        place = f"{element.name}[{entry.shown}]"
     if name in WRAPPERS:
         attributes = {key: text for key, text in attributes.items() if key != "id"}
     elif name not in PROPERTIES and name not in POLICY_PROPERTIES:
@@ -126,75 +167,88 @@ def _properties_of(element: Element, policy: tuple[str, str] | None) -> Iterator
         return
     children = element.children
     if name in IMPLIED:
-        attributes, children = _implied(name, attributes, children)
+        key, text = IMPLIED[name][TOPIC if entry is not None and entry.kind == TOPIC else QUEUE]
+        attributes, children = _implied(key, text, attributes, children)
+    if name in IMPLIED_BY_SWITCH and attributes.get(IMPLIED_BY_SWITCH[name][0], "").lower() == "true":
+        _, key, text = IMPLIED_BY_SWITCH[name]
+        attributes = {key: text} | attributes
     for key, text in attributes.items():
-        found = _Property(place, key, text, element.line)
-        if key == "backOffMultiplier" and attributes.get("useExponentialBackOff", "").lower() != "true":
-            found.problem = 'of no effect without useExponentialBackOff="true"'
-            yield found
-        else:
-            yield from _property(name, found, policy)
+        yield from _property(name, _Property(place, key, text, element.line, entry=entry or _TOP), attributes)
     if name == "mKahaDB":
         children, others = _one_store(element)
         yield from map(_skipped, others)
     for child in children:
-        yield from _properties_of(child, policy)
+        yield from _properties_of(child, entry)
 
 
-def _implied(name: str, attributes: dict[str, str], children: list[Element]) -> tuple[dict[str, str], list[Element]]:
+def _implied(
+    key: str, text: str, attributes: dict[str, str], children: list[Element]
+) -> tuple[dict[str, str], list[Element]]:
     """Return the attributes with the one that the element implies, or that a child gives, and the other children."""
-    key, text = IMPLIED[name]
     named = [child for child in children if child.name == key]
     for queue in (queue for child in named for queue in child.children):
         text = queue.attributes.get("physicalName", text)
     return {key: text} | attributes, [child for child in children if child not in named]
 
 
-def _policy(element: Element) -> tuple[str, str]:
-    """Return what findings call a policy entry, and its pattern: "" for topics and temporary destinations."""
-    for key in _PATTERN_ATTRIBUTES:
-        if key in element.attributes:
-            pattern = element.attributes[key]
-            return (pattern, pattern) if key == "queue" else (f"{key} {pattern}", "")
-    return EVERY_NAME, EVERY_NAME
+def _entry(element: Element, name: str) -> _Entry:
+    """Return the entry that an element is."""
+    for kind in _PATTERN_ATTRIBUTES:
+        if kind in element.attributes:
+            patterns = element.attributes[kind]
+            return _Entry(name, patterns if kind == QUEUE else f"{kind} {patterns}", patterns, kind)
+    return _Entry(name, EVERY_NAME, EVERY_NAME, "")
 
 
-def _property(element: str, found: _Property, policy: tuple[str, str] | None) -> Iterator[_Property]:
+def _property(element: str, found: _Property, attributes: dict[str, str]) -> Iterator[_Property]:
     """Yield the property converted, once for each pattern of its entry; ActiveMQ separates patterns by commas."""
-    for table, patterns in (
-        (PROPERTIES, None),
-        (POLICY_PROPERTIES, policy[1].split(",") if policy is not None else [EVERYWHERE]),
-    ):
+    for table, patterns in ((PROPERTIES, [None]), (POLICY_PROPERTIES, found.entry.patterns.split(","))):
         row = next((row for row in table.get(element, ()) if row.property == found.name), None)
         if row is None:
             continue
-        for pattern in patterns or (None,):
+        for pattern in patterns:
             one = dataclasses.replace(found, row=row, pattern=None if pattern is None else pattern.strip())
-            _convert(one)
-            if policy is not None and not policy[1] and not one.problem:
-                one.problem = "policies are for queues"
+            one.problem = _without_effect(row, one.entry.kind, attributes)
+            if not one.problem:
+                _convert(one)
             yield one
         return
     found.problem = UNKNOWN_PROPERTY
     yield found
 
 
+def _without_effect(row: Row, kind: str, attributes: dict[str, str]) -> str:
+    """Return why a property has no effect where it stands, there as here; "": it has."""
+    if kind not in ("", QUEUE, TOPIC):
+        return "there are no temporary destinations"
+    if row.kind and kind and row.kind != kind:
+        return f"of no effect on {kind}s"
+    if row.switch is not None:
+        switch, is_on = row.switch
+        if attributes.get(switch, str(is_on)).lower() != "true":
+            return f'of no effect without {switch}="true"'
+    return ""
+
+
 def _convert(found: _Property) -> None:
     """Give the property its value, or say why it has none."""
     row = found.row
     assert row is not None
+    if not row.field and row.convert is str:
+        found.problem = row.note
+        return
     placeholder = _PLACEHOLDER.search(found.text)
     if placeholder is not None:
         found.problem = f"the placeholder {_shown(placeholder[0])} is not resolved: write what it stands for"
-    elif not row.field and row.convert is str:
-        found.problem = row.note
-    else:
-        try:
-            found.value = row.convert(found.text)
-        except ValueError as error:
-            found.problem = str(error)
-        else:
-            found.becomes = "" if row.field else _IS_SO_ANYWAY
+        return
+    try:
+        found.value = row.convert(found.text)
+    except ValueError as error:
+        found.problem = str(error)
+        return
+    found.warning = row.warning
+    if not row.field:
+        found.becomes = "is a switch" if row.convert is truth else _IS_SO_ANYWAY
 
 
 def _one_store(element: Element) -> tuple[list[Element], list[Element]]:
@@ -231,41 +285,69 @@ def _fields(properties: list[_Property], settings_type: Callable[..., object]) -
     """Return the fields that the settings dataclass accepts; note at each property what it became."""
     settings_names, policy_names = field_names(settings_type), field_names(DestinationPolicy)
     for found in properties:
-        field = found.row.field if found.row is not None else ""
-        if field and not found.problem and field not in (settings_names if found.pattern is None else policy_names):
-            found.problem = f"not yet: there is no {field} so far"
+        if found.field and found.field not in (settings_names if found.pattern is None else policy_names):
+            found.problem = f"not yet: there is no {found.field} so far"
     fields = _accepted([found for found in properties if found.pattern is None], settings_names, settings_type, "")
-    policies: dict[str, dict[str, Any]] = {}
-    for pattern in dict.fromkeys(found.pattern for found in properties if found.pattern is not None):
-        mine = [found for found in properties if found.pattern == pattern]
+    policies = _policies([found for found in properties if found.pattern is not None], policy_names)
+    if any(policy != DestinationPolicy() for policy in policies.values()):
+        fields["policies"] = policies
+    return fields
+
+
+def _policies(properties: list[_Property], names: list[str]) -> dict[str, DestinationPolicy]:
+    """Return the policies that these properties give; note at each property what it became."""
+    groups: dict[tuple[tuple[str, str], str], list[_Property]] = {}
+    for found in properties:
+        assert found.pattern is not None
+        groups.setdefault((found.map, found.pattern), []).append(found)
+    if len(groups) > PATTERNS_MAX:
+        raise SettingsError(f"there are more than {PATTERNS_MAX:,} patterns of policies: merge some of them")
+    everywhere: dict[str, Any] = {}
+    # Of the same pattern the earlier one decides: for queues before topics.
+    maps: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+        (element, kind): {} for kind in (QUEUE, TOPIC) for element in _ENTRIES
+    }
+    for (map_key, pattern), mine in sorted(groups.items(), key=lambda group: group[0][0][1] == TOPIC):
         shown = pattern or EVERY_NAME
         problem = pattern_problem(shown)
         if problem is not None:
             for found in mine:
                 found.problem, found.becomes = found.problem or problem, ""
             continue
-        place = f'policies["{_shown(shown)}"].'
-        accepted = _accepted(mine, policy_names, DestinationPolicy, place)
-        # An entry that says nothing we know still keeps a less specific one from deciding.
-        if accepted or any(found.place.startswith("policyEntry") for found in mine):
-            policies[pattern] = accepted
-    everywhere = policies.pop(EVERYWHERE, {})
+        if map_key[1] == TOPIC:
+            _yield_to_queues(mine, pattern, [entries for (_, kind), entries in maps.items() if kind == QUEUE])
+        accepted = _accepted(mine, names, DestinationPolicy, f'policies["{_shown(shown)}"].')
+        if map_key not in maps:
+            everywhere |= accepted
+        # A policy entry that says nothing we know still keeps a less specific one from deciding.
+        elif accepted or map_key[0] == "policyEntry":
+            maps[map_key][pattern] = accepted
+    joint = joined(list(maps.values()))
     if everywhere:
-        policies.setdefault(EVERY_NAME, {})
-    made = {pattern: DestinationPolicy(**everywhere | own) for pattern, own in policies.items()}
-    if any(policy != DestinationPolicy() for policy in made.values()):
-        fields["policies"] = made
-    return fields
+        joint.setdefault(EVERY_NAME, {})
+    return {pattern: DestinationPolicy(**everywhere | own) for pattern, own in joint.items()}
+
+
+def _yield_to_queues(properties: list[_Property], pattern: str, maps: list[dict[str, dict[str, Any]]]) -> None:
+    """Say at properties of topics that they hold for queues too, or that the same entry of queues says otherwise."""
+    for found in properties:
+        if not found.field or found.field in TOPIC_FIELDS:
+            continue
+        found.warning = "a policy holds for queues of these names too"
+        for said in (entries.get(pattern, {}) for entries in maps):
+            if said.get(found.field, found.value) != found.value:
+                value = f"{found.field}={written(said[found.field])}"
+                found.problem = f"the entry of the queues of these names decides for topics too: {value}"
 
 
 def _accepted(properties: list[_Property], names: list[str], make: Callable[..., object], place: str) -> dict[str, Any]:
     """Return the fields of `make` that these properties give, tried one by one in the order in which it checks them."""
     fields: dict[str, Any] = {}
     order = {id(row): number for number, (_, row, _) in enumerate(rows())}
-    wanted = [found for found in properties if found.row is not None and found.row.field and not found.problem]
-    wanted.sort(key=lambda found: (names.index(_field(found)), order[id(found.row)]))
+    wanted = [found for found in properties if found.field]
+    wanted.sort(key=lambda found: (names.index(found.field), order[id(found.row)]))
     for found in wanted:
-        field = _field(found)
+        field = found.field
         if field in fields and fields[field] != found.value:
             found.problem = f"{place}{field} is {fields[field]!r} already, by another property"
             continue
@@ -277,11 +359,6 @@ def _accepted(properties: list[_Property], names: list[str], make: Callable[...,
         fields[field] = found.value
         found.becomes = f"{place}{field}={written(found.value)}"
     return fields
-
-
-def _field(found: _Property) -> str:
-    assert found.row is not None
-    return found.row.field
 
 
 def field_names(dataclass_type: Any) -> list[str]:

@@ -17,6 +17,12 @@ from .sizes import GIB, KIB, MIB, format_size
 Convert = Callable[[str], object]
 """Turns the property's text into the field's value. ValueError says what is wrong with the text."""
 
+QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+
+AUDIT_DEPTH: Final = 2048
+"""The message ids of a producer that ActiveMQ remembers where a configuration switches that on and says no number."""
+
 KAHADB_PAGE_BYTES: Final = 4 * KIB
 """Bytes of a page, in which KahaDB's indexCacheSize is counted, unless a Java system property says otherwise."""
 
@@ -36,6 +42,12 @@ class Row(NamedTuple):
     field: str = ""
     convert: Convert = str
     note: str = ""
+    warning: str = ""
+    """How the field differs from the property, where that is more than a note."""
+    kind: str = ""
+    """QUEUE or TOPIC: in the entry of the other kind the property has no effect, there as here. "": of both."""
+    switch: tuple[str, bool] | None = None
+    """The property that switches this one on, and whether it is on where the element does not say."""
 
 
 # ------------------------------------------------------------------ values
@@ -83,7 +95,7 @@ def period(text: str) -> float:
 
 
 def percent(text: str) -> str:
-    """Return a share of the disk, such as "80%"."""
+    """Return a share of the disk or the RAM, such as "80%"."""
     return f"{number(text)}%"
 
 
@@ -134,6 +146,18 @@ def attempts(text: str) -> int | None:
     return number(text) + 1 if number(text) >= 0 else None
 
 
+def waiting_messages(text: str) -> int | None:
+    """Return subscriber_max_messages for a limit, which is none below 0. ValueError for 0."""
+    if number(text) == 0:
+        raise ValueError("a subscriber that holds nothing may have one message wait: give it 1")
+    return number(text) if number(text) > 0 else None
+
+
+def always(value: object) -> Convert:
+    """Return a converter for a property that an element has by being there."""
+    return lambda _: value
+
+
 def dead_letter_prefix(text: str) -> str:
     """Return the template of dead-letter queues whose names begin with the text."""
     return text + "{name}"
@@ -151,13 +175,14 @@ def dead_letter_queue(text: str) -> str:
 DIRECTORY: Final = "give it to forebay.open: its first argument is the directory"
 _HASH_INDEX = "of a hash index; forebay's is a B-tree"
 _PAGES = "how ActiveMQ's own index is written"
-_MEMORY = "RAM is shared by all destinations under memory_limit; max_bytes of a DestinationPolicy bounds a backlog"
 _FOUND_BY_ITSELF = "found from measured rates"
 _CONFIRMED = "a confirmed message is in the journal, always"
 _LOCK = "the directory has one owner by flock; see lock_wait_seconds"
 _NO_WAIT = "sends never wait for memory; max_messages and max_bytes limit a backlog"
 _EVERY_KIND = "non-persistent messages are given up as the others are"
-_NO_TOPICS = "policies are for queues"
+_IDS = "for messages that name their producer"
+_RAM_OF_IDS = "ids of all producers share a sixteenth of memory_limit, the oldest go first"
+_EXPIRED = "nobody is handed an expired message, and expiry_sweep_seconds says when it goes"
 
 _BOTH_STORES = (
     Row("directory", note=DIRECTORY),
@@ -218,8 +243,7 @@ _KAHADB = (
     Row("concurrentStoreAndDispatchQueues", convert=only("false", _CONFIRMED)),
     Row("concurrentStoreAndDispatchTopics", convert=only("false", _CONFIRMED)),
     Row("maxAsyncJobs", note="callers write the journal themselves"),
-    Row("maxFailoverProducersToTrack", note="there is no duplicate detection of that kind"),
-    Row("failoverProducersAuditDepth", note="there is no duplicate detection of that kind"),
+    Row("maxFailoverProducersToTrack", note=_RAM_OF_IDS),
     Row("purgeRecoveredXATransactionStrategy", note="prepared branches are the host's to settle"),
     Row("enableSubscriptionStatistics", note="statistics are always on"),
     Row("databaseLockedWaitDelay", note=_LOCK),
@@ -243,7 +267,13 @@ PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
     "systemUsage": (),
     "memoryUsage": (
         Row("limit", "memory_limit", size),
-        Row("percentOfJvmHeap", note="the file doesn't tell the size of the Java heap: choose memory_limit"),
+        Row(
+            "percentOfJvmHeap",
+            "memory_limit",
+            percent,
+            warning="of the RAM of the machine or container here, of the Java heap there: see that it leaves the rest "
+            "of the process enough",
+        ),
         Row("percentUsageMinDelta", note="usage is counted in bytes"),
     ),
     "storeUsage": (
@@ -257,26 +287,33 @@ PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
 }
 """Properties that become a field of Settings, by element."""
 
+TOPIC_FIELDS: Final = frozenset(("subscriber_max_messages", "eviction", "eviction_key"))
+"""Fields of DestinationPolicy that no queue reads."""
+
 POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
     "systemUsage": (
         Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
         Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
     ),
+    "kahaDB": (Row("failoverProducersAuditDepth", "duplicate_window", number, note=_IDS),),
     "policyEntry": (
-        Row("queuePrefetch", "prefetch", number),
-        Row("topicPrefetch", note=_NO_TOPICS),
-        Row("durableTopicPrefetch", note=_NO_TOPICS),
+        Row("queuePrefetch", "prefetch", number, kind=QUEUE),
+        Row("topicPrefetch", "prefetch", number, kind=TOPIC),
+        Row("durableTopicPrefetch", note="prefetch is one for all subscriptions: Topic.subscribe takes another"),
         Row("queueBrowserPrefetch", note="browsing takes no prefetch"),
         Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
         Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
         Row("producerFlowControl", convert=only("true", _NO_WAIT), note="at max_messages and max_bytes"),
-        Row("memoryLimit", note=_MEMORY),
+        Row("memoryLimit", "memory_share", size),
         Row("cursorMemoryHighWaterMark", note=_FOUND_BY_ITSELF),
         Row("maxPageSize", note=_FOUND_BY_ITSELF),
         Row("lazyDispatch", convert=only("true", "a consumer never gets more than it asks for")),
         Row("prioritizedMessages", convert=only("true", "queues deliver by priority, always")),
         Row("strictOrderDispatch", convert=only("false", "whoever takes first is served first")),
         Row("expireMessagesPeriod", "expiry_sweep_seconds", period),
+        Row("enableAudit", convert=truth, note="of maxAuditDepth"),
+        Row("maxAuditDepth", "duplicate_window", number, note=_IDS, switch=("enableAudit", True)),
+        Row("maxProducersToAudit", note=_RAM_OF_IDS),
     ),
     "sharedDeadLetterStrategy": (
         Row("deadLetterQueue", "dead_letter_queue", dead_letter_queue),
@@ -284,33 +321,58 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
     "individualDeadLetterStrategy": (
-        Row("queuePrefix", "dead_letter_queue", dead_letter_prefix),
+        Row("queuePrefix", "dead_letter_queue", dead_letter_prefix, kind=QUEUE),
+        Row("topicPrefix", "dead_letter_queue", dead_letter_prefix, kind=TOPIC),
         Row("queueSuffix", note="dead_letter_queue takes one: write it there"),
-        Row("topicPrefix", note="dead letters of a topic have the same prefix"),
+        Row("topicSuffix", note="dead_letter_queue takes one: write it there"),
         Row("useQueueForQueueMessages", convert=only("true", "dead letters go to queues")),
         Row("useQueueForTopicMessages", convert=only("true", "dead letters go to queues")),
         Row("destinationPerDurableSubscriber", convert=only("false", "a header names the subscription")),
         Row("processExpired", "expired_to_dead_letter", truth),
         Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
-    "constantPendingMessageLimitStrategy": (Row("limit", "subscriber_max_messages", number),),
+    "constantPendingMessageLimitStrategy": (
+        Row("limit", "subscriber_max_messages", waiting_messages, note="and an eighth more", kind=TOPIC),
+    ),
+    "oldestMessageEvictionStrategy": (
+        Row("", "eviction", always("oldest"), kind=TOPIC),
+        Row("evictExpiredMessagesHighWatermark", note=_EXPIRED),
+    ),
+    "oldestMessageWithLowestPriorityEvictionStrategy": (
+        Row("", "eviction", always("lowest_priority"), kind=TOPIC),
+        Row("evictExpiredMessagesHighWatermark", note=_EXPIRED),
+    ),
+    "uniquePropertyMessageEvictionStrategy": (
+        Row("", "eviction", always("latest_per_key"), kind=TOPIC),
+        Row("propertyName", "eviction_key", kind=TOPIC),
+        Row("evictExpiredMessagesHighWatermark", note=_EXPIRED),
+    ),
     "redeliveryPolicy": (
         Row("maximumRedeliveries", "max_attempts", attempts),
         Row("initialRedeliveryDelay", "redelivery_delay_seconds", milliseconds),
         Row("redeliveryDelay", "redelivery_delay_seconds", milliseconds),
-        Row("backOffMultiplier", "redelivery_backoff", factor, note="with useExponentialBackOff"),
-        Row("useExponentialBackOff", convert=truth),
+        Row("backOffMultiplier", "redelivery_backoff", factor, switch=("useExponentialBackOff", False)),
+        Row("useExponentialBackOff", convert=truth, note="of backOffMultiplier"),
         Row("maximumRedeliveryDelay", note="a delay grows to an hour at most"),
         Row("useCollisionAvoidance", convert=only("false", "delays are what they say")),
     ),
 }
 """Properties that become a field of DestinationPolicy, by element."""
 
+_SHARED = ("deadLetterQueue", "ActiveMQ.DLQ")
+_QUEUE_PREFIX, _TOPIC_PREFIX = ("queuePrefix", "ActiveMQ.DLQ.Queue."), ("topicPrefix", "ActiveMQ.DLQ.Topic.")
+
 IMPLIED: Final = {
-    "sharedDeadLetterStrategy": ("deadLetterQueue", "ActiveMQ.DLQ"),
-    "individualDeadLetterStrategy": ("queuePrefix", "ActiveMQ.DLQ.Queue."),
+    "sharedDeadLetterStrategy": {QUEUE: _SHARED, TOPIC: _SHARED},
+    "individualDeadLetterStrategy": {QUEUE: _QUEUE_PREFIX, TOPIC: _TOPIC_PREFIX},
+    "oldestMessageEvictionStrategy": {QUEUE: ("", ""), TOPIC: ("", "")},
+    "oldestMessageWithLowestPriorityEvictionStrategy": {QUEUE: ("", ""), TOPIC: ("", "")},
+    "uniquePropertyMessageEvictionStrategy": {QUEUE: ("", ""), TOPIC: ("", "")},
 }
-"""The property that an element sets by being there, and its value unless the element says otherwise."""
+"""The property that an element sets by being there, by the kind of its entry, and its value unless it says another."""
+
+IMPLIED_BY_SWITCH: Final = {"policyEntry": ("enableAudit", "maxAuditDepth", str(AUDIT_DEPTH))}
+"""The property that an element sets by setting a switch to true, and its value unless the element says another."""
 
 SAME_ELEMENTS: Final = {
     "amqPersistenceAdapterFactory": "amqPersistenceAdapter",
@@ -322,7 +384,7 @@ WRAPPERS: Final = frozenset(
     """
     persistenceAdapter persistenceFactory filteredPersistenceAdapters destinationPolicy policyMap policyEntries
     defaultEntry deadLetterStrategy plugins redeliveryPlugin redeliveryPolicyMap redeliveryPolicyEntries
-    pendingMessageLimitStrategy
+    pendingMessageLimitStrategy messageEvictionStrategy
     """.split()
 )
 """Elements without properties that hold others. memoryUsage and its like have properties as well."""
@@ -336,7 +398,6 @@ UNKNOWN_ELEMENTS: Final = {
     "shutdownHooks": "the host closes the store",
     "import": "another file, which is not read",
     "bean": "a Spring bean, which is not made",
-    "messageEvictionStrategy": 'choose it as eviction in the policy; the default is "oldest" here as there',
     "prefetchRatePendingMessageLimitStrategy": "a limit that follows prefetch; give subscriber_max_messages",
     "pendingQueuePolicy": "there is one way of loading messages: see TargetLists",
     "pendingSubscriberPolicy": "there is one way of loading messages: see TargetLists",

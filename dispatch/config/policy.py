@@ -234,7 +234,7 @@ def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> Destinat
     the name's end before ">".
     """
     found = [pattern for pattern in policies if matches(pattern, name)]
-    return policies[max(found, key=_specificity)] if found else DestinationPolicy()
+    return policies[max(found, key=specificity)] if found else DestinationPolicy()
 
 
 def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
@@ -251,7 +251,8 @@ def matches(pattern: str, name: str) -> bool:
     return len(wanted) == len(words) and all(word in ("*", actual) for word, actual in zip(wanted, words, strict=True))
 
 
-def _specificity(pattern: str) -> list[int]:
+def specificity(pattern: str) -> list[int]:
+    """Return what is greater for the more specific of two patterns that match the same name."""
     words = pattern.split(".")
     ranks = [{"*": _ANY_WORD, ">": _REST}.get(word, _WORD) for word in words]
     return ranks if words[-1] == ">" else [*ranks, _END]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypedDict, get_args
 
-from ...cache.process.memory import default_limit_bytes
+from ...cache.process.memory import share_of_memory_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.numbering import BLOCK_MESSAGES
@@ -76,7 +76,7 @@ class Settings:
     Not "always": faster, and a kill still loses nothing; a power cut loses an interval, or all that was unwritten."""
 
     memory_limit: int | str | None = None
-    """Bytes that all caches may hold, at least 4MiB; None: a quarter of the machine's or container's RAM.
+    """Bytes that all caches may hold, at least 4MiB, or a share of the machine's or container's RAM; None: "25%".
     More: fewer disk reads, a larger process."""
 
     max_message_bytes: int | str = "64MiB"
@@ -219,7 +219,10 @@ class Settings:
         check_policies(self.policies)
         object.__setattr__(self, "policies", _FrozenPolicies(self.policies))
 
-        memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
+        memory_limit: object = "25%" if self.memory_limit is None else self.memory_limit
+        memory_share = parse_share("memory_limit", memory_limit)
+        if memory_share is not None:
+            memory_limit = share_of_memory_bytes(memory_share)
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
         share = parse_share("store_limit", self.store_limit)
         temp_share = parse_share("temp_limit", self.temp_limit)
@@ -252,16 +255,18 @@ class Settings:
         """Return the settings that an `activemq.xml` asks for; warn of each property that can't be honoured.
 
         Reads that file alone and resolves no placeholder. A SettingsWarning
-        names the property, its line and the reason. SettingsError, with the
+        names the property, its line and the reason, also where what a property
+        becomes means something else here. SettingsError, with the
         line, where it is no such file. `forebay settings FILE` prints the same.
         """
         from .activemq_importer import read_activemq  # its parser and tables are for those who come from ActiveMQ
 
         fields, findings = read_activemq(path, Settings)
         for finding in findings:
-            if finding.problem:
-                text = f'{path!s}, line {finding.line}: {finding.property}="{finding.value}" is not honoured: '
-                warnings.warn(text + finding.problem, SettingsWarning, stacklevel=2)
+            fate = "is not honoured" if finding.problem else f"becomes {finding.becomes}"
+            if finding.problem or finding.warning:
+                text = f'{path!s}, line {finding.line}: {finding.property}="{finding.value}" {fate}: '
+                warnings.warn(text + (finding.problem or finding.warning), SettingsWarning, stacklevel=2)
         return Settings(**fields)
 
     @classmethod

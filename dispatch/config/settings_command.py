@@ -48,8 +48,9 @@ def _print_activemq(file: str, print_line: Callable[[str], object]) -> int:
     """Print a line a property, then the settings."""
     fields, findings = read_activemq(file, Settings)
     cells = [("line", "property", "value", "becomes")]
-    for line, name, value, becomes, problem in findings:
-        cells.append((str(line), name, value, becomes or f"not honoured: {problem}"))
+    for line, name, value, becomes, problem, warning in findings:
+        fate = f"{becomes}: {warning}" if warning else becomes
+        cells.append((str(line), name, value, fate or f"not honoured: {problem}"))
     _print_table(cells, print_line)
     lost = sum(bool(finding.problem) for finding in findings)
     print_line("")

@@ -186,6 +186,7 @@ class Maintenance:
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._settings.checkpoint_interval_seconds
         done = int(self._store.checkpoint())
+        self._store.write_destinations()
         with self._monitor.lock, self._monitor.whole:
             return done + self._timed.release_due()  # what found no room in the index before
 

@@ -85,8 +85,9 @@ def explain_whole(
             kept.setdefault(key, []).append(data_log)
             if pin.reason != ACK:
                 parts.setdefault(key, []).append(pin)
+    sums = {key: _sum(found) for key, found in parts.items()}
     causes = [
-        _cause(_sum(parts[key]), now_ms, f"{_frees(parts[key][0])}: {_logs_text(data_logs, sizes)}")
+        _cause(sums[key], now_ms, f"{_frees(sums[key])}: {_logs_text(data_logs, sizes)}")
         for key, data_logs in kept.items()
         if key in parts
     ]

@@ -39,7 +39,8 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     if owned:
         count = sum(map(bool, owners.values()))
         holder = f"{count} other consumer{plural(count)}"
-        causes.append(Cause(GROUP, holder, owned, 0, None, "their takes, or their close"))
+        their = "its" if count == 1 else "their"
+        causes.append(Cause(GROUP, holder, owned, 0, None, f"{their} takes, or {their} close"))
     waiting = min(waiting_messages(consumer.queue), free - owned)
     if waiting:
         causes.append(group_delayed_cause(waiting))
@@ -60,7 +61,14 @@ def waiting_messages(queue: QueueArea) -> int:
 
 
 def group_delayed_cause(messages: int) -> Cause:
-    return Cause(GROUP_DELAYED, "a delayed message", messages, 0, None, "time, or the message before them")
+    return Cause(
+        GROUP_DELAYED,
+        "a delayed message",
+        messages,
+        0,
+        None,
+        f"time, or the message before {'it' if messages == 1 else 'them'}",
+    )
 
 
 def group_memory_cause(messages: int) -> Cause:

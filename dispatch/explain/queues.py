@@ -24,6 +24,7 @@ from ..consumer.consumer import Consumer
 from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList, next_by_arrival
 from ..engine.engine import Engine
 from ..queue import Queue
+from ..topic import Topic
 from ..topics.state import SubscriptionLaneState
 from .blocked import destination_text, explain_blocked
 from .cause import Cause, Explanation
@@ -37,6 +38,8 @@ from .groups import (
     group_memory_cause,
     waiting_messages,
 )
+from .prepared import TRANSACTION
+from .topics import explain_topic
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"
@@ -50,7 +53,6 @@ DELAYED: Final = "delayed"
 DUE_LATER: Final = "due_later"
 EXPIRED: Final = "expired"
 DEAD_LETTER: Final = "dead_letter"
-TRANSACTION: Final = "transaction"
 SELECTOR: Final = "selector"
 UNREADABLE: Final = "unreadable"
 SYNC: Final = "sync"
@@ -109,31 +111,36 @@ class _Places:
         return self.depth - taken - timed - self.dead.messages - self.unsynced.messages
 
 
-def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
+def explain_subject(engine: Engine, subject: Queue | Topic | Consumer) -> Explanation:
     """See Forebay.explain. Requires: no lock."""
     engine.monitor.raise_if_closed()
     if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
+    if isinstance(subject, Topic):
+        return explain_topic(engine, subject._topic)
     return explain_queue(engine, subject._queue) if isinstance(subject, Queue) else explain_consumer(engine, subject)
 
 
 def explain_named(engine: Engine, name: str) -> Explanation:
-    """Explain a queue by its name, or a durable subscription as "prices/audit". Requires: no lock.
+    """Explain a queue or a topic by its name, or a durable subscription as "prices/audit". Requires: no lock.
 
-    A queue comes first where both have the name. SettingsError where there is neither.
+    A queue comes first where several have the name, then a topic. SettingsError where there is none.
     """
     engine.monitor.raise_if_closed()
     with engine.monitor.lock, engine.monitor.whole:
+        topic = engine.topics.by_name.get(name)
         queue = engine.destinations.queues.get(name)
-        for topic in engine.topics.by_name.values() if queue is None else ():
-            subscription = name.removeprefix(f"{topic.name}/")
-            if subscription != name and subscription in topic.durable:
-                queue = topic.durable_subscription(subscription)
-    if queue is None:
-        raise SettingsError(
-            f"there is no queue {name!r}, and no durable subscription: write one as 'prices/audit', topic first"
-        )
-    return explain_queue(engine, queue)
+        for other in engine.topics.by_name.values() if queue is topic is None else ():
+            subscription = name.removeprefix(f"{other.name}/")
+            if subscription != name and subscription in other.durable:
+                queue = other.durable_subscription(subscription)
+    if queue is not None:
+        return explain_queue(engine, queue)
+    if topic is not None:
+        return explain_topic(engine, topic)
+    raise SettingsError(
+        f"there is no queue or topic {name!r}, and no durable subscription: write one as 'prices/audit', topic first"
+    )
 
 
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
@@ -347,7 +354,8 @@ def _prefetch_causes(engine: Engine, consumer: Consumer, places: _Places) -> lis
     own = places.in_flight.get(consumer, _Part())
     causes = []
     if own.messages:
-        frees = "acknowledging or giving back one of them, or a higher prefetch"
+        one = "it" if own.messages == 1 else "one of them"
+        frees = f"acknowledging or giving back {one}, or a higher prefetch"
         causes.append(_cause(engine, PREFETCH, "this consumer", own, frees))
     if own.messages < consumer.in_flight:
         causes += [
@@ -418,7 +426,9 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
     groups.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
     for holder, parts in groups:
         if parts:
-            causes.append(_cause(engine, IN_FLIGHT, holder, _sum(parts), "acknowledging them, or giving them back"))
+            part = _sum(parts)
+            frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"
+            causes.append(_cause(engine, IN_FLIGHT, holder, part, frees))
     if places.delayed.messages:
         seconds = max(places.delayed_ms - engine.store.steady.now_ms(), 0) / 1000
         causes.append(
@@ -462,7 +472,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
             unreadable = min(free, places.unreadable)
         causes = [_unreadable(queue, unreadable)] if unreadable else []
         if free > unreadable:
-            frees = "a consumer whose selector matches them, or that has none"
+            frees = f"a consumer whose selector matches {_them(free - unreadable)}, or that has none"
             causes.append(Cause(SELECTOR, name, free - unreadable, 0, None, frees))
         return causes
     able = [
@@ -475,11 +485,12 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     if queue.is_paused:
         return [Cause(PAUSED, name, free, 0, None, f"queue({queue.name!r}).resume()")]
     if not able:
-        return [Cause(PREFETCH, holder, free, 0, None, "acknowledging what they hold, or a higher prefetch")]
+        hold = "it holds" if len(reached) == 1 else "they hold"
+        return [Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")]
     if engine.target_area.is_short and all(consumer.in_flight for consumer, _, _ in able):
         return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
     if any(is_direct for _, _, is_direct in able):
-        return [Cause(READY, holder, free, 0, None, "their next take")]
+        return [Cause(READY, holder, free, 0, None, f"{'its' if len(reached) == 1 else 'their'} next take")]
     return [_loading(engine, name, able[0][1])]
 
 
@@ -500,8 +511,12 @@ def _sum(parts: Sequence[_Part]) -> _Part:
 
 
 def _unreadable(queue: QueueArea, messages: int) -> Cause:
-    frees = 'opening with on_missing_data_log="report", which sets them aside'
+    frees = f'opening with on_missing_data_log="report", which sets {_them(messages)} aside'
     return Cause(UNREADABLE, destination_text(queue), messages, 0, None, frees)
+
+
+def _them(messages: int) -> str:
+    return "it" if messages == 1 else "them"
 
 
 def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
@@ -530,7 +545,8 @@ def _because(cause: Cause) -> str:
         case "exclusive":
             return f"another consumer is exclusive, with {messages} that nobody holds"
         case "group":
-            return f"the groups of {messages} are owned by {cause.holder}"
+            groups = "the group of 1 message is" if cause.messages == 1 else f"the groups of {messages} are"
+            return f"{groups} owned by {cause.holder}"
         case "priority":
             return f"a consumer of higher priority takes all, {messages} now"
         case "selector":

@@ -9,6 +9,7 @@ from ..consumer.stuck import level_of
 from ..core.model import Taker
 from ..engine.engine import Engine
 from .disk import MEMORY
+from .prepared import TRANSACTION
 from .queues import (
     CLOSED,
     DRAINING,
@@ -17,7 +18,6 @@ from .queues import (
     PREFETCH,
     READY,
     SELECTOR,
-    TRANSACTION,
     UNREADABLE,
     explain_consumer,
 )

@@ -26,7 +26,8 @@ def explain(engine: Engine, subject: object) -> Explanation:
         return Explanation(f"{whole.sentence} {said}", (*whole.causes, *(cause for cause, _ in blocked)))
     if type(subject) is not int:
         raise ArgumentError(
-            f"a data log's id, a queue, a consumer, or nothing for the whole can be explained, not {subject!r}"
+            "a data log's id, a queue, a topic, a consumer, an xid, or nothing for the whole can be explained, "
+            f"not {subject!r}"
         )
     if subject not in sizes:
         raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")

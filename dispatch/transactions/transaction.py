@@ -422,6 +422,22 @@ class Transaction:
         branch = self._branch
         return branch.acks.get(lane) or branch.unrecorded_acks.get(lane) or SequenceSet()
 
+    def messages_by_destination(self) -> dict[QueueArea, tuple[int, int]]:
+        """Return how many messages it sent to each destination, and how many it acknowledges there. O(slices + lanes).
+
+        Requires: the lock.
+        """
+        sent: dict[QueueArea, int] = {}
+        acknowledged: dict[QueueArea, int] = {}
+        for part in self._branch:
+            queue = self._lanes[part.lane].queue
+            sent[queue] = sent.get(queue, 0) + part.messages
+        for kept in self._kept:
+            sent[kept.queue] = sent.get(kept.queue, 0) + 1
+        for number, lane in self._lanes.items():
+            acknowledged[lane.queue] = acknowledged.get(lane.queue, 0) + self.acknowledged_in(number).count
+        return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
+
     def concerns(self, numbers: Container[int]) -> bool:
         """Return whether it sent to one of these, or acknowledged there. O(lanes + what is not persistent).
 

@@ -3,6 +3,7 @@
     <directory>/<broker name>/lock
                               journal/data-<id>.log, journal/reserve-<part>
                               kr-store/data, kr-store/state
+                              kr-store/state/destinations.json, which destinations_file.py writes
                               quarantine/
                               tmp-storage/tmp-<number>.dat
                               archive/

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forebay.cache.process.memory import default_limit_bytes, total_memory_bytes, unique_set_bytes
+from forebay.cache.process.memory import share_of_memory_bytes, total_memory_bytes, unique_set_bytes
 
 UNLIMITED_V1 = "9223372036854771712"
 
@@ -93,11 +93,20 @@ def test_a_group_name_that_is_not_utf_8_is_followed(groups: Groups) -> None:
     assert groups.total() == 2**26
 
 
-def test_the_default_limit_is_a_quarter_of_the_total(groups: Groups) -> None:
-    groups.belongs("0::/")
-    groups.limit("memory.max", 2**26 + 3)
-    assert default_limit_bytes(membership=str(groups.membership), root=str(groups.root)) == 2**24
-    assert default_limit_bytes() == total_memory_bytes() // 4
+@pytest.mark.parametrize(("line", "file"), [("0::/", "memory.max"), ("4:memory:/", "memory/memory.limit_in_bytes")])
+def test_a_share_is_one_of_the_container_where_that_has_a_limit(groups: Groups, line: str, file: str) -> None:
+    groups.belongs(line)
+    groups.limit(file, 2**26 + 3)
+    assert share_of_memory_bytes(0.25, membership=str(groups.membership), root=str(groups.root)) == 2**24
+    assert share_of_memory_bytes(1.0, membership=str(groups.membership), root=str(groups.root)) == 2**26 + 3
+    assert share_of_memory_bytes(0.25) == total_memory_bytes() // 4
+
+
+def test_a_limit_that_is_no_number_is_none(groups: Groups) -> None:
+    groups.belongs("0::/a")
+    for text in ("", "-1", "lots", "1e9", "\u0664"):
+        groups.limit("a/memory.max", text)
+        assert groups.total() == psutil.virtual_memory().total
 
 
 def test_unique_set_grows_with_what_the_process_holds() -> None:

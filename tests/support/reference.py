@@ -44,12 +44,14 @@ def properties_table() -> str:
     fields = {False: field_names(Settings), True: field_names(DestinationPolicy)}
     elements: dict[tuple[str, str], list[str]] = {}
     for element, row, is_policy in rows():
-        if row.field:
-            assert row.field in fields[is_policy], row
-            note = f" ({row.note})" if row.note else ""
+        if row.field in fields[is_policy]:
+            note = f" ({row.note or row.warning})" if row.note or row.warning else ""
             becomes = f"`{row.field}`" + (" of the policy" if is_policy else "") + note
             elements.setdefault((row.property, becomes), []).append(f"`{element}`")
-    lines = [f"| `{name}` | {', '.join(found)} | {becomes} |" for (name, becomes), found in elements.items()]
+    lines = [
+        f"| {f'`{name}`' if name else 'the element itself'} | {', '.join(found)} | {becomes} |"
+        for (name, becomes), found in elements.items()
+    ]
     return "\n".join(["| property | of | becomes |", "|---|---|---|", *lines])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from reference import defaults_table
 
-from forebay.cache.process.memory import default_limit_bytes
+from forebay.cache.process.memory import share_of_memory_bytes
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, settings_from
 from forebay.dispatch.config.sizes import GIB, KIB, MIB, format_size, parse_size
@@ -96,7 +96,14 @@ def test_a_size_field_keeps_what_was_given_beside_the_number_it_stands_for() -> 
 
 
 def test_the_memory_limit_is_a_quarter_of_the_memory_where_none_is_given() -> None:
-    assert Settings().memory_limit_bytes == default_limit_bytes()
+    assert Settings().memory_limit_bytes == share_of_memory_bytes(0.25)
+
+
+@pytest.mark.parametrize("percent", [1, 25, 70, 100])
+def test_a_memory_limit_may_be_a_share_of_the_memory(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay.dispatch.config.settings.share_of_memory_bytes", lambda share: int(2**40 * share))
+    settings = Settings(memory_limit=f"{percent}%")
+    assert (settings.memory_limit, settings.memory_limit_bytes) == (f"{percent}%", 2**40 * percent // 100)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +183,9 @@ REFUSED: list[tuple[str, object, str]] = [
     ("background", None, "True or False"),
     ("memory_limit", 4 * MIB - 1, "at least 4MiB"),
     ("memory_limit", "1KiB", "at least 4MiB"),
+    ("memory_limit", "0%", "from 1% to 100%"),
+    ("memory_limit", "101%", "from 1% to 100%"),
+    ("memory_limit", "2.5%", "is not a size"),
     ("memory_limit", 0, "at least 4MiB"),
     ("memory_limit", -1, "at least 4MiB"),
     ("memory_limit", True, "is not a size"),
@@ -236,7 +246,7 @@ def test_every_field_has_a_value_that_is_refused() -> None:
 
 
 def test_a_container_too_small_for_the_default_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.dispatch.config.settings.default_limit_bytes", lambda: 3 * MIB)
+    monkeypatch.setattr("forebay.dispatch.config.settings.share_of_memory_bytes", lambda _: 3 * MIB)
     with pytest.raises(SettingsError, match="^memory_limit=3145728 must be at least 4MiB$"):
         Settings()
 

@@ -378,7 +378,7 @@ def test_data_log_that_is_not_there_is_refused_with_those_that_are(subject: int)
         simulated.bay.explain(subject)
 
 
-@pytest.mark.parametrize("subject", [b"1", 1.0, True, object()])
+@pytest.mark.parametrize("subject", [bytearray(b"1"), 1.0, True, object()])
 def test_what_cannot_be_explained_is_refused(subject: Any) -> None:
     with pytest.raises(SettingsError, match="can be explained"):
         small_bay().bay.explain(subject)

@@ -455,8 +455,8 @@ def test_a_queue_and_an_offline_durable_subscription_are_explained_by_name() -> 
     found = bay.bay.explain("prices/audit")
     assert said(found) == [("no_consumer", "1:prices/audit", 1)]
     assert "1:prices/audit has 1 message of 1 byte: 1 message waits for a consumer" in found.sentence
-    for name in ("prices", "prices/", "prices/other", ""):
-        with pytest.raises(SettingsError, match="there is no queue"):
+    for name in ("price", "prices/", "prices/other", ""):
+        with pytest.raises(SettingsError, match="there is no queue or topic"):
             bay.bay.explain(name)
 
 
@@ -531,9 +531,11 @@ def test_blocked_senders_and_what_they_wait_for() -> None:
     assert said(bay.bay.explain(queue)) == [("no_consumer", "0:orders", 2)]
 
 
-@pytest.mark.parametrize("subject", [1.0, b"", True, object()])
+@pytest.mark.parametrize("subject", [1.0, bytearray(), True, object()])
 def test_what_cannot_be_explained_is_refused(subject: Any) -> None:
-    with pytest.raises(SettingsError, match="a queue, a consumer, or nothing for the whole can be explained"):
+    with pytest.raises(
+        SettingsError, match="a queue, a topic, a consumer, an xid, or nothing for the whole can be explained"
+    ):
         SimulatedBay().bay.explain(subject)
 
 

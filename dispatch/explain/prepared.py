@@ -1,0 +1,34 @@
+"""What a prepared transaction decides about, as data and in one sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...store.errors import SettingsError
+from ..engine.engine import Engine
+from .blocked import destination_text
+from .cause import Cause, Explanation
+from .disk import plural
+
+TRANSACTION: Final = "transaction"
+
+
+def explain_prepared(engine: Engine, xid: bytes) -> Explanation:
+    """Explain what the prepared transaction of an xid decides about. Requires: no lock. SettingsError: none."""
+    engine.monitor.raise_if_closed()
+    with engine.monitor.lock, engine.monitor.whole:
+        found = next((each for each in engine.transactions.prepared() if each.xid == xid), None)
+        concerned = found.messages_by_destination() if found is not None else {}
+    if found is None:
+        raise SettingsError(f"there is no prepared transaction {xid[:100]!r}: Forebay.prepared lists those there are")
+    frees = f"the commit or the rollback of transaction {found.name}"
+    causes: list[Cause] = []
+    said: list[str] = []
+    for queue, (sent, acknowledged) in concerned.items():
+        name = destination_text(queue)
+        for count, words in ((sent, f"sent to {name}"), (acknowledged, f"of {name} acknowledged")):
+            if count:
+                causes.append(Cause(TRANSACTION, name, count, 0, None, frees))
+                said.append(f"{count:,} message{plural(count)} {words}")
+    what = " and ".join(said) if said else "no messages"
+    return Explanation(f"Transaction {found.name} is prepared and waits for its outcome, with {what}.", tuple(causes))

@@ -1,0 +1,73 @@
+"""Which subscriptions a topic keeps its messages for, as data and in one sentence."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ..engine.engine import Engine
+from ..topics.state import SubscriptionState, TopicState
+from .blocked import destination_text, explain_blocked
+from .cause import Cause, Explanation
+from .disk import HOLDERS_SAID, plural, size_text
+
+SUBSCRIPTION: Final = "subscription"
+
+
+class _Lag(NamedTuple):
+    """What a subscription has not acknowledged."""
+
+    subscription: SubscriptionState
+    messages: int
+    bytes: int
+    in_flight: int
+
+
+def explain_topic(engine: Engine, topic: TopicState) -> Explanation:
+    """Explain which subscriptions a topic keeps its messages for, who lags most first. Requires: no lock.
+
+    O(subscriptions + what is in flight).
+    """
+    with engine.monitor.lock, engine.monitor.whole:
+        depth, size_bytes = topic.depth, topic.depth_bytes
+        # As dict keys, in order: a durable one may be both.
+        everyone = dict.fromkeys([*(found for _, found in topic.durable_subscriptions()), *topic.online])
+        lags = [
+            _Lag(each, each.depth, each.depth_bytes, sum(len(lane.in_flight) for lane in each.all_lanes()))
+            for each in everyone
+        ]
+        online = set(topic.online)
+    blocked = explain_blocked(engine, topic)
+    lagging = sorted((lag for lag in lags if lag.messages), key=lambda lag: -lag.messages)
+    causes = (*map(_subscription_cause, lagging), *(cause for cause, _ in blocked))
+    name, clauses = destination_text(topic), [clause for _, clause in blocked]
+    if not everyone:
+        sentence = f"{name} has no subscription: what is sent to it is for nobody, and is not stored"
+        return Explanation(f"{'; '.join([sentence, *clauses])}.", causes)
+    count = f"{len(everyone):,} subscription{plural(len(everyone))}"
+    if not lagging:
+        has = "has" if len(everyone) == 1 else "have"
+        sentence = f"{name} has no messages: its {count} {has} acknowledged everything"
+        return Explanation(f"{'; '.join([sentence, *clauses])}.", causes)
+    said = [_lag_text(lag, lag.subscription in online) for lag in lagging[:HOLDERS_SAID]]
+    more = len(lagging) - len(said)
+    if more:
+        said.append(f"{more:,} more subscription{plural(more)} {'lags' if more == 1 else 'lag'} less")
+    head = f"{name} has {depth:,} message{plural(depth)} of {size_text(size_bytes)} for its {count}"
+    return Explanation(f"{head}: {'; '.join([*said, *clauses])}.", causes)
+
+
+def _subscription_cause(lag: _Lag) -> Cause:
+    those = "that message" if lag.messages == 1 else "those messages"
+    subscription = lag.subscription
+    end = "the close of its consumer"
+    if subscription.is_durable:
+        end = f"topic({subscription.name!r}).unsubscribe({subscription.subscriber.facts.name!r})"
+    frees = f"acknowledging {those}, or {end}"
+    return Cause(SUBSCRIPTION, destination_text(subscription), lag.messages, lag.bytes, None, frees)
+
+
+def _lag_text(lag: _Lag, is_online: bool) -> str:
+    subscription = lag.subscription
+    name = destination_text(subscription) if subscription.is_durable else "a subscription without a name"
+    state = f"and has {lag.in_flight:,} of them in flight" if is_online else "and has no consumer"
+    return f"{name} lacks the acks of {lag.messages:,} message{plural(lag.messages)}, {state}"

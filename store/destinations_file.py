@@ -1,0 +1,257 @@
+"""The file kr-store/state/destinations.json: what the store held when it last had time to say so, for people.
+
+It lists queues, topics and durable subscriptions with what is pending of
+persistent messages, a line each, so that `cat` and `grep` tell what a store
+holds while no process has it open. Nobody reads it back: the journal alone is
+right. It is replaced as a whole and never synced. So a crash leaves the last
+one, which tells its time, or after a power cut none, or one that makes no
+sense. Opening a store removes it, and the next checkpoint writes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from heapq import nlargest
+from typing import Any, Final, NamedTuple
+
+from .clock import Clock, utc_text
+from .disk.disk import Disk, File
+from .disk.layout import STATE_DIRECTORY
+from .format.places import Extent
+from .format.record import RecordDamaged
+from .format.state import QUEUE, Destination
+from .index.index import Index
+from .index.pending_lane import JournaledLane
+from .index.subscriptions import Subscriber, Subscriptions
+from .journal.reading import Region, sent_at
+from .locks import OwnedLock
+from .numbering import LANE_SHIFT, PRIORITIES
+
+DESTINATIONS: Final = f"{STATE_DIRECTORY}/destinations.json"
+_NEW: Final = f"{STATE_DIRECTORY}/destinations.json.new"
+
+LINES_MAX: Final = 10_000
+"""Queues, topics and subscriptions that have a line; the others are counted."""
+BYTES_MAX: Final = 4 << 20
+"""Bytes of lines above which the others are counted too."""
+OLDEST_MAX: Final = 100
+"""The deepest queues and subscriptions, of which the oldest message is looked up."""
+SELECTOR_MAX: Final = 200
+"""Characters of a selector; the rest is cut off."""
+SHARE_MAX: Final = 0.01
+"""Of the time at most so much goes to the file: where it takes longer, the next one comes later."""
+_PIECE_BYTES: Final = 1 << 15
+_LINES_AT_ONCE: Final = 100
+"""Lines for which the state lock is held at a time."""
+
+_ABOUT: Final = "what this store held when this was written, without non-persistent messages; forebay never reads it"
+
+
+class _Entry(NamedTuple):
+    """A queue, a topic or a subscription."""
+
+    number: int
+    kind: str
+    name: str
+    subscriber: Subscriber | None
+    """None: of a queue or topic."""
+
+
+class _Head(NamedTuple):
+    """The oldest message of a lane, as it was looked up when the lane looked like that."""
+
+    next_sequence: int
+    pending_messages: int
+    sent_ms: int
+
+
+class DestinationsFile:
+    """The file of one open store. Its checkpoint lock guards it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        index: Index,
+        subscriptions: Subscriptions,
+        destinations: Mapping[int, Destination],
+        plan: Callable[[JournaledLane, Sequence[tuple[int, int]]], list[Region]],
+        *,
+        state_lock: OwnedLock,
+        clock: Clock,
+    ) -> None:
+        """destinations: those of the store, as they come and go. plan: see MessageStore.plan."""
+        self._disk = disk
+        self._index = index
+        self._subscriptions = subscriptions
+        self._destinations = destinations
+        self._plan = plan
+        self._lock = state_lock
+        self._clock = clock
+        self._heads: dict[int, _Head] = {}
+        self._position = -1
+        self._not_before = 0.0
+
+    def remove(self) -> None:
+        """Take the file away, and what a crash left of another: what a store held before says nothing any more."""
+        for name in (DESTINATIONS, _NEW):
+            with suppress(OSError):
+                if self._disk.exists(name):
+                    self._disk.remove(name)
+
+    def refresh(self, position: int) -> None:
+        """Write the file if the journal has grown to another position, unless that took too long not long ago.
+
+        Requires: the checkpoint lock, not the state lock. O(destinations), and OLDEST_MAX small reads at most.
+        """
+        began = self._clock.monotonic()
+        if position != self._position and began >= self._not_before:
+            self._position = position
+            self.write(is_closed=False)
+            self._not_before = began + (self._clock.monotonic() - began) / SHARE_MAX
+
+    def write(self, *, is_closed: bool) -> None:
+        """Replace the file. Unsynced; where the disk refuses there is none. Requires, and costs: see refresh."""
+        try:
+            if self._disk.exists(_NEW):
+                self._disk.remove(_NEW)
+            file = self._disk.open(_NEW, create=True)
+            try:
+                self._write_to(file, is_closed)
+            finally:
+                file.close()
+            self._disk.rename(_NEW, DESTINATIONS)
+        except OSError:
+            self.remove()
+
+    def _write_to(self, file: File, is_closed: bool) -> None:
+        piece: list[str] = []
+        size = 0
+        for line in self._lines(is_closed):
+            piece.append(line)
+            size += len(line)
+            if size >= _PIECE_BYTES:
+                file.append("".join(piece).encode("ascii"))
+                piece, size = [], 0
+        file.append("".join(piece).encode("ascii"))
+
+    # ------------------------------------------------------------------ what it says
+
+    def _lines(self, is_closed: bool) -> Iterator[str]:
+        """Yield the text, in ASCII, line by line: valid JSON as a whole."""
+        entries = self._entries()
+        shown = entries[:LINES_MAX]
+        oldest = self._oldest(shown)
+        yield f'{{"about": {_json(_ABOUT)},\n"written": {_json(utc_text(self._clock.time_ms()))}, '
+        yield f'"closed": {_json(is_closed)}, "destinations": ['
+        left_out, size, separator = len(entries) - len(shown), 0, "\n"
+        for rows in _parts(shown):
+            with self._lock:
+                depths = [self._depth(entry) for entry in rows]
+            for entry, (messages, size_bytes) in zip(rows, depths, strict=True):
+                if size > BYTES_MAX:
+                    left_out += 1
+                    continue
+                line = separator + _json(self._row(entry, messages, size_bytes, oldest))
+                yield line
+                size, separator = size + len(line), ",\n"
+        yield f'\n],\n"left_out": {left_out}}}\n'
+
+    def _row(self, entry: _Entry, messages: int, size_bytes: int, oldest: Mapping[int, int]) -> dict[str, Any]:
+        """Return what is told of one. oldest: when the oldest message was sent, where that was looked up."""
+        row: dict[str, Any] = {entry.kind: entry.name}
+        if entry.subscriber is not None:
+            topic = self._destinations.get(entry.subscriber.facts.topic)
+            selector = entry.subscriber.facts.selector
+            row["topic"] = topic.name if topic is not None else None
+            row["selector"] = selector if selector is None or len(selector) <= SELECTOR_MAX else selector[:SELECTOR_MAX]
+        row |= {"messages": messages, "bytes": size_bytes}
+        if entry.number in oldest:
+            row["oldest"] = utc_text(oldest[entry.number])
+        return row
+
+    def _entries(self) -> list[_Entry]:
+        """Return all there is: queues by name, then topics, each with its durable subscriptions behind it."""
+        with self._lock:
+            destinations = list(self._destinations.values())
+            subscribers = [each for each in self._subscriptions.by_number.values() if each.is_durable]
+        by_topic: dict[int, list[Subscriber]] = {}
+        for subscriber in subscribers:
+            by_topic.setdefault(subscriber.facts.topic, []).append(subscriber)
+        entries: list[_Entry] = []
+        for one in sorted(destinations, key=lambda each: (each.kind, each.name)):
+            entries.append(_Entry(one.number, "queue" if one.kind == QUEUE else "topic", one.name, None))
+            for each in sorted(by_topic.get(one.number, ()), key=lambda each: each.facts.name):
+                entries.append(_Entry(each.facts.number, "subscription", each.facts.name, each))
+        return entries
+
+    def _lanes(self, entry: _Entry) -> Iterator[JournaledLane]:
+        """Yield the lanes of one. Requires: the state lock."""
+        if entry.subscriber is not None:
+            for lane in filter(None, entry.subscriber.lanes):
+                lane.catch_up()
+                yield lane
+            return
+        for priority in range(PRIORITIES):
+            found = self._index.lanes.get(entry.number << LANE_SHIFT | priority)
+            if found is not None:
+                yield found
+
+    def _depth(self, entry: _Entry) -> tuple[int, int]:
+        """Return pending messages and their bytes. Requires: the state lock."""
+        lanes = list(self._lanes(entry))
+        return sum(lane.pending_messages for lane in lanes), sum(lane.pending_bytes for lane in lanes)
+
+    # ------------------------------------------------------------------ the oldest messages
+
+    def _oldest(self, entries: Sequence[_Entry]) -> dict[int, int]:
+        """Return when the oldest message of each of the deepest was sent, in ms since 1970, where that can be known."""
+        ranked: list[tuple[int, int, _Entry]] = []
+        for rows in _parts(entries):
+            with self._lock:
+                ranked += [(self._depth(entry)[0], entry.number, entry) for entry in rows if entry.kind != "topic"]
+            ranked = nlargest(OLDEST_MAX, ranked)
+        oldest: dict[int, int] = {}
+        known: dict[int, _Head] = {}
+        for messages, number, entry in ranked:
+            if messages:
+                with self._lock:
+                    lanes = [lane for lane in self._lanes(entry) if lane.pending_messages]
+                for lane in lanes:
+                    head = self._head(lane)
+                    if head is not None:
+                        known[lane.number] = head
+                sent = [known[lane.number].sent_ms for lane in lanes if lane.number in known]
+                if sent:
+                    oldest[number] = min(sent)
+        self._heads = known
+        return oldest
+
+    def _head(self, lane: JournaledLane) -> _Head | None:
+        """Return the oldest message of a lane; None: nothing is pending, or it can't be read. Requires: no lock."""
+        known = self._heads.get(lane.number)
+        with self._lock:
+            seen = lane.next_sequence, lane.pending_messages
+            if known is not None and known[:2] == seen:
+                return known
+            run = lane.pending_run(0, 1)
+            if run is None:
+                return None
+            (region,) = self._plan(lane, [run])
+        extent = region.extents[0]
+        messages = extent.record_messages if isinstance(extent, Extent) else 1
+        try:
+            return _Head(*seen, sent_at(region.file, region.salt, extent.offset, messages))
+        except (OSError, RecordDamaged):
+            return None
+
+
+def _parts(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
+    return (entries[begin : begin + _LINES_AT_ONCE] for begin in range(0, len(entries), _LINES_AT_ONCE))
+
+
+def _json(value: object) -> str:
+    """Return JSON in printable ASCII, whatever a name has in it."""
+    import json  # with the first file, not with the package
+
+    return json.dumps(value).replace("\x7f", "\\u007f")
