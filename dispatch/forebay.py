@@ -21,6 +21,7 @@ from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
 from ..store.metadata.memory import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
+from ..store.progress import OnProgress, tell_nobody
 from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_clock, check_disk, check_name
 from .config.settings import Settings, SettingsFields, settings_from
@@ -275,7 +276,7 @@ def _warn_of_unclosed(what: str) -> None:
     warnings.warn(problem, ResourceWarning, stacklevel=2)
 
 
-def engine_on_disk(disk: Disk, clock: Clock, settings: Settings) -> Engine:
+def engine_on_disk(disk: Disk, clock: Clock, settings: Settings, on_progress: OnProgress = tell_nobody) -> Engine:
     """Open what is on a disk that is no directory of the system: without lock, index on disk, status or archive apart.
 
     So each open replays the whole journal, and whoever opens answers for being the only one.
@@ -285,7 +286,7 @@ def engine_on_disk(disk: Disk, clock: Clock, settings: Settings) -> Engine:
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
         return MemoryMetadataStore(cache_bytes)
 
-    return Engine(disk, metadata, settings, clock, _why_stuck, _in_short)
+    return Engine(disk, metadata, settings, clock, _why_stuck, _in_short, on_progress=on_progress)
 
 
 def open_forebay(
@@ -294,6 +295,7 @@ def open_forebay(
     *,
     clock: Clock | None = None,
     disk: Disk | None = None,
+    on_progress: OnProgress | None = None,
     **fields: Unpack[SettingsFields],
 ) -> Forebay:
     """Open a directory, making it if it is not there, and recover what a crash left.
@@ -303,27 +305,37 @@ def open_forebay(
     clock: another time than the machine's. disk: where the files are, in the place of a directory; then nothing locks
     it, so the host answers for being its only owner; the index is in RAM, so each open replays the whole journal; and
     there is no status file, no `archive_directory`, and neither Spark nor the command line reads it.
+    on_progress(done_bytes, total_bytes): called in this thread while the journal is replayed, first with none done and
+    then behind each data log; after a kill without an index this is the part that takes seconds. The total begins anew
+    where the whole journal has to be replayed after all. What it raises ends the opening, and the next one begins anew.
+
+        forebay.open("data", on_progress=lambda done, total: print(f"{done >> 20} of {total >> 20} MiB"))
     """
     chosen = settings_from(settings, fields)
     time: Clock = SystemClock() if clock is None else check_clock(clock)
+    if on_progress is not None and not callable(on_progress):
+        raise ArgumentError(f"on_progress must be callable, or None, not {on_progress!r}")
+    tell = tell_nobody if on_progress is None else on_progress
     if disk is not None:
-        return Forebay(_engine_of_caller(disk, time, chosen, directory), None)
+        return Forebay(_engine_of_caller(disk, time, chosen, directory, tell), None)
     if directory is None:
         raise ArgumentError("there is nothing to open: name a directory, or give a disk")
-    return _open_directory(directory, time, chosen)
+    return _open_directory(directory, time, chosen, tell)
 
 
-def _engine_of_caller(disk: Disk, clock: Clock, settings: Settings, directory: object) -> Engine:
+def _engine_of_caller(
+    disk: Disk, clock: Clock, settings: Settings, directory: object, on_progress: OnProgress
+) -> Engine:
     if directory is not None:
         raise SettingsError("a disk is opened in the place of a directory: give one of the two")
     if settings.archive_directory is not None:
         raise SettingsError("a disk given by the caller has its archive in itself: leave archive_directory out")
     if settings.admin:
         raise SettingsError("admin=True serves a socket in a directory, and a disk given by the caller has none")
-    return engine_on_disk(check_disk(disk), clock, settings)
+    return engine_on_disk(check_disk(disk), clock, settings, on_progress)
 
 
-def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings) -> Forebay:
+def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_progress: OnProgress) -> Forebay:
     _import_what_is_used_later()
     root = store_root(directory, chosen.broker_name)
     disk = OsDisk(root, maps=chosen.map_journal)
@@ -375,6 +387,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings) -> 
             trace=trace,
             guard=guard,
             status=status,
+            on_progress=on_progress,
         )
     except BaseException as error:
         if admin_socket is not None:

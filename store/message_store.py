@@ -77,6 +77,7 @@ from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 from .parts import StoreParts
+from .progress import OnProgress, tell_nobody
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
@@ -141,13 +142,15 @@ class MessageStore:
         attempts_account: Account | None = None,
         archive: Archive | None = None,
         duplicates: Deduplication | None = None,
+        on_progress: OnProgress = tell_nobody,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
         counts, likewise. archive: keeps what cleanup discards; None: it is deleted. duplicates: the ids that must not
-        be stored again; None: there are none.
+        be stored again; None: there are none. on_progress: told how far the replay of the journal is while it opens.
         """
+        self._on_progress = on_progress
         self._disk = disk
         self._lease_reader = LeaseReader(disk)
         self._archive = archive
@@ -236,6 +239,7 @@ class MessageStore:
             synced=read_sync_mark(self._disk, marker),
             verifies_all=self._options.verifies_all,
             repair_salt=self._random_salt if self._options.accepts_loss else None,
+            on_progress=self._on_progress,
         )
         self.branches.forget_open()
         self.index.keep_put_off(found.destinations.keys() | self.subscriptions.by_number.keys())

@@ -11,6 +11,7 @@ from ...store.disk.disk import Disk
 from ...store.disk.layout import PathArgument
 from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
+from ...store.progress import OnProgress
 from ...store.recovery.recovery import RecoveryReport
 from ..config.checks import check_name
 from ..config.settings import Settings, SettingsFields
@@ -178,17 +179,20 @@ def open_in_loop(
     *,
     clock: Clock | None = None,
     disk: Disk | None = None,
+    on_progress: OnProgress | None = None,
     **fields: Unpack[SettingsFields],
 ) -> Opening[AsyncForebay]:
     """Open a directory in the running loop, making it if it is not there, and recover what a crash left.
 
-    Await it, or enter it with `async with`. As forebay.open, in another thread.
+    Await it, or enter it with `async with`. As forebay.open, in another thread, which also calls on_progress.
     """
 
     async def open_it() -> AsyncForebay:
         workers = _new_workers()
         try:
-            submitted = workers.submit(lambda: open_forebay(directory, settings, clock=clock, disk=disk, **fields))
+            submitted = workers.submit(
+                lambda: open_forebay(directory, settings, clock=clock, disk=disk, on_progress=on_progress, **fields)
+            )
             return AsyncForebay(await finished(workers, submitted, Forebay.close), workers=workers)
         except BaseException:
             workers.shutdown(wait=False)

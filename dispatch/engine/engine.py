@@ -30,6 +30,7 @@ from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT, VOLATILE
+from ...store.progress import OnProgress, tell_nobody
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
@@ -112,6 +113,7 @@ class Engine:
         trace: File | None = None,
         guard: MemoryGuard | None = None,
         status: StatusOutput | None = None,
+        on_progress: OnProgress = tell_nobody,
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
@@ -119,7 +121,7 @@ class Engine:
         what to say of a consumer that waits and gets nothing, called under no lock. in_short(engine, queues): a
         sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
         disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
-        status goes; None: it is not written.
+        status goes; None: it is not written. on_progress: see MessageStore.
         """
         self.monitor = Monitor(clock)
         self.monitor.lock.on_broken.append(self._tell_broken)
@@ -129,7 +131,7 @@ class Engine:
         shares = shares_of(settings)
         self._make_memory(settings, shares)
         disk = thrifty = ThriftyDisk(disk)
-        self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares)
+        self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares, on_progress)
         self.overflow = self._make_overflow(settings, disk, clock)
         thrifty.add_giver(self.store.give_up_readers)
         thrifty.add_giver(self.overflow.storage.give_up_readers)
@@ -174,6 +176,7 @@ class Engine:
         clock: Clock,
         archive_disk: Disk | None,
         shares: Shares,
+        on_progress: OnProgress,
     ) -> MessageStore:
         self.metadata_store: MetadataStore
 
@@ -202,6 +205,7 @@ class Engine:
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
+            on_progress=on_progress,
         )
         self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         return store

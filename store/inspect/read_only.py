@@ -31,6 +31,7 @@ from ..maintenance.retention import RetentionReasons
 from ..metadata.memory import MemoryMetadataStore
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
+from ..progress import OnProgress, tell_nobody
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Branches
@@ -60,20 +61,20 @@ class ReadOnlyStore:
     """Data log -> an open file of it, and its salt."""
 
 
-def open_read_only(disk: Disk, now_ms: int = 0) -> ReadOnlyStore:
+def open_read_only(disk: Disk, now_ms: int = 0, on_progress: OnProgress = tell_nobody) -> ReadOnlyStore:
     """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
 
-    now_ms: leases that have expired by then are none.
+    now_ms: leases that have expired by then are none. on_progress: told behind each data log.
     """
     for _ in range(TRIES_MAX - 1):
         try:
-            return _open(disk, now_ms)
+            return _open(disk, now_ms, on_progress)
         except FileNotFoundError:
             continue  # the owner deleted a data log between the listing and its turn
-    return _open(disk, now_ms)
+    return _open(disk, now_ms, on_progress)
 
 
-def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
+def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
@@ -81,7 +82,14 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
         branches = Branches(duplicates)
         parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates)
-        recovery = Recovery(parts, None, find_store_id(disk) or b"", _no_checkpoint, tail=_ForeignTail(held))
+        recovery = Recovery(
+            parts,
+            None,
+            find_store_id(disk) or b"",
+            _no_checkpoint,
+            tail=_ForeignTail(held),
+            on_progress=on_progress,
+        )
         found = recovery.run()
     finally:
         held.close()

@@ -13,6 +13,7 @@ from ..format.state import State
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.marker import Marker
 from ..parts import StoreParts
+from ..progress import OnProgress, tell_nobody
 from .recovery import Recovered, Recovery
 from .repair import Repair
 
@@ -40,13 +41,22 @@ def recover(
     synced: int,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
+    on_progress: OnProgress = tell_nobody,
 ) -> Recovered:
     """Recover, and where the journal is damaged repair it and recover once more. Raises JournalCorrupt.
 
-    marker, write_checkpoint, synced, verifies_all: see Recovery. repair_salt: makes the salt of a data log that stands
-    for a missing one; None: damage is refused.
+    marker, write_checkpoint, synced, verifies_all, on_progress: see Recovery. repair_salt: makes the salt of a data log
+    that stands for a missing one; None: damage is refused.
     """
-    recovery = Recovery(parts, marker, store_id, write_checkpoint, synced=synced, verifies_all=verifies_all)
+    recovery = Recovery(
+        parts,
+        marker,
+        store_id,
+        write_checkpoint,
+        synced=synced,
+        verifies_all=verifies_all,
+        on_progress=on_progress,
+    )
     try:
         return recovery.run()
     except JournalCorrupt:
@@ -63,6 +73,7 @@ def recover(
         synced=synced,
         verifies_all=verifies_all,
         known_durable=repair.durable,
+        on_progress=on_progress,
     )
     found = again.run()
     found.damaged = damaged + found.damaged

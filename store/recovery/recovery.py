@@ -49,6 +49,7 @@ from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
 from ..parts import StoreParts
+from ..progress import OnProgress, tell_nobody
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
 
@@ -156,14 +157,17 @@ class Recovery:
         verifies_all: bool = False,
         known_durable: int | None = None,
         tail: JournalTail | None = None,
+        on_progress: OnProgress = tell_nobody,
     ) -> None:
         """parts: are brought up to the journal. marker: the clean-shutdown marker, if there is one.
 
         write_checkpoint(position, epoch, state) stores the index as it is now. synced: the position that the sync mark
         tells; 0: none. verifies_all: what the replay does not read is verified too. known_durable: a repair has found
         that this position was durable, and has done what can be done: what is missing still is given up and reported.
-        tail: what is done at the end of the journal; None: as the owner of the store does it.
+        tail: what is done at the end of the journal; None: as the owner of the store does it. on_progress: told before
+        the first data log that is replayed, and behind each.
         """
+        self._on_progress = on_progress
         self._verifies_all = verifies_all
         self._disk = parts.disk
         self._index = parts.index
@@ -444,6 +448,8 @@ class Recovery:
     def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> JournalEnd:
         """Apply all records from start on, and make them durable. Changes no data log."""
         position, previous = 0, 0
+        read_bytes, total_bytes = 0, sum(self._file_sizes[one] for one in ids if one >= start >> OFFSET_BITS)
+        self._on_progress(read_bytes, total_bytes)
         for at, data_log in enumerate(ids):
             header = self._headers[data_log]
             if header is None:
@@ -467,6 +473,8 @@ class Recovery:
             finally:
                 file.close()
             next_sequence, previous = walk.next_sequence, data_log
+            read_bytes += self._file_sizes[data_log]
+            self._on_progress(read_bytes, total_bytes)
             position = data_log << OFFSET_BITS | walk.end
             self._result.sizes[data_log] = walk.end
             # An earlier recovery cuts a data log without sealing it; the next one's header says whether it is whole.
