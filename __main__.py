@@ -1,7 +1,8 @@
 """The command line: `forebay` and `python -m forebay`.
 
 Exit codes: 0 done, 1 a check failed or the work could not be done, 2 wrong
-usage. A command's modules are imported when it runs.
+usage, 130 interrupted, 141 whoever reads the output has gone. A command's
+modules are imported when it is named.
 """
 
 from __future__ import annotations
@@ -9,279 +10,185 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
-from io import TextIOWrapper
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from io import StringIO, TextIOWrapper
+from typing import Any, Final, NamedTuple
 
+from forebay import __version__
+from forebay.dispatch.commands.completion import SHELLS, CommandLine, script_for
+from forebay.dispatch.commands.streams import Streams, escaped
 from forebay.store.errors import ForebayError, SelectorError, SettingsError
 
-INTERRUPTED = 130
-PIPE_CLOSED = 141  # as a shell reports a death by SIGPIPE
-DIRECTORY_HELP = "what was given to forebay.open, or the directory of one broker in it"
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141  # as a shell reports a death by SIGPIPE
+
+
+class Command(NamedTuple):
+    """A command, for the list of them."""
+
+    module: str
+    """Where it is defined, relative to this package."""
+    define: str
+    """Name of the function there that gives a parser its arguments, and `run(arguments, streams)` as a default."""
+    help: str = ""
+    """"": an old name, which is not listed."""
+
+
+_BENCHMARKS, _COMMANDS, _PIPELINE = "benchmarks", "dispatch.commands", "pipeline.commands"
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "demo": Command(f"{_BENCHMARKS}.demo.command", "add_demo", "a story of a memory limit, with kill -9, shown live"),
+    "bench": Command(f"{_BENCHMARKS}.load.command", "bench", "the load test: every message accounted for"),
+    "top": Command(f"{_COMMANDS}.running", "top", "show a running store live: memory, queues, consumers, journal"),
+    "queues": Command(f"{_COMMANDS}.running", "queues", "show the queues of a store, the busiest hundred of them"),
+    "health": Command(f"{_COMMANDS}.running", "health", "end with 0 if a store is open and well, else with 1"),
+    "console": Command("console.arguments", "add_console", "serve pages about a running store to a browser"),
+    "browse": Command(f"{_COMMANDS}.messages", "browse", "show what is pending in a queue, and change nothing"),
+    "send": Command(f"{_COMMANDS}.messages", "send", "send a message"),
+    "take": Command(f"{_COMMANDS}.messages", "take", "print the next messages of a queue; --ack removes them"),
+    "move": Command(f"{_COMMANDS}.operating", "move", "move what is pending to another queue"),
+    "purge": Command(f"{_COMMANDS}.operating", "purge", "remove what is pending and not in flight"),
+    "pause": Command(f"{_COMMANDS}.operating", "pause", "have a queue of a running store hand out nothing"),
+    "resume": Command(f"{_COMMANDS}.operating", "resume", "have a paused queue hand out again"),
+    "resize": Command(f"{_COMMANDS}.operating", "resize", "give a running store another memory limit"),
+    "explain": Command(f"{_PIPELINE}.journals", "explain", "say why data logs remain, or who holds a queue's messages"),
+    "verify": Command(f"{_PIPELINE}.journals", "verify", "read whole journals and name each damaged place"),
+    "dump": Command(f"{_PIPELINE}.journals", "dump", "print journals as JSON Lines, a line a record or message"),
+    "plan": Command(f"{_PIPELINE}.planning", "plan", "play recorded traffic with other memory limits, recommend one"),
+    "settings": Command(f"{_COMMANDS}.settings", "settings", "print all settings, or those that a file asks for"),
+    "pipeline facts": Command(f"{_PIPELINE}.questions", "add_facts", "each record of the journals, a line each"),
+    "pipeline backlog": Command(f"{_PIPELINE}.questions", "add_backlog", "what is pending, also of subscriptions"),
+    "pipeline rebuild": Command(f"{_PIPELINE}.questions", "add_rebuild", "the index made from the journal, in blocks"),
+    "pipeline load": Command(f"{_PIPELINE}.bulk", "add_load", "messages of a file for a store to take over, once"),
+    "pipeline archive": Command(f"{_PIPELINE}.bulk", "add_archive", "sealed data logs as Parquet, each verified"),
+    "pipeline restore": Command(f"{_PIPELINE}.bulk", "add_restore", "an archive's data logs again, byte for byte"),
+    "load": Command(f"{_BENCHMARKS}.load.command", "bench"),
+    "pipeline check": Command(f"{_PIPELINE}.questions", "add_check"),
+    "pipeline pins": Command(f"{_PIPELINE}.questions", "add_pins"),
+    "pipeline tune": Command(f"{_PIPELINE}.planning", "tune"),
+}
+"""By name, as one writes it."""
+
+OLD_NAMES: Final = {
+    "load": "bench",
+    "pipeline check": "verify --json",
+    "pipeline pins": "explain --json",
+    "pipeline tune": "plan",
+}
+"""What has another name now, which a command says beside its work."""
+
+_FAMILIES: Final = {"pipeline": "questions and bulk work over many brokers, by one process or by Spark"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; wrong usage raises SystemExit, as argparse does."""
     given = sys.argv[1:] if argv is None else argv
     arguments = _parser(given).parse_args(given)
+    if sys.stdout is None:  # closed by whoever called
+        return _failed("standard output is closed", 1)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no command
+    err = sys.stderr if sys.stderr is not None else StringIO()
+    streams = Streams(sys.stdout, err, _read_input, time.sleep, time.monotonic)
+    if arguments.called in OLD_NAMES:
+        streams.remark(f"forebay: `forebay {arguments.called}` is `forebay {OLD_NAMES[arguments.called]}` now")
     try:
-        exit_code: int = arguments.run(arguments)
+        exit_code: int = arguments.run(arguments, streams)
         sys.stdout.flush()  # a reader that has gone shows itself here at the latest
         return exit_code
     except KeyboardInterrupt:
-        print("forebay: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _failed("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The interpreter flushes once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return PIPE_CLOSED
     except (ForebayError, OSError) as error:
-        print(f"forebay: {error}", file=sys.stderr)
-        return 2 if isinstance(error, (SettingsError, SelectorError)) else 1
+        return _failed(str(error), 2 if isinstance(error, (SettingsError, SelectorError)) else 1)
+
+
+def _failed(problem: str, exit_code: int) -> int:
+    if sys.stderr is not None:
+        print(f"forebay: {escaped(problem)}", file=sys.stderr)
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+    return exit_code
+
+
+def _drop_output() -> None:
+    """Let what could not be written go. The interpreter flushes once more when it ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _read_input(size_bytes: int) -> bytes:
+    if sys.stdin is None:
+        raise SettingsError("standard input is closed")
+    if sys.stdin.isatty():
+        raise SettingsError("standard input is a terminal: give --body, or a file behind <")
+    return sys.stdin.buffer.read(size_bytes)
+
+
+# ---------------------------------------------------------------------- the parser
 
 
 def _parser(given: Sequence[str]) -> ArgumentParser:
+    """Return a parser in which only the command that is given has its arguments."""
     parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.")
+    parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    load = commands.add_parser(
-        "load",
-        help="the load test: every message accounted for, through kill -9",
-        formatter_class=RawDescriptionHelpFormatter,
-        description="Send, kill, recover, consume, and account for every message.",
-    )
-    if given[:1] == ["load"]:
-        _add_load(load)
-    demo = commands.add_parser("demo", help="a story of a memory limit, with kill -9 and a verdict, shown live")
-    demo.add_argument("--fast", action="store_true", help="in one minute instead of four")
-    demo.add_argument("--seconds", metavar="N", type=float, help="in about so many seconds")
-    demo.add_argument("--record", metavar="FILE.svg", help="draw the fullest screen and the verdict")
-    demo.set_defaults(run=_demo)
-    verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
-    verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    verify.set_defaults(run=_verify)
-    explain = commands.add_parser("explain", help="say why data logs remain, or who holds a queue's messages")
-    explain.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    explain.add_argument("data_log", metavar="DATA_LOG", nargs="?", type=int, help="the id of one (all of them)")
-    explain.add_argument("--queue", metavar="NAME", help="who holds its messages; of a running store with admin=True")
-    explain.set_defaults(run=_explain)
-    dump = commands.add_parser("dump", help="print a store's journal as JSON Lines, a line a record or message")
-    dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
-    dump.set_defaults(run=_dump)
-    queues = commands.add_parser("queues", help="show the queues of a running store, the busiest hundred of them")
-    queues.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    queues.add_argument("--watch", action="store_true", help="again and again, until interrupted")
-    queues.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="with --watch (%(default)s)")
-    queues.add_argument("--json", action="store_true", help="print one JSON object a line")
-    queues.set_defaults(run=_queues)
-    top = commands.add_parser("top", help="show memory, queues, consumers and journal of a running store, live")
-    top.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    top.add_argument("--once", action="store_true", help="print one screen as plain text, and end")
-    top.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="between two (%(default)s)")
-    top.set_defaults(run=_top)
-    health = commands.add_parser("health", help="end with 0 if a store is open and well, else with 1")
-    health.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    health.set_defaults(run=_health)
-    _add_console(commands.add_parser)
-    _add_operations(commands.add_parser)
-    pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
-    if given[:1] == ["pipeline"]:
-        _add_pipeline(pipeline)
-    plan = commands.add_parser("plan", help="play recorded traffic with other memory limits, and recommend one")
-    plan.add_argument("trace", metavar="TRACE", help="a file that Settings(record_trace=...) wrote")
-    plan.add_argument("--limits", metavar="SIZES", help='such as "16MiB,24MiB" (4MiB doubled up to 512MiB)')
-    plan.add_argument("--svg", metavar="FILE", help="draw the curve (needs forebay[tools])")
-    plan.add_argument("--json", action="store_true", help="print one JSON object")
-    plan.set_defaults(run=_plan)
-    settings = commands.add_parser("settings", help="print all settings, or those that a file asks for")
-    settings.add_argument(
-        "file", metavar="FILE", nargs="?", help="a .toml, or an activemq.xml (the defaults and the environment)"
-    )
-    settings.add_argument("--json", action="store_true", help="print one JSON object (not of an activemq.xml)")
-    settings.set_defaults(run=_settings)
+    below: dict[str, Any] = {"": commands}
+    for name, command in COMMANDS.items():
+        family, _, last = name.rpartition(" ")
+        if family not in below:
+            text = _FAMILIES[family]
+            added = commands.add_parser(family, help=text, description=f"{text[0].upper()}{text[1:]}.")
+            below[family] = added.add_subparsers(required=True, metavar="NAME")
+        listed: dict[str, Any] = {"help": command.help} if command.help else {}
+        added = below[family].add_parser(last, **listed)
+        if list(given[: name.count(" ") + 1]) == name.split():
+            _define(name, added)
+    _add_completion(commands.add_parser("completion", help="print a script that completes commands in a shell"))
     return parser
 
 
-def _add_load(load: ArgumentParser) -> None:
-    from forebay.benchmarks.load.command import catalogue
+def _define(name: str, parser: ArgumentParser) -> None:
+    command = COMMANDS[name]
+    if command.help:
+        parser.description = f"{command.help[0].upper()}{command.help[1:]}."  # unless the command says more
+    getattr(import_module(f"forebay.{command.module}"), command.define)(parser)
+    parser.set_defaults(called=name)
 
-    load.epilog = f"scenarios:\n{catalogue()}"
-    load.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="those below, or your own files: *.toml (tour)")
-    load.add_argument("--list", action="store_true", help="name the scenarios and end")
-    load.add_argument(
-        "--input",
-        metavar="FILE",
-        help="own messages, one JSON object a line: destination, body, headers, priority, message_id",
+
+def command_lines() -> Iterator[CommandLine]:
+    """Yield each command that has not an old name, with all its arguments."""
+    for name, command in COMMANDS.items():
+        if command.help:
+            parser = ArgumentParser(prog=f"forebay {name}")
+            _define(name, parser)
+            yield CommandLine(name, command.help, parser)
+    completion = ArgumentParser(prog="forebay completion")
+    _add_completion(completion)
+    yield CommandLine("completion", "print a script that completes commands in a shell", completion)
+
+
+def _add_completion(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Print a script that completes commands and options: "
+        'eval "$(forebay completion bash)" in .bashrc, the same with zsh in .zshrc behind compinit, '
+        "and forebay completion fish | source in config.fish."
     )
-    load.add_argument("--memory", metavar="SIZE", help="the memory limit (the scenario's, 64MiB)")
-    load.add_argument("--dir", metavar="DIR", help="keep the store here; empty or new (a temporary directory)")
-    load.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
-    load.add_argument("--html", metavar="FILE", help="write a page with plots (needs forebay[tools])")
-    load.add_argument(
-        "--compare",
-        nargs=2,
-        metavar="FILE",
-        help="run nothing: compare two files of --json, and end with 1 where the second is worse",
-    )
-    load.add_argument("--messages", metavar="N", type=int, help="how many messages (the scenario's, most: 1000000)")
-    load.add_argument("--scale", metavar="FACTOR", type=float, help="so many times the scenario's messages")
-    load.add_argument("--rate", metavar="STEPS", help='messages a second by schedule, such as "1000:10s,10000:5s"')
-    load.add_argument(
-        "--size",
-        metavar="SIZES",
-        help='bytes of a body; several such as "16,1KiB,64KiB" take turns (the scenario\'s, 1KiB)',
-    )
-    load.add_argument("--rounds", metavar="N", type=int, default=1, help="run all so many times (%(default)s)")
-    load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
-    load.set_defaults(run=_load)
+    parser.add_argument("shell", choices=SHELLS)
+    parser.set_defaults(run=_print_completion, called="completion")
 
 
-def _add_console(add_parser: Callable[..., ArgumentParser]) -> None:
-    console = add_parser("console", help="serve pages about a running store to a browser on this machine")
-    console.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    console.add_argument("--port", metavar="N", type=int, default=8470, help="0: any that is free (%(default)s)")
-    console.add_argument("--host", default="127.0.0.1", help="with another one reading needs the token (%(default)s)")
-    console.add_argument("--name", action="append", default=[], help="a name by which a proxy reaches it; again")
-    console.add_argument("--token-file", metavar="FILE", help="its first line is the token (a new one is printed)")
-    console.add_argument("--bodies", action="store_true", help="show the beginnings of message bodies, too")
-    console.set_defaults(run=_console)
-
-
-def _add_operations(add_parser: Callable[..., ArgumentParser]) -> None:
-    """Add the commands that go through the admin socket."""
-
-    def added(name: str, run: Callable[[Namespace], int], help: str) -> ArgumentParser:
-        parser = add_parser(name, help=help, description=f"{help}. Its process must have opened it with admin=True.")
-        parser.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-        parser.set_defaults(run=run, do=name)
-        return parser
-
-    resize = added("resize", _resize, "give a running store another memory limit, until its next open")
-    resize.add_argument("memory_limit", metavar="SIZE", help='such as "16MiB"')
-    for name, what in (("pause", "have a queue hand out nothing"), ("resume", "have a paused queue hand out again")):
-        added(name, _pause, what).add_argument("queue", metavar="QUEUE")
-    added("purge", _purge, "remove what is pending and not in flight").add_argument("queue", metavar="QUEUE")
-    move = added("move", _move, "move what is pending to another queue")
-    move.add_argument("queue", metavar="QUEUE")
-    move.add_argument("to", metavar="TO")
-    move.add_argument("--selector", metavar="TEXT", help="only what it matches")
-    move.add_argument("--limit", metavar="N", type=int, help="so many at most")
-
-
-def _add_pipeline(parser: ArgumentParser) -> None:
-    from forebay.pipeline.commands import bulk as bulk_command
-    from forebay.pipeline.commands import questions as command
-
-    add_parser = parser.add_subparsers(required=True, metavar="NAME").add_parser
-    command.add_commands(add_parser)
-    bulk_command.add_commands(add_parser)
-
-
-def _load(arguments: Namespace) -> int:
-    from forebay.benchmarks.load import command
-
-    return command.load(arguments)
-
-
-def _demo(arguments: Namespace) -> int:
-    from forebay.benchmarks.demo.command import demo
-
-    return demo(arguments)
-
-
-def _verify(arguments: Namespace) -> int:
-    from forebay.dispatch.offline import verify_command
-
-    return verify_command(arguments, print, _show_on_terminal)
-
-
-def _explain(arguments: Namespace) -> int:
-    from forebay.dispatch.operate import explain_live_command
-
-    return explain_live_command(arguments, print)
-
-
-def _dump(arguments: Namespace) -> int:
-    from forebay.dispatch.offline import dump_command
-
-    return dump_command(arguments, print)
-
-
-def _queues(arguments: Namespace) -> int:
-    from forebay.dispatch.live import queues_command
-
-    return queues_command(arguments, print_now, time.sleep)
-
-
-def _top(arguments: Namespace) -> int:
-    from forebay.dispatch.screen.command import top_command
-
-    return top_command(arguments, print_now, time.sleep)
-
-
-def _health(arguments: Namespace) -> int:
-    from forebay.dispatch.live import health_command
-
-    return health_command(arguments, print)
-
-
-def _console(arguments: Namespace) -> int:
-    try:
-        from forebay.console.command import console_command
-    except ImportError as missing:
-        from forebay.console import missing_extra
-
-        raise missing_extra(missing) from None
-    return console_command(arguments, print_now)
-
-
-def _resize(arguments: Namespace) -> int:
-    from forebay.dispatch.operate import resize_command
-
-    return resize_command(arguments, print)
-
-
-def _pause(arguments: Namespace) -> int:
-    from forebay.dispatch.operate import pause_command
-
-    return pause_command(arguments, print)
-
-
-def _purge(arguments: Namespace) -> int:
-    from forebay.dispatch.operate import purge_command
-
-    return purge_command(arguments, print)
-
-
-def _move(arguments: Namespace) -> int:
-    from forebay.dispatch.operate import move_command
-
-    return move_command(arguments, print)
-
-
-def _plan(arguments: Namespace) -> int:
-    from forebay.dispatch.planning.command import plan_command
-
-    return plan_command(arguments, print)
-
-
-def _settings(arguments: Namespace) -> int:
-    from forebay.dispatch.config.settings_command import settings_command
-
-    return settings_command(arguments, print)
-
-
-def print_now(line: str) -> None:
-    """Print a line, and let it be seen at once, also by what reads it through a pipe."""
-    print(line, flush=True)
-
-
-def _show_on_terminal(text: str) -> None:
-    """Show a text in place of the one shown before."""
-    if sys.stderr.isatty():
-        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+def _print_completion(arguments: Namespace, streams: Streams) -> int:
+    streams.print(script_for(arguments.shell, list(command_lines())))
+    return 0
 
 
 if __name__ == "__main__":

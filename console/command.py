@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import socket
 from argparse import Namespace
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
 
-from ..dispatch.live import printable
-from ..dispatch.offline import Print, stores_in
+from ..dispatch.offline import only_store
 from ..store.errors import SettingsError
 from .guard import Access
 from .pages import console
@@ -20,18 +20,15 @@ from .sources import StatusSource
 CONNECTIONS_MAX = 64
 
 
-def console_command(arguments: Namespace, print_line: Print) -> int:
+def console_command(arguments: Namespace, print_line: Callable[[str], object]) -> int:
     """Run `forebay console DIR` until it is interrupted."""
-    stores = stores_in(arguments.directory)
-    if len(stores) > 1:
-        names = ", ".join(printable(disk.root.rpartition("/")[2]) for disk in stores[:5])
-        raise SettingsError(f"{arguments.directory} has {len(stores):,} brokers ({names}): name the directory of one")
+    store = only_store(arguments.directory)
     if not 0 <= arguments.port <= 65_535:
         raise SettingsError(f"port={arguments.port} must be from 0 to 65535")
     token = _token_of(arguments.token_file)
     is_alone = _is_loopback(arguments.host) and not arguments.name
     access = Access(token, (arguments.host, *arguments.name), open_reading=is_alone)
-    app = console(StatusSource(stores[0].root), access, arguments.bodies)
+    app = console(StatusSource(store.root), access, arguments.bodies)
     with _listening(arguments.host, arguments.port) as listener:
         host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         print_line(f"http://{host}:{listener.getsockname()[1]}/")

@@ -21,7 +21,7 @@ import forebay.metrics
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics
 from ..dispatch.forebay import Forebay
 from ..dispatch.live import is_stale, live_status
-from ..dispatch.operate import ask_store, result_of
+from ..dispatch.remote.client import ask_store, result_of
 from ..dispatch.remote.requests import answer
 from ..dispatch.screen.view import Silence, View, look, printable, view_of
 from ..store.errors import ForebayError, StateError

@@ -1,15 +1,14 @@
-"""The commands that look at a running store from outside: `forebay queues` and `forebay health`.
+"""A running store seen from outside: its queues and its health.
 
-They read the status file that the store's housekeeper writes, and where there is
-none the journal. They write nothing, take no lock, and trust nothing that they
-read.
+Read from the status file that the store's housekeeper writes, and of queues from
+the journal where there is none. Nothing is written, no lock is taken, and nothing
+that is read is trusted.
 """
 
 from __future__ import annotations
 
 import json
-from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ..store.clock import SystemClock
@@ -17,8 +16,7 @@ from ..store.disk.disk import OsDisk
 from ..store.disk.status_file import read_status
 from ..store.format.state import QUEUE
 from ..store.inspect.read_only import open_read_only
-from .explain.disk import age_text, size_text
-from .offline import Print, stores_in
+from .explain.disk import age_text
 
 STALE_INTERVALS: Final = 5
 STALE_SECONDS: Final = 5.0
@@ -30,38 +28,8 @@ NUMBERS: Final = ("depth", "ready", "in_flight", "bytes", "consumers", "in_per_s
 Row = dict[str, Any]
 
 
-def queues_command(arguments: Namespace, print_line: Print, wait: Callable[[float], object]) -> int:
-    """Run `forebay queues DIR`: a line for each queue, of each store there. With --watch again until interrupted.
-
-    wait(seconds): returns after so many seconds.
-    """
-    while True:
-        stores = stores_in(arguments.directory)
-        for disk in stores:
-            rows, remarks = _queues(disk)
-            if arguments.json:
-                for row in rows:
-                    print_line(json.dumps({"broker": _broker(disk)} | row))
-                continue
-            for line in _table(_broker(disk), rows, remarks):
-                print_line(line)
-        if not arguments.watch:
-            return 0
-        wait(arguments.interval)
-
-
-def health_command(arguments: Namespace, print_line: Print) -> int:
-    """Run `forebay health DIR`: return 0 if each store there is open and well, else 1, with a line for each problem."""
-    is_ok = True
-    for disk in stores_in(arguments.directory):
-        problems = _problems(disk)
-        is_ok = is_ok and not problems
-        for problem in problems or ["ok"]:
-            print_line(f"{_broker(disk)}: {problem}")
-    return 0 if is_ok else 1
-
-
-def _problems(disk: OsDisk) -> list[str]:
+def problems_of(disk: OsDisk) -> list[str]:
+    """Return what is wrong with a store by what its process says, a sentence each; []: it is open and well."""
     status = live_status(disk.root)
     if status is None:
         return ["no process says that it has the store open, or it was opened with status_interval_seconds=None"]
@@ -94,7 +62,7 @@ def live_status(root: str) -> Row | None:
     return status
 
 
-def _queues(disk: OsDisk) -> tuple[list[Row], list[str]]:
+def queues_of(disk: OsDisk) -> tuple[list[Row], list[str]]:
     """Return a row for each queue, and what is to be said about them."""
     status = live_status(disk.root)
     if status is None or is_stale(status, _age_seconds(status)):
@@ -149,31 +117,6 @@ def is_stale(status: Row, age_seconds: float) -> bool:
     return age_seconds > max(STALE_INTERVALS * float(status["interval_seconds"]), STALE_SECONDS)
 
 
-# ---------------------------------------------------------------------- words
-
-
-def _table(broker: str, rows: list[Row], remarks: list[str]) -> Iterator[str]:
-    yield f"{broker}: {len(rows):,} queue{'' if len(rows) == 1 else 's'}"
-    lines: list[tuple[str, ...]] = [
-        ("queue", "depth", "ready", "in flight", "size", "oldest", "consumers", "in/s", "out/s")
-    ]
-    for row in rows:
-        oldest = age_text(row["oldest_seconds"]) if row["oldest_seconds"] is not None else "-"
-        counts = (f"{row[name]:,}" for name in ("depth", "ready", "in_flight"))
-        rates = (f"{row[name]:,.0f}" for name in ("in_per_second", "out_per_second"))
-        size = size_text(row["bytes"])
-        lines.append((printable(row["name"]), *counts, size, oldest, f"{row['consumers']:,}", *rates))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for first, *others in lines if rows else ():
-        cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
-        yield f"  {first:<{widths[0]}}  {'  '.join(cells)}"
-    yield from (f"  {remark}" for remark in remarks)
-
-
 def printable(text: object) -> str:
     """Return a text from a file that anybody may have written, without what steers a terminal."""
     return "".join(one if one.isprintable() else "?" for one in str(text))
-
-
-def _broker(disk: OsDisk) -> str:
-    return disk.root.rpartition("/")[2]

@@ -135,14 +135,19 @@ def check(directories: Directories) -> list[Problem]:
 
 
 def check_store(store: Store, disk: Disk, known: Mapping[int, DataLogFacts] = NOTHING_KNOWN) -> list[Problem]:
-    """Return the problems of one store, by columns where numpy is installed. known: see `examine_all`."""
+    """Return the problems of one store. known: see `examine_all`."""
+    told = told_durable(disk)
+    examined = list(examine_each(disk, known))
+    return [Problem(store.broker, *finding) for finding in judge(examined, told).findings]
+
+
+def examine_each(disk: Disk, known: Mapping[int, DataLogFacts] = NOTHING_KNOWN) -> Iterator[DataLogFacts]:
+    """Examine each data log of one store, by columns where numpy is installed. known: see `examine_all`."""
     try:
         from .kernels.checking import examine_by_columns as examine_one
     except ImportError:
         examine_one = examine
-    told = told_durable(disk)
-    examined = list(examine_all(disk, examine_one, known))
-    return [Problem(store.broker, *finding) for finding in judge(examined, told).findings]
+    return examine_all(disk, examine_one, known)
 
 
 def explain_pins(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[PinRow]:

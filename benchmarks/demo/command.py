@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from forebay.dispatch.screen.command import glyphs_of
-from forebay.dispatch.screen.lines import Line, plain
+from forebay.dispatch.commands.streams import Streams
+from forebay.dispatch.screen.lines import Line, glyphs_of, plain
 from forebay.store.disk.user_file import write_user_file
 from forebay.store.errors import SettingsError
 
-from ..load.command import check_writable
+from ..load.command import check_writable, write_result
 from ..load.report import Report
 from ..load.result import Run
 from ..load.supervisor import Supervisor
@@ -36,6 +36,21 @@ DISK_FACTOR: Final = 2.5
 """As in the load test."""
 
 
+def add_demo(parser: ArgumentParser) -> None:
+    """Define `forebay demo`."""
+    parser.description = "A story of one memory limit, with kill -9 and a verdict, shown live."
+    parser.add_argument("--fast", action="store_true", help="in one minute instead of four")
+    parser.add_argument("--seconds", metavar="N", type=float, help="in about so many seconds")
+    parser.add_argument("--record", metavar="FILE.svg", help="draw the fullest screen and the verdict")
+    parser.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
+    parser.set_defaults(run=run_demo)
+
+
+def run_demo(arguments: Namespace, streams: Streams) -> int:
+    """Tell the story, which prints for itself."""
+    return demo(arguments)
+
+
 def demo(arguments: Namespace) -> int:
     """0: all held; 1: something did not. SettingsError for what cannot be run."""
     seconds = FAST_SECONDS if arguments.fast else SLOW_SECONDS
@@ -46,6 +61,7 @@ def demo(arguments: Namespace) -> int:
     if arguments.record is not None and find_spec("rich") is None:
         raise SettingsError("record: needs pip install 'forebay[terminal]'")
     check_writable("record", arguments.record)
+    check_writable("json", arguments.json)
     chapters = story(seconds)
     runs: list[tuple[Chapter, Run]] = []
     recommended, fullest = 0.0, Frame([], -1)
@@ -73,6 +89,8 @@ def _end(arguments: Namespace, runs: list[tuple[Chapter, Run]], recommended: flo
     if arguments.record is not None:
         svg = picture([*fullest.lines, (), *verdict], "forebay demo")
         write_user_file(arguments.record, svg.encode())
+    if arguments.json is not None:
+        write_result(arguments.json, 1, [run for _, run in runs])
     failed = [f"{run.scenario.name}/{name}" for _, run in runs for name in run.failed]
     print(f"failed: {', '.join(failed)}" if failed else "all held")
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""The command `forebay load`: from its arguments to its exit code.
+"""The command `forebay bench`: from its arguments to its exit code.
 
 Without --dir the store lies in a temporary directory that goes with the run,
 however it ends.
@@ -10,7 +10,8 @@ import json
 import os
 import platform
 import shutil
-from argparse import Namespace
+import textwrap
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from forebay.dispatch.commands.streams import Streams
 from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
 from forebay.dispatch.config.sizes import format_size
 from forebay.store.disk.user_file import write_user_file
@@ -43,6 +45,48 @@ DISK_FACTOR: Final = 2.5
 """Disk that a run may need, in bytes of all bodies: the journal's bound is 2 × live, and records have heads."""
 
 
+def bench(parser: ArgumentParser) -> None:
+    """Define `forebay bench`."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.description = "Send, kill, recover, consume, and account for every message."
+    parser.epilog = f"scenarios:\n{_wrapped(catalogue())}"
+    parser.add_argument(
+        "scenarios", nargs="*", metavar="SCENARIO", help="those below, or your own files: *.toml (tour)"
+    )
+    parser.add_argument("--list", action="store_true", help="name the scenarios and end")
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="own messages, one JSON object a line: destination, body, headers, priority, message_id",
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="the memory limit (the scenario's, 64MiB)")
+    parser.add_argument("--dir", metavar="DIR", help="keep the store here; empty or new (a temporary directory)")
+    parser.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots (needs forebay[tools])")
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        metavar="FILE",
+        help="run nothing: compare two files of --json, and end with 1 where the second is worse",
+    )
+    parser.add_argument("--messages", metavar="N", type=int, help="how many messages (the scenario's, most: 1000000)")
+    parser.add_argument("--scale", metavar="FACTOR", type=float, help="so many times the scenario's messages")
+    parser.add_argument("--rate", metavar="STEPS", help='messages a second by schedule, such as "1000:10s,10000:5s"')
+    parser.add_argument(
+        "--size",
+        metavar="SIZES",
+        help='bytes of a body; several such as "16,1KiB,64KiB" take turns (the scenario\'s, 1KiB)',
+    )
+    parser.add_argument("--rounds", metavar="N", type=int, default=1, help="run all so many times (%(default)s)")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
+    parser.set_defaults(run=run_bench)
+
+
+def run_bench(arguments: Namespace, streams: Streams) -> int:
+    """Run the load test, whose own report prints."""
+    return load(arguments)
+
+
 def load(arguments: Namespace) -> int:
     """0: all held; 1: something did not. SettingsError for what cannot be run."""
     if arguments.list:
@@ -62,11 +106,10 @@ def load(arguments: Namespace) -> int:
             report.verdict(runs[-1].summary, runs[-1].checks)
             if arguments.dir is None:
                 shutil.rmtree(place, ignore_errors=True)
-    result = _result(arguments.seed, runs)
     if arguments.json is not None:
-        write_user_file(arguments.json, f"{json.dumps(result, indent=1)}\n".encode())
+        write_result(arguments.json, arguments.seed, runs)
     if arguments.html is not None:
-        write_user_file(arguments.html, page.page(result).encode())
+        write_user_file(arguments.html, page.page(_result(arguments.seed, runs)).encode())
     failed = [name if len(runs) == 1 else f"{run.scenario.name}/{name}" for run in runs for name in run.failed]
     print(f"failed: {', '.join(failed)}" if failed else "all held")
     return 1 if failed else 0
@@ -85,6 +128,12 @@ def catalogue() -> str:
     scenarios = shipped()
     width = max(map(len, scenarios)) + 2
     return "\n".join(f"  {name:<{width}}{scenario.purpose}" for name, scenario in scenarios.items())
+
+
+def _wrapped(text: str) -> str:
+    """Return the catalogue with lines that fit a terminal of 80 columns, each below its own column."""
+    column = 2 + max(map(len, shipped())) + 2
+    return "\n".join(textwrap.fill(line, 79, subsequent_indent=" " * column) for line in text.splitlines())
 
 
 def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
@@ -202,6 +251,11 @@ def _title(scenario: Scenario, workload: Workload) -> str:
         f"{counted(sum(workload.counts), 'message')}{of_sizes(scenario.size)}, {mib(workload.total_bytes)}, "
         f"through a memory limit of {format_size(scenario.memory)}"
     )
+
+
+def write_result(path: str, seed: int, runs: Sequence[Run]) -> None:
+    """Write what --json asks for."""
+    write_user_file(path, f"{json.dumps(_result(seed, runs), indent=1)}\n".encode())
 
 
 def _result(seed: int, runs: Sequence[Run]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def read_result(path: str) -> dict[str, Any]:
         if not isinstance(result, dict) or not all(isinstance(run["workload"], str) for run in result["runs"]):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise SettingsError(f"{path} is no result of forebay load --json") from None
+        raise SettingsError(f"{path} is no result of forebay bench --json") from None
     return result
 
 

@@ -14,7 +14,7 @@ _HEAD: Final = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>forebay load</title>
+<title>forebay bench</title>
 <style>
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 64rem; margin: 2rem auto;
@@ -41,7 +41,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 def _whole(result: Mapping[str, Any]) -> Iterator[str]:
     machine = result["machine"]
-    yield "<h1>forebay load</h1>"
+    yield "<h1>forebay bench</h1>"
     cores = counted(machine["cores"], "core")
     yield f'<p class="aside">{cores}, {escape(machine["python"])}, seed {result["seed"]}</p>'
     yield "<table><tr><th>scenario<th>verdict<th>messages<th>sent/s<th>acknowledged/s<th>charged<th>limit"

@@ -61,6 +61,15 @@ def plain(lines: Iterable[Line]) -> list[str]:
     return ["".join(span.text for span in line).rstrip() for line in lines]
 
 
+def glyphs_of(encoding: str | None) -> Glyphs:
+    """Return the signs that an encoding has."""
+    try:
+        "".join((BLOCKS.parts, BLOCKS.squares, BLOCKS.ellipsis)).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS
+
+
 def screen(found: View | Silence, glyphs: Glyphs = BLOCKS) -> list[Line]:
     """Return all lines of the screen."""
     if isinstance(found, Silence):
@@ -300,3 +309,22 @@ def size(size_bytes: float) -> str:
     while size_bytes >= 1024:
         size_bytes, unit = size_bytes / 1024, next(units)
     return f"{size_bytes:.{0 if unit == 'B' or size_bytes >= 99.95 else 1}f} {unit}"
+
+
+def line_of(seen: View | Silence) -> str:
+    """Return a look as one line."""
+    if isinstance(seen, Silence):
+        return f"{seen.sentence} {seen.advice}"
+    depth, into, out = (
+        sum(figure)
+        for figure in (
+            [queue.depth for queue in seen.queues],
+            [queue.in_per_second for queue in seen.queues],
+            [queue.out_per_second for queue in seen.queues],
+        )
+    )
+    return (
+        f"{clock_text(seen.time)}  held {size(seen.held_bytes)} of {size(seen.limit_bytes)}, "
+        f"USS {size(seen.unique_bytes)}, {count(depth)} pending, {count(into)} in/s, {count(out)} out/s, "
+        f"{count(seen.data_log_count)} data logs"
+    )

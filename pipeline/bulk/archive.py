@@ -10,7 +10,7 @@ whose file was read back just before and is the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...store.disk.layout import ARCHIVE, JOURNAL, LOCK, PathArgument, data_log_
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header, record_at
+from ...store.progress import OnProgress, tell_nobody
 from ..errors import SparkMissing
 from ..kernels.fleet import Directories, find_stores
 from ..spark.session import require_spark
@@ -82,11 +83,21 @@ def archive(spark: SparkSession, directories: Directories, out: PathArgument, *,
     return _spread(spark, jobs, _archive_one, rows)
 
 
-def archive_local(directories: Directories, out: PathArgument, *, discard: bool = False) -> list[ArchiveRow]:
-    """Run `archive` without Spark, in this process. SparkMissing: it needs pyarrow."""
+def archive_local(
+    directories: Directories,
+    out: PathArgument,
+    *,
+    discard: bool = False,
+    on_progress: OnProgress = tell_nobody,
+) -> list[ArchiveRow]:
+    """Run `archive` without Spark, in this process. SparkMissing: it needs pyarrow.
+
+    on_progress(done_bytes, total_bytes): called before the first data log and behind each, by their sizes.
+    """
     _require_arrow()
     jobs, rows = _plan(directories, out, discard)
-    return sorted([*map(_archive_one, jobs), *rows], key=_order)
+    sizes = [_size_of(f"{job.root}/{job.name}") for job in jobs]
+    return sorted([*_each(jobs, sizes, _archive_one, on_progress), *rows], key=_order)
 
 
 def restore(spark: SparkSession, archived: PathArgument, directory: PathArgument) -> DataFrame:
@@ -99,10 +110,40 @@ def restore(spark: SparkSession, archived: PathArgument, directory: PathArgument
     return _spread(spark, _plan_restore(archived, directory), _restore_one, [])
 
 
-def restore_local(archived: PathArgument, directory: PathArgument) -> list[ArchiveRow]:
-    """Run `restore` without Spark, in this process. SparkMissing: it needs pyarrow."""
+def restore_local(
+    archived: PathArgument,
+    directory: PathArgument,
+    *,
+    on_progress: OnProgress = tell_nobody,
+) -> list[ArchiveRow]:
+    """Run `restore` without Spark, in this process. SparkMissing: it needs pyarrow.
+
+    on_progress(done_bytes, total_bytes): called before the first file of the archive and behind each, by their sizes.
+    """
     _require_arrow()
-    return sorted(map(_restore_one, _plan_restore(archived, directory)), key=_order)
+    jobs = _plan_restore(archived, directory)
+    return sorted(_each(jobs, [_size_of(job.path) for job in jobs], _restore_one, on_progress), key=_order)
+
+
+def _each(
+    jobs: Sequence[_Job],
+    sizes: Sequence[int],
+    work: Callable[[_Job], ArchiveRow],
+    on_progress: OnProgress,
+) -> Iterator[ArchiveRow]:
+    done_bytes, total_bytes = 0, sum(sizes)
+    on_progress(0, total_bytes)
+    for job, size_bytes in zip(jobs, sizes, strict=True):
+        yield work(job)
+        done_bytes += size_bytes
+        on_progress(done_bytes, total_bytes)
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0  # what is wrong with it is said in its turn
 
 
 def _require_arrow() -> None:

@@ -1,4 +1,4 @@
-"""`forebay pipeline facts`, `check`, `pins`, `backlog` and `rebuild`: arguments to lines of JSON and an exit code.
+"""`forebay pipeline facts`, `backlog` and `rebuild`, and the rows of every question: arguments to lines of JSON.
 
 A line is a row; what could not be read is a row too, and the exit code says
 so: 0 done and whole, 1 damage or something not read, 2 wrong usage.
@@ -6,59 +6,87 @@ so: 0 done and whole, 1 damage or something not read, 2 wrong usage.
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any
 from zlib import crc32
 
-from ...store.errors import ForebayError
+from ...dispatch.commands.streams import Streams
 from .. import local
-from ..errors import SparkFailed, SparkMissing
+from ..errors import SparkMissing
 from ..kernels.fleet import find_stores
+from .engines import add_engine, running
 
-Print = Callable[[str], object]
 Row = dict[str, Any]
 
-_HELP: Final = {
-    "facts": "each message, ack and other record of the journals, a line each",
-    "check": "verify every byte, a line a damaged place",
-    "pins": "why data logs remain, a line a reason",
-    "backlog": "what is pending, a line a queue and durable subscription",
-    "rebuild": "the blocks of the index made from the journal, a line each, with the checksum of its bytes",
-}
+
+def add_facts(parser: ArgumentParser) -> None:
+    """Define `forebay pipeline facts`."""
+    parser.description = "Print each message, ack and other record of the journals, a line of JSON each."
+    _add(parser, "facts")
+    add_on_damage(parser)
+    parser.add_argument("--bodies", action="store_true", help="with headers and bodies")
+    parser.add_argument("--relocated", action="store_true", help="with the copies that relocation made")
 
 
-def add_commands(add_parser: Callable[..., ArgumentParser]) -> None:
-    """Add the commands of `forebay pipeline` that answer questions."""
-    for name, text in _HELP.items():
-        parser = add_parser(name, help=text)
-        parser.add_argument("directories", metavar="DIR", nargs="+", help="of any number of brokers; a glob is fine")
-        parser.add_argument("--engine", choices=("local", "spark"), default="local", help="(%(default)s)")
-        parser.add_argument("--master", default="local[*]", help="of Spark (%(default)s)")
-        if name in ("facts", "pins", "backlog"):
-            parser.add_argument(
-                "--on-damage",
-                choices=("refuse", "report"),
-                default="refuse",
-                help="what cannot be read ends the command, or is a line of its own (%(default)s)",
-            )
-        if name == "facts":
-            parser.add_argument("--bodies", action="store_true", help="with headers and bodies")
-            parser.add_argument("--relocated", action="store_true", help="with the copies that relocation made")
-        parser.set_defaults(run=run, question=name)
+def add_backlog(parser: ArgumentParser) -> None:
+    """Define `forebay pipeline backlog`."""
+    parser.description = "Print what is pending, a line of JSON a queue and durable subscription."
+    _add(parser, "backlog")
+    add_on_damage(parser)
 
 
-def run(arguments: Namespace, print_line: Print = print) -> int:
+def add_rebuild(parser: ArgumentParser) -> None:
+    """Define `forebay pipeline rebuild`."""
+    parser.description = (
+        "Print the blocks of the index made from the journal, a line of JSON each, with the checksum of its bytes."
+    )
+    _add(parser, "rebuild")
+
+
+def add_check(parser: ArgumentParser) -> None:
+    """Define `forebay pipeline check`, which is `forebay verify --json` now."""
+    _add(parser, "check")
+
+
+def add_pins(parser: ArgumentParser) -> None:
+    """Define `forebay pipeline pins`, which is `forebay explain --json` now."""
+    _add(parser, "pins")
+    add_on_damage(parser)
+
+
+def _add(parser: ArgumentParser, question: str) -> None:
+    parser.add_argument("directories", metavar="DIR", nargs="+", help="of any number of brokers; a glob is fine")
+    add_engine(parser)
+    parser.set_defaults(run=partial(run, question))
+
+
+def add_on_damage(parser: ArgumentParser) -> None:
+    """Add the option --on-damage."""
+    parser.add_argument(
+        "--on-damage",
+        choices=("refuse", "report"),
+        default="refuse",
+        help="what cannot be read ends the command, or is a line of its own (%(default)s)",
+    )
+
+
+def run(question: str, arguments: Namespace, streams: Streams) -> int:
     """Print the rows. Their order is by place with one process, and Spark's own with Spark."""
-    rows = _by_spark(arguments) if arguments.engine == "spark" else _by_this_process(arguments)
     is_whole = True
-    for row in rows:
+    for row in rows_of(question, arguments):
         is_whole = is_whole and row.get("problem") is None
-        print_line(json.dumps(_plain(row)))
+        streams.print_json(_plain(row))
     return 0 if is_whole else 1
+
+
+def rows_of(question: str, arguments: Namespace) -> Iterator[Row]:
+    """Yield the rows that answer a question, by the engine that was asked for."""
+    by_engine = _by_spark if arguments.engine == "spark" else _by_this_process
+    return by_engine(question, arguments)
 
 
 def _fields(arguments: Namespace) -> dict[str, Any]:
@@ -66,8 +94,8 @@ def _fields(arguments: Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
-def _by_this_process(arguments: Namespace) -> Iterator[Row]:
-    question, directories, fields = arguments.question, arguments.directories, _fields(arguments)
+def _by_this_process(question: str, arguments: Namespace) -> Iterator[Row]:
+    directories, fields = arguments.directories, _fields(arguments)
     if question == "facts":
         try:
             for batch in local.facts(directories, **fields):
@@ -85,9 +113,8 @@ def _by_this_process(arguments: Namespace) -> Iterator[Row]:
         yield row._asdict()
 
 
-def _by_spark(arguments: Namespace) -> Iterator[Row]:
+def _by_spark(question: str, arguments: Namespace) -> Iterator[Row]:
     from ..spark import questions
-    from ..spark.session import session
 
     asked: dict[str, Callable[..., Any]] = {
         "facts": questions.facts,
@@ -97,16 +124,9 @@ def _by_spark(arguments: Namespace) -> Iterator[Row]:
         "rebuild": questions.rebuild_index,
     }
     find_stores(arguments.directories)  # before a JVM is started for nothing
-    spark = session(arguments.master)
-    try:
-        frame = asked[arguments.question](spark, arguments.directories, **_fields(arguments))
+    with running(arguments.master, "not everything was read: ") as spark:
+        frame = asked[question](spark, arguments.directories, **_fields(arguments))
         yield from _rows_of(spark.sparkContext, frame.rdd)
-    except ForebayError:
-        raise
-    except Exception as error:
-        raise SparkFailed(_cause(error)) from error
-    finally:
-        spark.stop()
 
 
 def _rows_of(context: Any, rdd: Any) -> Iterator[Row]:
@@ -117,14 +137,6 @@ def _rows_of(context: Any, rdd: Any) -> Iterator[Row]:
     for first in range(0, partitions, at_once):
         for row in context.runJob(rdd, list, range(first, min(first + at_once, partitions))):
             yield row.asDict()
-
-
-def _cause(error: Exception) -> str:
-    """Return the line of an error from Spark that says what was wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("forebay.")]
-    text = ours[-1].partition(": ")[2] if ours else (lines or [type(error).__name__])[0]
-    return f"not everything was read: {text}"
 
 
 def _plain(row: Row) -> Row:

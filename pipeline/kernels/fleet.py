@@ -7,13 +7,12 @@ exist. It writes nothing and takes no lock, so the owner may go on.
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from ...dispatch.offline import stores_in
+from ...dispatch.offline import matching, stores_in
 from ...store.disk.disk import Disk, File, OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id, data_log_name
 from ...store.errors import SettingsError
@@ -32,8 +31,6 @@ from ...store.numbering import OFFSET_BITS
 
 Directories = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One path, several, or a glob: of what was given to `forebay.open`, or the directory of one broker in it."""
-
-_GLOB: Final = frozenset("*?[")
 
 
 class Store(NamedTuple):
@@ -82,21 +79,7 @@ def _paths(directories: Directories) -> Iterator[str]:
         path = os.fspath(one)
         if not isinstance(path, str) or not path or "\0" in path:
             raise SettingsError("a directory must be a non-empty str path without NUL characters")
-        path = path.removeprefix("file://")
-        if os.path.lexists(path) or not _GLOB.intersection(path):
-            yield path
-            continue
-        matched = [match for match in sorted(glob.glob(path)) if _holds_store(match)]
-        if not matched:
-            raise SettingsError(f"{path} matches no forebay directory")
-        yield from matched
-
-
-def _holds_store(path: str) -> bool:
-    try:
-        return bool(stores_in(path))
-    except SettingsError:
-        return False
+        yield from matching(path.removeprefix("file://"))
 
 
 def plan(disk: Disk) -> list[Part]:

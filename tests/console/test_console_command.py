@@ -133,7 +133,7 @@ def test_directory_of_several_brokers_asks_for_one(tmp_path: Path, capsys: pytes
         os.makedirs(tmp_path / name / "journal")
         (tmp_path / name / "lock").touch()
     assert main(["console", str(tmp_path)]) == 2
-    assert "has 2 brokers (first, second): name the directory of one" in capsys.readouterr().err
+    assert "has 2 brokers: name the directory of one" in capsys.readouterr().err
 
 
 @pytest.mark.slow

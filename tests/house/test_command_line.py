@@ -14,7 +14,7 @@ from forebay.__main__ import INTERRUPTED, PIPE_CLOSED, main
 from forebay.store.errors import StoreFailed
 
 
-@pytest.mark.parametrize("arguments", [[], ["nothing"], ["load", "--messages", "many"], ["verify"]])
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["bench", "--messages", "many"], ["verify"]])
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -52,7 +52,7 @@ def test_argument_that_cannot_be_honoured_exits_with_2_and_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "something").touch()
-    assert main(["load", *arguments]) == 2
+    assert main(["bench", *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     [line] = printed.err.splitlines()
@@ -67,13 +67,13 @@ def test_work_that_could_not_be_done_exits_with_1_and_one_line(
         raise error
 
     monkeypatch.setattr("forebay.benchmarks.load.command.load", load)
-    assert main(["load"]) == 1
+    assert main(["bench"]) == 1
     assert capsys.readouterr().err == f"forebay: {error}\n"
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "forebay", "load", *arguments],
+        [sys.executable, "-m", "forebay", "bench", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

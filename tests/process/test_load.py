@@ -497,7 +497,7 @@ def test_own_messages_come_back_through_two_kills(tmp_path: Path, capsys: pytest
         ),
     )
     store = tmp_path / "kept"
-    exit_code = main(["load", "--input", str(path), "--dir", str(store)])
+    exit_code = main(["bench", "--input", str(path), "--dir", str(store)])
     printed = capsys.readouterr().out
     assert exit_code == 0, printed
     assert printed.count("killed with SIGKILL") == 2

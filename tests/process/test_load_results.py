@@ -97,7 +97,7 @@ def test_page_needs_matplotlib(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(drawing, "find_spec", lambda name: None)
-    assert main(["load", "--html", str(tmp_path / "page.html")]) == 2
+    assert main(["bench", "--html", str(tmp_path / "page.html")]) == 2
     assert "--html draws with matplotlib" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -105,7 +105,7 @@ def test_page_needs_matplotlib(
 @pytest.mark.slow
 def test_page_and_json_are_written_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     html, result = tmp_path / "page.html", tmp_path / "result.json"
-    assert main(["load", "backlog", "--messages", "500", "--html", str(html), "--json", str(result)]) == 0
+    assert main(["bench", "backlog", "--messages", "500", "--html", str(html), "--json", str(result)]) == 0
     assert page(json.loads(result.read_text(encoding="utf-8"))) == html.read_text(encoding="utf-8")
 
 
@@ -113,7 +113,7 @@ def test_page_and_json_are_written_beside_each_other(tmp_path: Path, capsys: pyt
 def test_file_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["load", option, str(tmp_path / "no" / "file")]) == 2
+    assert main(["bench", option, str(tmp_path / "no" / "file")]) == 2
     assert capsys.readouterr().out == ""
 
 
@@ -177,17 +177,17 @@ def test_command_compares_two_files_and_fails_where_the_second_is_worse(
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     first.write_text(json.dumps(rounds(1.0, 1.1, 1.2, 1.3, 1.4)), encoding="utf-8")
     second.write_text(json.dumps(rounds(2.0, 2.1, 2.2, 2.3, 2.4)), encoding="utf-8")
-    assert main(["load", "--compare", str(first), str(second)]) == 1
+    assert main(["bench", "--compare", str(first), str(second)]) == 1
     assert re.search(r"own +sentPerSecond +83 +45 +0.545 +0.41\d and 0.7\d\d +worse", capsys.readouterr().out)
-    assert main(["load", "--compare", str(second), str(first)]) == 0
+    assert main(["bench", "--compare", str(second), str(first)]) == 0
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"runs": [{}]}', "{" * 100_000, "\xff"])
 def test_file_that_is_no_result_is_refused(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
     path.write_text(content, encoding="latin-1")
-    assert main(["load", "--compare", str(path), str(path)]) == 2
-    assert "is no result of forebay load --json" in capsys.readouterr().err
+    assert main(["bench", "--compare", str(path), str(path)]) == 2
+    assert "is no result of forebay bench --json" in capsys.readouterr().err
 
 
 def test_results_of_different_loads_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,9 +196,9 @@ def test_results_of_different_loads_are_not_compared(tmp_path: Path, capsys: pyt
     fourth["runs"][0]["messageSizes"] = [KIB]
     for number, found in enumerate((one, other, third, fourth)):
         (tmp_path / str(number)).write_text(json.dumps(found), encoding="utf-8")
-    assert main(["load", "--compare", str(tmp_path / "0"), str(tmp_path / "1")]) == 2
+    assert main(["bench", "--compare", str(tmp_path / "0"), str(tmp_path / "1")]) == 2
     assert "own: messages is 100 and 101: these are different loads" in capsys.readouterr().err
-    assert main(["load", "--compare", str(tmp_path / "0"), str(tmp_path / "2")]) == 2
+    assert main(["bench", "--compare", str(tmp_path / "0"), str(tmp_path / "2")]) == 2
     assert "no scenario in common" in capsys.readouterr().err
-    assert main(["load", "--compare", str(tmp_path / "0"), str(tmp_path / "3")]) == 2
+    assert main(["bench", "--compare", str(tmp_path / "0"), str(tmp_path / "3")]) == 2
     assert "own: messageSizes is [1024] and [16, 2032]: these are different loads" in capsys.readouterr().err

@@ -205,7 +205,7 @@ def test_file_that_makes_no_sense_is_refused_with_what_is_allowed(
     path = written(tmp_path, text)
     with pytest.raises(SettingsError, match=problem):
         read_scenario(path)
-    assert main(["load", path]) == 2
+    assert main(["bench", path]) == 2
     assert capsys.readouterr().err.startswith(f"forebay: {path}: ")
 
 
@@ -240,12 +240,12 @@ def test_kinds_that_nobody_asks_for_are_left() -> None:
 def test_arguments_that_cannot_be_honoured_are_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["load", *arguments]) == 2
+    assert main(["bench", *arguments]) == 2
     assert capsys.readouterr().err.startswith("forebay: ")
 
 
 def test_list_names_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["load", "--list"]) == 0
+    assert main(["bench", "--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(shipped())
 
 
@@ -266,7 +266,7 @@ SIGNS = {
 @pytest.mark.parametrize("scenario", shipped())
 def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scenario: str) -> None:
     result = tmp_path / "result.json"
-    exit_code = main(["load", scenario, "--scale", "0.01", "--json", str(result)])
+    exit_code = main(["bench", scenario, "--scale", "0.01", "--json", str(result)])
     printed = capsys.readouterr().out
     assert exit_code == 0, printed
     assert printed.splitlines()[-1] == "all held"
@@ -284,7 +284,7 @@ def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scen
 @pytest.mark.slow
 def test_scenario_of_a_user_runs_by_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, 'purpose = "mine"\nrate = "100:3s"\nconsumers = [{ name = "a" }]')
-    exit_code = main(["load", path, "--rate", "2000:100ms,0:100ms,1000:100ms", "--rounds", "2"])
+    exit_code = main(["bench", path, "--rate", "2000:100ms,0:100ms,1000:100ms", "--rounds", "2"])
     printed = capsys.readouterr().out
     assert exit_code == 0, printed
     assert printed.count("own: mine\n300 messages of 1KiB, 0.3 MiB, ") == 2
@@ -296,7 +296,7 @@ def test_mixed_bodies_are_all_accounted_for_within_the_memory_bound(
 ) -> None:
     result = tmp_path / "result.json"
     arguments = ["--messages", "600", "--size", "16,1KiB,64KiB", "--memory", "8MiB", "--json", str(result)]
-    exit_code = main(["load", "overflow", *arguments])
+    exit_code = main(["bench", "overflow", *arguments])
     printed = capsys.readouterr().out
     assert exit_code == 0, printed
     assert "600 messages of 16B/1KiB/64KiB, 12.7 MiB, through a memory limit of 8MiB" in printed

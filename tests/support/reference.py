@@ -12,11 +12,13 @@ import itertools
 import re
 import textwrap
 import tomllib
+from argparse import Action
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import forebay
+from forebay.__main__ import command_lines
 from forebay.dispatch.config.activemq_importer import field_names
 from forebay.dispatch.config.activemq_mapping import rows
 from forebay.dispatch.config.policy import DestinationPolicy
@@ -105,6 +107,40 @@ def _errors_below(parent: type[ForebayError], indent: str) -> Iterator[str]:
 def _columns(line: str, width: int) -> str:
     name, meaning = line.split("\0")
     return f"{name:<{width}}{' '.join(meaning.split())}"
+
+
+def commands_table() -> str:
+    """Return the commands as a Markdown table, made from their parsers."""
+    lines = ["| command | what it does | options |", "|---|---|---|"]
+    for command in command_lines():
+        usage = " ".join(["forebay", command.name, *map(_argument, command.positionals())])
+        options = [_option(action) for action in command.options() if action.dest != "help"]
+        about = " ".join((command.parser.description or "").split())
+        lines.append(f"| `{usage}` | {_in_a_cell(about)} | {'<br>'.join(options)} |")
+    return "\n".join(lines)
+
+
+def _argument(action: Action) -> str:
+    name = str(action.metavar) if action.metavar else _choices(action)
+    return {"+": f"{name} ...", "*": f"[{name} ...]", "?": f"[{name}]"}.get(str(action.nargs), name)
+
+
+def _option(action: Action) -> str:
+    flag = action.option_strings[-1]
+    if action.choices is not None:
+        flag = f"{flag} {_choices(action)}"
+    elif action.nargs != 0:
+        flag += f" {action.metavar}" * (action.nargs if isinstance(action.nargs, int) else 1)
+    return f"`{flag}` {_in_a_cell((action.help or '') % {'default': action.default})}"
+
+
+def _choices(action: Action) -> str:
+    return _in_a_cell("|".join(map(str, action.choices or (action.dest,))))
+
+
+def _in_a_cell(text: str) -> str:
+    """Return a text in which no character begins another cell, and no star an emphasis."""
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR", "log": "any"}
@@ -237,6 +273,7 @@ def _row(shapes: list[str], names: list[str], top: int) -> None:
 BLOCKS = {
     "docs/reference/settings.md": ("settings", defaults_table),
     "docs/reference/policies.md": ("policies", policies_table),
+    "docs/reference/command-line.md": ("commands", commands_table),
     "docs/reference/errors.md": ("errors", errors_tree),
     "docs/reference/log-events.md": ("events", events_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),

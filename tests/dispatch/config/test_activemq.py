@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import random
 import re
 import warnings
@@ -635,6 +636,18 @@ def test_the_command_prints_a_line_a_property_and_a_call_that_opens(
     names = {"forebay": forebay, "directory": tmp_path, "DestinationPolicy": DestinationPolicy}
     with eval(call, names) as bay:
         assert bay.settings == quiet(path)
+
+
+def test_the_command_prints_the_same_as_json_and_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = SAMPLES / "tuned-kahadb.xml"
+    assert main(["settings", "--json", str(path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    findings = read_activemq(path, Settings).findings
+    assert printed["properties"] == [finding._asdict() for finding in findings]
+    assert set(printed["settings"]) <= {field.name for field in dataclasses.fields(Settings)}
+    assert main(["settings", "--toml", str(path)]) == 0
+    (tmp_path / "same.toml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert Settings.from_toml(tmp_path / "same.toml") == quiet(path)
 
 
 def test_a_secret_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,53 @@ def test_a_file_that_settings_write_is_read_back_as_equal_settings(tmp_path: Pat
     assert Settings.from_toml(written(tmp_path, settings.to_toml())) == settings
 
 
+def another(name: str, value: Any, admitted: str) -> Any:
+    """A value that the field admits and that is not its default."""
+    chosen: dict[str, object] = {"sync": "interval", "on_missing_data_log": "report", "when_full": "drop_oldest"}
+    chosen |= {"when_store_full": "block", "eviction": "newest", "count_on_close": "all", "broker_name": "north"}
+    chosen |= {"admin": True, "index_page_size": "8KiB", "dead_letter_queue": "dead", "max_message_bytes": "1MiB"}
+    if name in chosen:
+        return chosen[name]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1 if "int" in admitted and not isinstance(value, float) else value + 0.5
+    if "int | str" in admitted:
+        return 8 << 20
+    if "int" in admitted:
+        return 7
+    return 2.5 if "float" in admitted else "some text"
+
+
+@pytest.mark.parametrize("field", [field for field in dataclasses.fields(Settings) if field.init], ids=lambda f: f.name)
+def test_each_setting_comes_back_from_a_file(tmp_path: Path, field: dataclasses.Field[Any]) -> None:
+    if field.name == "policies":
+        return  # those are next
+    default = getattr(Settings(), field.name)
+    settings = dataclasses.replace(Settings(), **{field.name: another(field.name, default, str(field.type))})
+    assert settings != Settings()
+    assert Settings.from_toml(written(tmp_path, settings.to_toml())) == settings
+
+
+@pytest.mark.parametrize(
+    "field", [field for field in dataclasses.fields(DestinationPolicy) if field.init], ids=lambda field: field.name
+)
+def test_each_field_of_a_policy_comes_back_from_a_file(tmp_path: Path, field: dataclasses.Field[Any]) -> None:
+    default = getattr(DestinationPolicy(), field.name)
+    policy = DestinationPolicy(**{field.name: another(field.name, default, str(field.type))})
+    assert policy != DestinationPolicy()
+    settings = Settings(policies={"orders.*": policy, ">": DestinationPolicy()})
+    assert Settings.from_toml(written(tmp_path, settings.to_toml())) == settings
+
+
+@pytest.mark.parametrize("size", ["64MB", "64M", "64 MiB", "64mib", 64_000_000])
+def test_a_size_is_taken_in_every_usual_form(tmp_path: Path, size: int | str) -> None:
+    settings = Settings(memory_limit=size)
+    assert settings.memory_limit_bytes in (64_000_000, 64 << 20)
+    assert Settings.from_toml(written(tmp_path, settings.to_toml())) == settings
+    assert Settings.from_env(environment={"FOREBAY_MEMORY_LIMIT": str(size)}) == settings
+
+
 def test_what_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
     found = Settings.from_toml(str(written(tmp_path, 'sync = "never"')))
     assert found == Settings(sync="never")
@@ -167,6 +214,17 @@ def test_the_command_prints_what_a_file_gives_also_as_json(tmp_path: Path, capsy
     printed = json.loads(capsys.readouterr().out)
     assert printed["memory_limit"] == {"default": None, "value": "64MiB", "means": "64MiB"}
     assert printed["policies"]["orders.>"]["max_messages"] == 100
+
+
+def test_the_command_prints_a_file_that_gives_the_same_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_SYNC", "never")
+    assert main(["settings", "--toml"]) == 0
+    assert Settings.from_toml(written(tmp_path, capsys.readouterr().out)) == Settings(sync="never")
+    path = written(tmp_path, CHOSEN.to_toml())
+    assert main(["settings", str(path), "--toml"]) == 0
+    assert capsys.readouterr().out == CHOSEN.to_toml()
 
 
 def test_a_wrong_file_ends_the_command_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_streams import Captured
 
 import forebay
 from forebay import Forebay, Message
 from forebay.__main__ import main
-from forebay.dispatch.live import queues_command
+from forebay.dispatch.commands.running import run_queues
 
 
 def status(**fields: Any) -> dict[str, Any]:
@@ -139,7 +140,6 @@ def test_problems_and_silence_end_with_1_and_what_is_no_store_with_2(
 
 def test_watch_goes_on_until_it_is_interrupted(kept: Path) -> None:
     say(kept, status())
-    printed: list[object] = []
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -147,6 +147,7 @@ def test_watch_goes_on_until_it_is_interrupted(kept: Path) -> None:
         if len(waits) == 3:
             raise KeyboardInterrupt
 
+    captured = Captured(wait=wait)
     with pytest.raises(KeyboardInterrupt):
-        queues_command(Namespace(directory=str(kept), json=True, watch=True, interval=2.5), printed.append, wait)
-    assert len(printed) == 3 and waits == [2.5, 2.5, 2.5]
+        run_queues(Namespace(directories=[str(kept)], json=True, watch=True, interval=2.5), captured.streams)
+    assert len(captured.lines) == 3 and waits == [2.5, 2.5, 2.5]

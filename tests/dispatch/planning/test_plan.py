@@ -20,9 +20,9 @@ from forebay.__main__ import main
 from forebay.cache import shares
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.planning.command import table
 from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file
 from forebay.dispatch.planning.player import TracePlayer
+from forebay.dispatch.planning.report import table
 from forebay.store.disk.disk import File
 from forebay.store.format.trace import (
     ACK,

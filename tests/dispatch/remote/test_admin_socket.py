@@ -298,5 +298,5 @@ def test_forged_answer_steers_no_terminal_and_gives_no_traceback(
 
 def test_answer_that_never_ends_is_let_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with forged(tmp_path, b"x" * (2 << 20)):
-        assert main(["purge", str(tmp_path), "orders"]) == 1
+        assert main(["pause", str(tmp_path), "orders"]) == 1
     assert "nobody listens" in capsys.readouterr().err

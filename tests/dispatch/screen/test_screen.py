@@ -12,13 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_streams import Captured
 from rich.console import Console
 
 import forebay
 from forebay import Message
 from forebay.__main__ import main
-from forebay.dispatch.screen.command import glyphs_of, line_of, top_command
-from forebay.dispatch.screen.lines import ASCII, BAR_CELLS, BLOCKS, WIDTH, cells, plain, screen, shared_cells
+from forebay.dispatch.commands.running import run_top
+from forebay.dispatch.screen.lines import (
+    ASCII,
+    BAR_CELLS,
+    BLOCKS,
+    WIDTH,
+    cells,
+    glyphs_of,
+    line_of,
+    plain,
+    screen,
+    shared_cells,
+)
 from forebay.dispatch.screen.terminal import terminal, text_of
 from forebay.dispatch.screen.view import Silence, look, view_of
 
@@ -241,17 +253,17 @@ def test_without_a_terminal_a_line_for_each_look(tmp_path: Path) -> None:
     with forebay.open(tmp_path, memory_limit="8MiB", sync="never", background=False):
         pass
     (tmp_path / "localhost" / "status.json").write_text(json.dumps(status()), encoding="utf-8")
-    printed: list[str] = []
 
     def wait(seconds: float) -> None:
         assert seconds == 2.5
-        if len(printed) == 2:
+        if len(captured.lines) == 2:
             raise KeyboardInterrupt
 
+    captured = Captured(wait=wait)
     with pytest.raises(KeyboardInterrupt):
-        top_command(Namespace(directory=str(tmp_path), once=False, interval=2.5), printed.append, wait)
-    assert len(printed) == 2
-    assert printed[0][12:] == (
+        run_top(Namespace(directory=str(tmp_path), once=False, json=False, interval=2.5), captured.streams)
+    assert len(captured.lines) == 2
+    assert captured.lines[0][12:] == (
         "  held 50.0 MiB of 64.0 MiB, USS 80.0 MiB, 1.23M pending, 12,346 in/s, 987 out/s, 5 data logs"
     )
 

@@ -1,42 +1,19 @@
-"""The command `forebay plan`: show what each memory limit would have made of recorded traffic."""
+"""What `forebay plan` prints: the limits that were asked for, and a plan as a table or as plain data."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from argparse import Namespace
-from collections.abc import Callable
 from typing import Final
 
 from ...store.errors import SettingsError
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
 from ..config.sizes import format_size, parse_size
-from .picture import draw, require
-from .plan import LIMITS_MAX, Plan, plan_file
+from .plan import LIMITS_MAX, Plan
 
 LIMIT_BYTES_MAX: Final = 1 << 50
 
 
-def plan_command(arguments: Namespace, print_line: Callable[[str], object]) -> int:
-    """Run `forebay plan TRACE`: print a table or one JSON object, and draw a picture if asked to.
-
-    Return 1 where nothing was delivered.
-    """
-    limits = _limits(arguments.limits)
-    if arguments.svg is not None:
-        require()
-    found = plan_file(arguments.trace, limits)
-    if arguments.svg is not None:
-        draw(found, arguments.svg)
-    if arguments.json:
-        print_line(json.dumps(as_json(found)))
-    else:
-        for line in table(found):
-            print_line(line)
-    return 0 if found.curve.deliveries else 1
-
-
-def _limits(text: str | None) -> list[int]:
+def parse_limits(text: str | None) -> list[int]:
     """Return the memory limits of --limits, the smallest first; none for None. SettingsError."""
     if text is None:
         return []

@@ -1,0 +1,36 @@
+"""Streams of a command that a test holds: what it prints is text in RAM, and time passes when it waits."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+from forebay.dispatch.commands.streams import Streams
+
+
+class Terminal(io.StringIO):
+    """A text that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Captured:
+    """Streams, and what came of them."""
+
+    def __init__(
+        self,
+        *,
+        given: bytes = b"",
+        wait: Callable[[float], object] = lambda seconds: None,
+        out: io.StringIO | None = None,
+        err: io.StringIO | None = None,
+        monotonic: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.out = out if out is not None else io.StringIO()
+        self.err = err if err is not None else io.StringIO()
+        self.streams = Streams(self.out, self.err, io.BytesIO(given).read, wait, monotonic)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.getvalue().splitlines()
