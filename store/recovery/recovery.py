@@ -201,17 +201,12 @@ class Recovery:
         ids = self._list()
         self._disk.sync_directory(JOURNAL)
         start = self._load_index(ids)
-        end = self._bring_up(ids, *start) if start is not None else None
-        if end is None:
-            end = self._rebuild(ids)
-        elif start is not None:
+        kept = self._bring_up(ids, *start) if start is not None else None
+        end = kept or self._rebuild(ids)
+        self._give_up_missing()
+        if start is not None and kept is not None:
             result.replay_position = start[0]
-            self._forget_lost(end)
-        missing = sorted(self.replay.expected - set(result.sizes))
-        if missing:
-            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
-            problem = f"{len(missing)} data logs are missing, this is the first"
-            raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
+            self._forget_lost(kept)
         is_left = result.epoch < EPOCH_MAX and result.next_sequence < SEQUENCE_MAX
         if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
@@ -316,6 +311,20 @@ class Recovery:
             logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
 
+    def _give_up_missing(self) -> None:
+        """Report data logs that existed and are not there. Raises JournalCorrupt, unless a repair was tried.
+
+        A repair made others in their place as far as it knew what came behind them. For the newest it did not.
+        """
+        missing = sorted(self.replay.expected - set(self._result.sizes))
+        if missing and not self._accepts_loss:
+            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
+            problem = f"{len(missing)} data logs are missing, this is the first"
+            raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
+        for data_log in missing:
+            self._give_up(data_log, 0, "the data log is missing")
+        self.replay.expected.difference_update(missing)
+
     def _is_given_up(self, data_log: int, offset: int) -> bool:
         """Return whether a repair has given up what was there, so that no replay can begin there."""
         header = self._headers[data_log]
@@ -395,9 +404,8 @@ class Recovery:
 
         A crash before the checkpoint leaves the index as it was, and the next open comes here again.
         """
-        for data_log, size in self._file_sizes.items():
-            use = self._index.uses.get(data_log)
-            if size != LOST_DATA_LOG_BYTES or use is None or not use.pending_messages or not self._is_lost(data_log):
+        for data_log, use in sorted(self._index.uses.items()):
+            if not use.pending_messages or not self._is_lost(data_log):
                 continue
             forgotten = 0
             for lane in list(self._index.lanes.values()):
@@ -426,9 +434,11 @@ class Recovery:
         return forgotten
 
     def _is_lost(self, data_log: int) -> bool:
-        """Return whether a data log stands for one of which nothing is left."""
-        header = self._headers[data_log]
+        """Return whether nothing is left of a data log: it is missing or unreadable, or stands for one that was."""
+        header = self._headers.get(data_log)
         if header is None:
+            return True
+        if self._file_sizes[data_log] != LOST_DATA_LOG_BYTES:
             return False
         with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
             found = record_at(file, header, DATA_LOG_HEADER_BYTES)

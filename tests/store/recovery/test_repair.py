@@ -219,6 +219,26 @@ def test_the_newest_data_log_is_named_once_where_it_is_missing_and_index_and_mar
     assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
 
 
+def test_unreadable_newest_data_log_and_a_missing_one_before_it_cost_what_was_in_them_where_the_index_knew_both() -> (
+    None
+):
+    bay = SimulatedBay(max_file_length="64KiB", on_missing_data_log="report")
+    for n in range(200):
+        bay.queue().send(b"%d|" % n + bytes(1_000))
+    bay.bay.checkpoint()
+    *kept, missing, newest = data_logs(bay.disk)
+    in_kept = len([1 for data_log in kept for record in walked(bay.disk, data_log)[1] if record.header.kind == MESSAGE])
+    bay.disk.remove(data_log_name(missing))
+    bay.disk.sync_directory(JOURNAL)
+    bay.disk.zero(data_log_name(newest), 0, len(bay.disk.image()[data_log_name(newest)]))
+    for is_first in (True, False):
+        bay.crash()
+        places = [place.data_log for place in bay.bay.recovery.damaged]
+        assert sorted(places) == ([missing, newest] if is_first else [])
+        assert len(list(bay.queue().browse())) == bay.queue().depth == in_kept
+        bay.check()
+
+
 def test_sequences_of_what_is_lost_are_not_given_again() -> None:
     disk = FILLED.copy()
     disk.remove(data_log_name(3))
