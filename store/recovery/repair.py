@@ -104,7 +104,7 @@ class Repair:
         """Repair all that can be told from a torn tail. expected: data logs that existed, as far as the index knew."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         try:
-            read = {data_log: self._read(data_log) for data_log in ids}
+            read = self._read_all(ids)
         except UnknownVersion:
             return []  # nothing was changed, and recovery refuses it
         good = [data_log for data_log in ids if read[data_log] is not None]
@@ -129,31 +129,43 @@ class Repair:
 
     # ------------------------------------------------------------------ reading
 
-    def _read(self, data_log: int) -> _Stretch | None:
+    def _read_all(self, ids: Iterable[int]) -> dict[int, _Stretch | None]:
+        read: dict[int, _Stretch | None] = {}
+        least_sequence = 0
+        for data_log in ids:
+            stretch = read[data_log] = self._read(data_log, least_sequence)
+            if stretch is not None:
+                least_sequence = stretch.next_sequence
+        return read
+
+    def _read(self, data_log: int, least_sequence: int) -> _Stretch | None:
         """Return a data log as far as it can be read; None: neither its header nor its first records can be made
         out.
+
+        least_sequence: the log sequence behind the data log before it.
         """
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
-            header = self._header(data_log, file)
+            header = self._header(data_log, file, least_sequence)
             return self._stretch(file, header) if header is not None else None
         finally:
             file.close()
 
-    def _header(self, data_log: int, file: File) -> DataLogHeader | None:
+    def _header(self, data_log: int, file: File, least_sequence: int) -> DataLogHeader | None:
         """Return the header, or where that is damaged the one that two records in a row prove."""
         data = file.read(0, DATA_LOG_HEADER_BYTES)
         try:
             header = decode_data_log_header(data)
         except RecordDamaged:
-            return self._proven_header(data_log, file)
+            return self._proven_header(data_log, file, least_sequence)
         return header if header.data_log == data_log and header.store_id == self._store_id else None
 
-    def _proven_header(self, data_log: int, file: File) -> DataLogHeader | None:
+    def _proven_header(self, data_log: int, file: File, least_sequence: int) -> DataLogHeader | None:
         """Return the header that the first two records prove; None where they do not.
 
         The salt may be intact: then any record verifies with it. If not, it is where the checksum of the first record
-        begins, so it follows from that; the second confirms it.
+        begins, so it follows from that; the second confirms it. The first log sequence is that of the first record, or
+        where that is damaged the one that is noted, if it lies between what came before and the first intact one.
         """
         data = file.read(0, DATA_LOG_HEADER_BYTES + PART_BYTES_MAX)
         header = DataLogHeader(int.from_bytes(data[12:16], "little"), self._store_id, data_log, 0, 0, 0)
@@ -170,9 +182,8 @@ class Repair:
         offset, record = found
         noted = int.from_bytes(data[40:48], "little")
         is_first = offset == DATA_LOG_HEADER_BYTES
-        return header._replace(
-            epoch=record.epoch, first_sequence=record.sequence if is_first else min(noted, record.sequence - 1)
-        )
+        first_sequence = record.sequence if is_first else min(max(noted, least_sequence), record.sequence - 1)
+        return header._replace(epoch=record.epoch, first_sequence=first_sequence)
 
     def _stretch(self, file: File, header: DataLogHeader) -> _Stretch:
         places: list[_Place] = []

@@ -303,6 +303,14 @@ def test_damaged_header_and_first_record_cost_only_themselves_where_the_salt_is_
     assert len(check(disk, None, set())) == 2
 
 
+def test_zeroed_header_but_for_its_salt_and_first_record_cost_only_themselves() -> None:
+    """Where the data log begins is told by the one before."""
+    disk = FILLED.copy()
+    disk.zero(data_log_name(2), 16, DATA_LOG_HEADER_BYTES)
+    places = check(disk, None, set())
+    assert [(place.data_log, place.lost_records) for place in places] == [(2, 0), (2, 1)]
+
+
 def test_missing_data_log_that_the_index_alone_knew_is_named() -> None:
     """What the others knew of it was in a record that is damaged."""
     disk = FILLED.copy()
