@@ -234,12 +234,16 @@ def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> Destinat
     the name's end before ">".
     """
     found = [pattern for pattern in policies if matches(pattern, name)]
-    return policies[max(found, key=specificity)] if found else DestinationPolicy()
+    return policies[max(found, key=specificity)] if found else _DEFAULTS
+
+
+_DEFAULTS: Final = DestinationPolicy()
+"""One for all destinations without a policy, because making one checks each of its fields."""
 
 
 def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
     """Return whether some policy sends dead letters there. O(policies)."""
-    return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), DestinationPolicy())}, name)
+    return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), _DEFAULTS)}, name)
 
 
 def matches(pattern: str, name: str) -> bool:
