@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -198,8 +198,18 @@ class Distribution(ABC):
         """Take a new lane of the queue in."""
 
     @abstractmethod
-    def may_have(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
-        """Return whether a free message would be this consumer's if it took now."""
+    def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
+        """Return free messages by who owns their group, None: nobody does, without those that wait for another."""
+
+    @abstractmethod
+    def kind_of(self, consumer: Taker) -> Hashable:
+        """Return what consumers have in common who could have the same messages without an owner."""
+
+    @abstractmethod
+    def unowned_of(
+        self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
+    ) -> Iterator[StoredMessage]:
+        """Yield those of free messages without an owner that would be this consumer's if it took now."""
 
     @abstractmethod
     def make_way(self) -> None:

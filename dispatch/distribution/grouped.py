@@ -560,23 +560,33 @@ class GroupAssigner(Distribution):
         self._known[lane, message[0]] = group
         return True
 
-    def may_have(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
-        """Return whether a message that is free would be this consumer's if it took now."""
-        group = self.group_of(lane, message)
-        owner = None
-        if group is not None:
-            if self.groups.is_halted(lane, message[0], group):
-                return False
-            owner = self.groups.owner(group)
+    def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
+        """See Distribution."""
+        found: dict[Taker | None, list[StoredMessage]] = {}
+        for message in messages:
+            group = self.group_of(lane, message)
+            if group is None:
+                found.setdefault(None, []).append(message)
+            elif not self.groups.is_halted(lane, message[0], group):
+                found.setdefault(self.groups.owner(group), []).append(message)
+        return found
+
+    def kind_of(self, consumer: Taker) -> tuple[UnassignedMessages, int]:
+        """See Distribution."""
+        return self.assigned_by_consumer[consumer].unassigned, consumer.priority
+
+    def unowned_of(
+        self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
+    ) -> Iterator[StoredMessage]:
+        """See Distribution."""
         assigned = self.assigned_by_consumer[consumer]
-        if owner is None:
-            if group is not None and bucket_of(group) in assigned.unassigned.promises:
-                return False
-            return (
-                self.left(assigned.unassigned, consumer.priority) > 0
-                and self._wanted_above(assigned, lane, message) is None
-            )
-        return owner is consumer
+        if self.left(assigned.unassigned, consumer.priority) <= 0:
+            return
+        for message in messages:
+            group = self.group_of(lane, message)
+            is_promised = group is not None and bucket_of(group) in assigned.unassigned.promises
+            if not is_promised and self._wanted_above(assigned, lane, message) is None:
+                yield message
 
     # ------------------------------------------------------------------ who gets what nobody owns
 

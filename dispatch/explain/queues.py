@@ -9,7 +9,7 @@ that is the cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -21,7 +21,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER
 from ...store.numbering import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
-from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList, next_by_arrival
+from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList
 from ..engine.engine import Engine
 from ..queue import Queue
 from ..topic import Topic
@@ -39,6 +39,7 @@ from .groups import (
     waiting_messages,
 )
 from .prepared import TRANSACTION
+from .reach import END, Reach
 from .topics import explain_topic
 
 EMPTY: Final = "empty"
@@ -57,9 +58,6 @@ SELECTOR: Final = "selector"
 UNREADABLE: Final = "unreadable"
 SYNC: Final = "sync"
 NO_CONSUMER: Final = "no_consumer"
-
-_END: Final = 1 << 62
-"""Behind every sequence."""
 
 
 @dataclass(slots=True)
@@ -183,7 +181,7 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
     for lane in lanes:
         for delivery in lane.in_flight.values():
             places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
-        _count(places.unsynced, lane, [(lane.published, _END)])
+        _count(places.unsynced, lane, [(lane.published, END)])
         _count(places.dead, lane, lane.dead)
         places.unreadable += lane.unreadable
         if lane.is_timed:
@@ -247,7 +245,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
     if places.free and queue.exclusive not in (None, consumer):
         return [exclusive_cause(queue, places.free)]
-    found = _within_reach(engine, consumer) if places.free else None
+    found = Reach(queue).of(consumer) if places.free else None
     if found is None:
         return _elsewhere(engine, consumer, places)
     target, is_direct = found
@@ -263,71 +261,6 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     if _is_starved(engine):
         return memory_causes(engine.budget.statistics())
     return [_loading(engine, name, target)]
-
-
-def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | None:
-    """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
-    is_behind = False
-    assigner = consumer.queue.assigner
-    if assigner is not None and assigner.is_held_up:
-        return None
-    for target in _in_turn(consumer.consumer_group.in_turn()):
-        able = (message for message in target.direct if _is_free(target.lane, message[0]))
-        if assigner is not None:
-            able = (message for message in able if assigner.may_have(consumer, target.lane, message))
-        direct = next((message[0] for message in able), _END)
-        if _first_free(target.lane, target.returned, direct) is not None:
-            return target, False
-        if direct < _END:
-            is_next = target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
-            is_next = is_next or assigner is not None
-            is_next = is_next and not (target.returned and target.returned.first < direct)
-            return target, is_next and not is_behind
-        behind = [(target.frontier, target.lane.published - 1)]
-        if any(_first_free(target.lane, runs, _END) is not None for runs in (target.references, behind)):
-            return target, False
-        # What it names is not to be had, but only a load finds that out, before the next list has its turn.
-        is_behind = is_behind or target.has_supply
-    return None
-
-
-def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
-    """Return lists in the order in which a hand-out looks at them."""
-    for target in lists:
-        if target.counterpart is None:
-            yield target
-        elif target.lane.is_persistent:
-            first = next_by_arrival(target)[0]
-            yield first
-            yield target if first is not target else target.counterpart
-
-
-def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]], end: int) -> int | None:
-    """Return the first sequence of runs, before end, that can be handed out. O(those before it)."""
-    for at, last in runs:
-        while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
-            for sequence in range(found[0], found[1] + 1):
-                if sequence > last or sequence >= end:
-                    break
-                if not _is_held(lane, sequence) and not _is_late(lane, sequence):
-                    return sequence
-            at = found[1] + 1
-    return None
-
-
-def _is_free(lane: LaneState, sequence: int) -> bool:
-    return not _is_held(lane, sequence) and lane.stored.is_pending(sequence) and not _is_late(lane, sequence)
-
-
-def _is_held(lane: LaneState, sequence: int) -> bool:
-    is_held = sequence in lane.in_flight or sequence in lane.parked or sequence in lane.dead
-    return is_held or lane.stored.is_put_off(sequence)
-
-
-def _is_late(lane: LaneState, sequence: int) -> bool:
-    """Tell whether the message has expired."""
-    now_ms = lane.queue.target_area.store.steady.now_ms
-    return lane.is_timed and 0 < lane.stored.times_of(sequence).expires_at <= now_ms()
 
 
 def _is_starved(engine: Engine) -> bool:
@@ -459,7 +392,8 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     if not consumers:
         return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
     waiting = min(waiting_messages(queue), free)
-    reached = [(consumer, found) for consumer in consumers if (found := _within_reach(engine, consumer)) is not None]
+    reach = Reach(queue)
+    reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if not reached and queue.assigner is not None and queue.assigner.is_held_up:
         behind = [group_delayed_cause(waiting)] if waiting else []
         return [*behind, *([group_memory_cause(free - waiting)] if free > waiting else [])]

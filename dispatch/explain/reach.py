@@ -1,0 +1,127 @@
+"""What the next takes of a queue's consumers would find. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final
+
+from ...store.journal.reading import StoredMessage
+from ...store.numbering import BLOCK_MESSAGES
+from ..core.model import LaneState, QueueArea, Taker, TargetList, next_by_arrival
+
+END: Final = 1 << 62
+"""Behind every sequence."""
+
+
+class Reach:
+    """What is within reach of a queue's consumers at one moment. Requires: the lock, as long as it is used.
+
+    What they share is looked at once, however many they are: O(messages in the lists' RAM), and O(lists) for each.
+    """
+
+    def __init__(self, queue: QueueArea) -> None:
+        self._assigner = queue.assigner
+        self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
+        """Messages in RAM that nobody holds, by who owns their group."""
+        self._firsts: dict[tuple[TargetList, Hashable], int] = {}
+        """The first of those without an owner, by what its takers have in common."""
+        self._returned: dict[TargetList, int] = {}
+        self._has_more: dict[TargetList, bool] = {}
+
+    def of(self, consumer: Taker) -> tuple[TargetList, bool] | None:
+        """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
+        is_behind = False
+        assigner = self._assigner
+        if assigner is not None and assigner.is_held_up:
+            return None
+        for target in _in_turn(consumer.consumer_group.in_turn()):
+            direct = self._first_direct(consumer, target)
+            if self._first_returned(target) < direct:
+                return target, False
+            if direct < END:
+                is_next = (
+                    target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
+                )
+                is_next = is_next or assigner is not None
+                is_next = is_next and not (target.returned and target.returned.first < direct)
+                return target, is_next and not is_behind
+            if self._has_free_behind(target):
+                return target, False
+            # What it names is not to be had, but only a load finds that out, before the next list has its turn.
+            is_behind = is_behind or target.has_supply
+        return None
+
+    def _first_direct(self, consumer: Taker, target: TargetList) -> int:
+        """Return the first sequence in RAM that the consumer could take, END if there is none."""
+        able = (message for message in target.direct if is_free(target.lane, message[0]))
+        if self._assigner is None:
+            return self._first(target, None, able)
+        owned = self._owned.get(target)
+        if owned is None:
+            owned = self._owned[target] = self._assigner.by_owner(target.lane, able)
+        own = owned.get(consumer)
+        unowned = owned.get(None)
+        first = own[0][0] if own else END
+        if not unowned:
+            return first
+        kind = self._assigner.kind_of(consumer)
+        return min(first, self._first(target, kind, self._assigner.unowned_of(consumer, target.lane, unowned)))
+
+    def _first(self, target: TargetList, kind: Hashable, messages: Iterator[StoredMessage]) -> int:
+        """Return the sequence of the first of these messages, which is the same for all takers of this kind."""
+        key = target, kind
+        if key not in self._firsts:
+            self._firsts[key] = next((message[0] for message in messages), END)
+        return self._firsts[key]
+
+    def _first_returned(self, target: TargetList) -> int:
+        first = self._returned.get(target)
+        if first is None:
+            first = self._returned[target] = _first_free(target.lane, target.returned)
+        return first
+
+    def _has_free_behind(self, target: TargetList) -> bool:
+        has_more = self._has_more.get(target)
+        if has_more is None:
+            behind = [(target.frontier, target.lane.published - 1)]
+            has_more = any(_first_free(target.lane, runs) < END for runs in (target.references, behind))
+            self._has_more[target] = has_more
+        return has_more
+
+
+def is_free(lane: LaneState, sequence: int) -> bool:
+    """Return whether the message can be handed out now. Requires: the lock."""
+    return not _is_held(lane, sequence) and lane.stored.is_pending(sequence) and not _is_late(lane, sequence)
+
+
+def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
+    """In the order in which a hand-out looks at them."""
+    for target in lists:
+        if target.counterpart is None:
+            yield target
+        elif target.lane.is_persistent:
+            first = next_by_arrival(target)[0]
+            yield first
+            yield target if first is not target else target.counterpart
+
+
+def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
+    """Return the first sequence of runs that can be handed out, END if there is none. O(those before it)."""
+    for at, last in runs:
+        while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
+            for sequence in range(found[0], min(found[1], last) + 1):
+                if not _is_held(lane, sequence) and not _is_late(lane, sequence):
+                    return sequence
+            at = found[1] + 1
+    return END
+
+
+def _is_held(lane: LaneState, sequence: int) -> bool:
+    is_held = sequence in lane.in_flight or sequence in lane.parked or sequence in lane.dead
+    return is_held or lane.stored.is_put_off(sequence)
+
+
+def _is_late(lane: LaneState, sequence: int) -> bool:
+    """Tell whether the message has expired."""
+    now_ms = lane.queue.target_area.store.steady.now_ms
+    return lane.is_timed and 0 < lane.stored.times_of(sequence).expires_at <= now_ms()
