@@ -613,30 +613,36 @@ class GroupAssigner(Distribution):
     def _quota(self, unassigned: UnassignedMessages, priority: int) -> int:
         """Return how many unassigned messages those of higher priority have no credit for.
 
-        With a selector only those count that are known to match. O(lanes + consumers of higher priority).
+        With a selector only those count that are known to match. O(lanes + consumers of higher priority), and
+        O(consumers) where their credit does not do for all that is undelivered.
         """
         available: int | None = None
         for other in self._above(priority):
             if self.assigned_by_consumer[other].unassigned is unassigned:
                 if available is None:
-                    available = self._available(unassigned)
+                    available = self._undelivered(unassigned)
                 available -= _own_credit(other)
                 if available <= 0:
                     return 0
-        return UNLIMITED if available is None else available
+        return UNLIMITED if available is None else max(available - self._assigned(unassigned), 0)
 
-    def _available(self, unassigned: UnassignedMessages) -> int:
+    def _undelivered(self, unassigned: UnassignedMessages) -> int:
+        """Count unassigned messages and, where these have no selector, assigned ones too. O(lanes)."""
         if unassigned.selector is not None:
             return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in unassigned.lists)
-        available = 0
+        undelivered = 0
         for lane in self.queue.all_lanes():
             taken = len(lane.in_flight) + lane.parked.count + lane.stored.put_off_messages
             unpublished = max(lane.stored.next_sequence - lane.published, 0)
-            available += lane.stored.pending_messages - taken - unpublished
-        if self.groups.has_owners:
-            for assigned in self.assigned_by_consumer.values():
-                available -= sum(len(own.direct) + own.returned.count for own in assigned.lists)
-        return available
+            undelivered += lane.stored.pending_messages - taken - unpublished
+        return undelivered
+
+    def _assigned(self, unassigned: UnassignedMessages) -> int:
+        """Count what of the undelivered messages is assigned to consumers. O(consumers)."""
+        if unassigned.selector is not None or not self.groups.has_owners:
+            return 0
+        every = self.assigned_by_consumer.values()
+        return sum(len(own.direct) + own.returned.count for assigned in every for own in assigned.lists)
 
     def _wanted_above(self, assigned: AssignedMessages, lane: LaneState, message: StoredMessage) -> Taker | None:
         """Return who of another consumer group comes first and wants the message."""
