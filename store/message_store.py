@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .account import Account, Unlimited
 from .clock import Clock, SteadyClock
 from .destinations_file import DestinationsFile
-from .disk.disk import Disk
+from .disk.disk import Disk, known_free_bytes
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from .format.identity import Identity
@@ -774,7 +774,7 @@ class MessageStore:
         try:
             self._store_index(position, self.journal.epoch, state)
         except MetadataFull as full:
-            raise StoreFull(0, self._disk.free_bytes(), "the disk's free space") from full
+            raise StoreFull(0, known_free_bytes(self._disk), "the disk's free space") from full
         except MetadataDamaged as damage:
             raise self._distrust_index(damage) from damage
         self._checkpoint_end = self._replay_position = position

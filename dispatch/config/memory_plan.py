@@ -10,6 +10,7 @@ from typing import Final
 
 from ...cache.shares import Shares
 from ...store.disk.disk import Disk
+from ...store.errors import StoreFailed
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
 
 ATTEMPTS_BYTES: Final = 1 << 15
@@ -40,8 +41,12 @@ def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
 
 
 def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
-    """Return the most bytes that tmp-storage may take of the disk."""
+    """Return the most bytes that tmp-storage may take of the disk. StoreFailed where it can't be asked for its room."""
     if settings.temp_limit_bytes is not None:
         return settings.temp_limit_bytes
     assert settings.temp_limit_share is not None
-    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
+    try:
+        free_bytes = disk.free_bytes()
+    except OSError as error:
+        raise StoreFailed(f"the store could not be opened ({error.strerror or error})") from error
+    return max(int(free_bytes * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)

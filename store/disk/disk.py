@@ -110,6 +110,14 @@ class Disk(Protocol):
         """Return the bytes that this user may still write."""
 
 
+def known_free_bytes(disk: Disk) -> int:
+    """Return the free bytes for a message to people; 0 where even that can't be known."""
+    try:
+        return disk.free_bytes()
+    except OSError:
+        return 0
+
+
 def is_inside(name: str) -> bool:
     """Return whether a name can only mean something in the store's directory."""
     return not name.startswith("/") and ".." not in name.split("/")

@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar
 
 from cachetools import LRUCache
 
-from ..disk.disk import NO_SPACE, Directory, Disk, File
+from ..disk.disk import NO_SPACE, Directory, Disk, File, known_free_bytes
 from ..disk.layout import JOURNAL, data_log_name
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
@@ -297,7 +297,7 @@ class Journal:
             assert self._file is not None
             self._file.seek(self.offset)
             self.is_refusing = True
-            raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space") from error
+            raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space") from error
         raise self.fail(f"a journal write failed ({error.strerror})") from error
 
     def fail(self, reason: str) -> StoreFailed:
@@ -379,8 +379,8 @@ class Journal:
             raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
         if self.is_full:
             needed_bytes = self._max_file_bytes + self.reserve.missing_bytes
-            if self._free_bytes() < needed_bytes or not self.refill():
-                raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space")
+            if known_free_bytes(self._disk) < needed_bytes or not self.refill():
+                raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
         self.is_refusing = False
 
     @property
@@ -401,13 +401,6 @@ class Journal:
         if self.store_limit_bytes is not None:
             limit = min(limit, self.store_limit_bytes - sum(self.sizes.values()))
         self._limit = max(limit, 0)
-
-    def _free_bytes(self) -> int:
-        """Return the free bytes for a message to people; 0 when even that can't be known."""
-        try:
-            return self._disk.free_bytes()
-        except OSError:
-            return 0
 
     # ------------------------------------------------------------------ a full disk
 
@@ -527,7 +520,7 @@ class Journal:
                 raise
         wanted = self._max_file_bytes // 2
         while wanted >= 2 * LAST_BYTES:
-            if 2 * wanted <= self._free_bytes():  # the index needs some of it
+            if 2 * wanted <= known_free_bytes(self._disk):  # the index needs some of it
                 with suppress(OSError):
                     return self._create_data_log(data_log, wanted), wanted, True
             wanted //= 2

@@ -13,13 +13,12 @@ stored once and goes when the last of them has removed it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..account import Account
 from ..bits import runs_of_ones
-from ..disk.disk import NO_SPACE, Disk
+from ..disk.disk import NO_SPACE, Disk, known_free_bytes
 from ..disk.layout import TMP_STORAGE
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.reading import REGION_BYTES_MAX
@@ -245,10 +244,7 @@ class TmpStorage:
     def _write_error(self, error: OSError, needed_bytes: int) -> ForebayError:
         if error.errno not in NO_SPACE:
             return SpillFailed(needed_bytes, error.strerror or str(error))
-        free_bytes = 0
-        with suppress(OSError):
-            free_bytes = self._disk.free_bytes()
-        return StoreFull(needed_bytes, free_bytes, "the disk's free space")
+        return StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space")
 
     # ------------------------------------------------------------------ reading
 
