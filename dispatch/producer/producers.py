@@ -14,7 +14,7 @@ from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
-from ..config.checks import check_seconds
+from ..config.checks import SECONDS_MAX, check_seconds
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..core.delays import TimedLanes
@@ -194,22 +194,27 @@ class Producers:
         """Return when a message that is sent at that moment expires, in ms. SettingsError for a lifetime that cannot
         be.
         """
-        check_seconds("expires_in", expires_in)
-        if not expires_in:
-            raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
+        if type(expires_in) is not float or not 0.0 < expires_in <= SECONDS_MAX:
+            check_seconds("expires_in", expires_in)
+            if not expires_in:
+                raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
         return now_ms + max(int(expires_in * 1000), 1)
 
+    def lifetime(self, expires_in: Any) -> tuple[int, int]:
+        """Return the time now and when a message that is sent now expires, in ms. SettingsError as of expires_at."""
+        now_ms = self.store.steady.now_ms()
+        return now_ms, self.expires_at(expires_in, now_ms)
+
     def add_expiring(
-        self, lane: PersistentLaneState, properties: bytes, body: bytes, expires_at: int
-    ) -> tuple[int, int]:
-        """Write one message that expires; return its timestamp and sequence. Not dispatched yet. Requires: the lock.
+        self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes, expires_at: int
+    ) -> int:
+        """Write one message that expires; return its sequence. Not dispatched yet. Requires: the lock.
 
         As store_timed of one, for a third of its price.
         """
-        timestamp = self.store.steady.now_ms()
         sequence = self.store.add_expiring(lane.index_lane, timestamp, properties, body, expires_at)
         self.timed.note(lane)
-        return timestamp, sequence
+        return sequence
 
     def arrive_timed(
         self,

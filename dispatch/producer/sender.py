@@ -119,7 +119,7 @@ class Sender:
                 return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
         else:
             properties = b""
-        expires_at = producers.expires_at(expires_in, producers.store.steady.now_ms()) if expires_in is not None else 0
+        now_ms, expires_at = producers.lifetime(expires_in) if expires_in is not None else (0, 0)
         properties = encode_times(expires_at, 0) + properties if expires_at else properties
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
@@ -133,7 +133,7 @@ class Sender:
             lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
                 lane = self._steps.lane(priority)
-            timestamp = producers.clock_ms()
+            timestamp = now_ms or producers.clock_ms()
             if transaction is not None:
                 ids: list[str] = []
                 self._checked(transaction).add(lane, timestamp, ((properties, body),), (message_id,), ids)
@@ -143,7 +143,7 @@ class Sender:
                     if limits is not None:
                         limits.require_room(size)
                     if expires_at:
-                        timestamp, sequence = producers.add_expiring(lane, properties, body, expires_at)
+                        sequence = producers.add_expiring(lane, timestamp, properties, body, expires_at)
                     else:
                         sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
                     message = (sequence, properties, body, timestamp)
