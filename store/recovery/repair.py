@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from ..disk.disk import Disk, File
 from ..disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
-from ..format.record import DROP, HEADER_BYTES, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
+from ..format.record import DROP, HEADER_BYTES, LOST, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
 from ..format.state import decode_state
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -179,6 +179,8 @@ class Repair:
             found = next(find_records(file, header, DATA_LOG_HEADER_BYTES), None)
             if found is None or record_at(file, header, DATA_LOG_HEADER_BYTES + length) is None:
                 return None
+            if found[1].kind not in (STATE, LOST):
+                return None  # no data log begins so: all of it has moved, and is not where others say
         offset, record = found
         noted = int.from_bytes(data[40:48], "little")
         is_first = offset == DATA_LOG_HEADER_BYTES

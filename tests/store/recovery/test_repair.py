@@ -311,6 +311,18 @@ def test_zeroed_header_but_for_its_salt_and_first_record_cost_only_themselves() 
     assert [(place.data_log, place.lost_records) for place in places] == [(2, 0), (2, 1)]
 
 
+@pytest.mark.parametrize("data_log", [1, 2, 3])
+def test_data_log_that_has_moved_forward_by_its_first_record_is_given_up(data_log: int) -> None:
+    """The records behind verify, but what names their places finds others there, or none."""
+    disk = FILLED.copy()
+    behind = walked(disk, data_log)[1][1].offset
+    moved = bytes(DATA_LOG_HEADER_BYTES) + disk.image()[data_log_name(data_log)][behind:]
+    disk.remove(data_log_name(data_log))
+    disk.open(data_log_name(data_log), create=True).append(moved)
+    (place,) = check(disk, None, FILLED.sequences_of(data_log, 0, 1 << 30))
+    assert place.data_log == data_log and place.lost_records != 0, "it is not said that anything is lost"
+
+
 def test_missing_data_log_that_the_index_alone_knew_is_named() -> None:
     """What the others knew of it was in a record that is damaged."""
     disk = FILLED.copy()
