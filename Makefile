@@ -10,9 +10,11 @@
 #   make test INSTALL=compiled           the same against a wheel whose floors mypyc made machine code (see setup.py)
 #   make wheels                          what a release has for this platform; .github/workflows makes the others
 #   make bench SUITES="bench_journal"    some of the structures
-#   make bench-peers PEERS=FOLDER        the other side: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's jars),
-#                                        FOLDER/python/peers.py; what is not there is said and left out
-#   make bench-peers WORKS="W1 W6"       some of it; only the whole makes benchmarks/RESULTS.md again
+#   make bench-peers                     beside the brokers that the system has: apt-get install
+#                                        --no-install-recommends rabbitmq-server redis-server postgresql nats-server
+#   make bench-peers PEERS=FOLDER        and beside embedded queues: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's
+#                                        jars), FOLDER/python/peers.py; what is not there is said and left out
+#   make bench-peers WORKS="W1 Brokers"  some of it; only the whole makes benchmarks/RESULTS.md again
 
 PYTHON ?= python3
 INSTALL ?= editable
@@ -102,8 +104,8 @@ bench: $(STAMP) ## whether a structure got slower than its baseline
 bench-baseline: $(STAMP) ## make this machine's figures the baseline
 	$(RUN) benchmarks/gate.py --store $(SUITES)
 
-bench-peers: $(STAMP) $(if $(PEERS),$(PEERS_VENV)/installed) ## W1 to W10 beside other queues
-	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) $(if $(PEERS),--peers "$(PEERS)" --peers-python $(PEERS_VENV)/bin/python)
+bench-peers: $(STAMP) $(PEERS_VENV)/installed ## W1 to W12 beside other queues and brokers
+	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) --peers-python $(PEERS_VENV)/bin/python $(if $(PEERS),--peers "$(PEERS)")
 
 bench-scale: $(STAMP) ## what grows with depth, sizes, consumers, queues and selectors
 	$(RUN) benchmarks/bench_scale.py --write
@@ -128,10 +130,13 @@ $(DOCS_VENV)/installed: pyproject.toml | $(STAMP)
 	    $$($(RUN) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	@touch $@
 
-# Packages of other queues, in an environment of their own. One that pip cannot get is left out of the comparison.
-$(PEERS_VENV)/installed: benchmarks/works/python_queues.py | $(STAMP)
+# Packages of other queues and clients of brokers, in an environment of their own, with forebay, which runs the clients.
+# One that pip cannot get is left out of the comparison.
+$(PEERS_VENV)/installed: benchmarks/works/python_queues.py benchmarks/brokers/choices.py pyproject.toml | $(STAMP)
 	@$(RUN) -m venv $(PEERS_VENV)
-	@for package in $$($(RUN) -c 'from forebay.benchmarks.works.python_queues import PACKAGES; print(*PACKAGES)'); do \
+	@$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --editable .
+	@for package in $$($(RUN) -c 'from forebay.benchmarks.brokers.choices import PACKAGES as clients; \
+	    from forebay.benchmarks.works.python_queues import PACKAGES as queues; print(*queues, *clients)'); do \
 	    $(PEERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $$package || echo "left out: $$package"; \
 	done
 	@touch $@

@@ -1,8 +1,9 @@
-"""`make bench-peers`: W1 to W10 beside the peers that are there, as Markdown on standard output.
+"""`make bench-peers`: W1 to W12 and brokers beside the peers that are there, as Markdown on standard output.
 
     python benchmarks/peers.py                       ours alone
     python benchmarks/peers.py W1 W2 --messages 20000
     python benchmarks/peers.py --peers FOLDER --write
+    python benchmarks/peers.py Brokers --write      RabbitMQ, Redis, PostgreSQL, NATS beside forebay
 
 Passes of all rows take turns, round after round, so that whatever else the
 machine does falls on all of them; a figure is the median of its rounds.
@@ -15,12 +16,15 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
+from forebay.benchmarks.brokers.broker import BrokerFailed
+from forebay.benchmarks.brokers.choices import PACKAGES as CLIENTS
+from forebay.benchmarks.brokers.comparison import Brokers
 from forebay.benchmarks.load.words import counted
 from forebay.benchmarks.works.claims import judged
 from forebay.benchmarks.works.kahadb import NEEDED, KahaDB, Peer, has_java, java_version
@@ -31,13 +35,15 @@ from forebay.benchmarks.works.plan import GROUPS, MESSAGES, ROUNDS, SLOW_GROUPS,
 from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.python_queues import PACKAGES, NotThere, PythonQueue, PythonQueues
 from forebay.benchmarks.works.report import report
-from forebay.benchmarks.works.results import write_results
+from forebay.benchmarks.works.results import BROKERS, MEASURED, write_results
 from forebay.benchmarks.works.stopwatch import Facts
 from forebay.benchmarks.works.work import Work
 from forebay.dispatch.config.sizes import GIB
 
 PEERS_VARIABLE: Final = "FOREBAY_PEERS"
 MIN_MESSAGES: Final = 100
+BROKERS_GROUP: Final = "Brokers"
+EVERYTHING: Final = (*GROUPS, BROKERS_GROUP)
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 
 
@@ -45,43 +51,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; the exit code. Wrong usage leaves by SystemExit."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    arguments.works = arguments.works or list(GROUPS)
-    if unknown := set(arguments.works) - set(GROUPS):
-        parser.error(f"there is no {' and no '.join(sorted(unknown))}: choose among {', '.join(GROUPS)}")
+    arguments.works = arguments.works or list(EVERYTHING)
+    if unknown := set(arguments.works) - set(EVERYTHING):
+        parser.error(f"there is no {' and no '.join(sorted(unknown))}: choose among {', '.join(EVERYTHING)}")
     if arguments.messages < MIN_MESSAGES or (arguments.rounds is not None and arguments.rounds < 1):
         parser.error(f"--messages must be at least {MIN_MESSAGES} and --rounds at least 1")
     if arguments.peers is not None and not arguments.peers.is_dir():
         parser.error("--peers must be a folder, with kahadb/run.sh or python/peers.py or both")
-    plan = rows(arguments.messages, arguments.works)
-    needed_bytes = max(row.work.disk_bytes for row in plan if isinstance(row.work, Work))
-    if shutil.disk_usage(arguments.dir).free < needed_bytes:
-        parser.error(f"the directory to work in needs {needed_bytes / GIB:.1f} GiB free: choose another with --dir")
+    parts = []
+    if set(arguments.works) & set(GROUPS):
+        parts.append(_works)
+    if BROKERS_GROUP in arguments.works:
+        parts.append(_brokers)
     try:
-        with ExitStack() as stack:
-            sides = Sides(arguments, stack)
-            results = sides.measure_all(plan)
-    except PassFailed as failure:
+        for part in parts:
+            part(arguments, parser.error)
+    except (PassFailed, BrokerFailed) as failure:
         print(f"peers: {failure}", file=sys.stderr)
         return 1
-    about = _about(arguments, has_kahadb=sides.kahadb is not None)
-    lines = list(report(about, sides.missing, arguments.messages, results))
+    return 0
+
+
+def _works(arguments: Namespace, refuse: Callable[[str], NoReturn]) -> None:
+    plan = rows(arguments.messages, arguments.works)
+    _require_room(arguments.dir, max(row.work.disk_bytes for row in plan if isinstance(row.work, Work)), refuse)
+    with ExitStack() as stack:
+        sides = Sides(arguments, stack)
+        results = sides.measure_all(plan)
+    rounds = counted(arguments.rounds or ROUNDS, "round")
+    if arguments.rounds is None:
+        rounds += f" ({', '.join(SLOW_GROUPS)}: one)"
+    about = _about(arguments, rounds, java_version() if sides.kahadb is not None else "")
+    lines = list(report(about, sides.missing.sentences, arguments.messages, results))
     print("\n".join(lines))
     if arguments.write:
         found = judged(arguments.messages, {measured.row.title: measured for measured in results})
-        write_results(RESULTS, lines, picture(found))
-    return 0
+        write_results(RESULTS, MEASURED, lines, picture(found))
+
+
+def _brokers(arguments: Namespace, refuse: Callable[[str], NoReturn]) -> None:
+    missing = Missing()
+    brokers = Brokers(arguments.messages, arguments.peers_python, arguments.dir, missing)
+    _require_room(arguments.dir, brokers.disk_bytes, refuse)
+    rounds = arguments.rounds or 1
+    brokers.measure(rounds)
+    lines = list(brokers.report(_about(arguments, counted(rounds, "round")), missing.sentences))
+    print("\n".join(lines))
+    if arguments.write:
+        write_results(RESULTS, BROKERS, lines)
+
+
+def _require_room(directory: Path, needed_bytes: int, refuse: Callable[[str], NoReturn]) -> None:
+    if shutil.disk_usage(directory).free < needed_bytes:
+        refuse(f"the directory to work in needs {needed_bytes / GIB:.1f} GiB free: choose another with --dir")
 
 
 def _parser() -> ArgumentParser:
     peers = os.environ.get(PEERS_VARIABLE)
-    parser = ArgumentParser(prog="peers.py", description="W1 to W10 beside other queues, as Markdown.")
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"{', '.join(GROUPS)} (all)")
+    parser = ArgumentParser(prog="peers.py", description="W1 to W12 beside other queues, as Markdown.")
+    parser.add_argument("works", nargs="*", metavar="WORK", help=f"{', '.join(EVERYTHING)} (all)")
     parser.add_argument("--messages", type=int, default=MESSAGES, metavar="N", help="of a W1 pass (%(default)s)")
     parser.add_argument(
         "--rounds",
         type=int,
         metavar="N",
-        help=f"passes of each row ({ROUNDS}; {', '.join(SLOW_GROUPS)}, which take long: 1)",
+        help=f"passes of each row ({ROUNDS}; {', '.join((*SLOW_GROUPS, BROKERS_GROUP))}, which take long: 1)",
     )
     parser.add_argument(
         "--peers",
@@ -94,7 +128,7 @@ def _parser() -> ArgumentParser:
         "--peers-python",
         default=sys.executable,
         metavar="PYTHON",
-        help=f"one that has {', '.join(PACKAGES)} (this one)",
+        help=f"one that has forebay, {', '.join((*PACKAGES, *CLIENTS))} (this one)",
     )
     parser.add_argument(
         "--dir",
@@ -104,9 +138,21 @@ def _parser() -> ArgumentParser:
         help="where to work, on the disk to measure (the system's temporary directory)",
     )
     parser.add_argument(
-        "--write", action="store_true", help="also make the measured part of RESULTS.md, and its picture"
+        "--write", action="store_true", help="also make the measured parts of RESULTS.md, and its picture"
     )
     return parser
+
+
+class Missing:
+    """Sentences about those that were not measured. Each is said once, when it is found."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def __call__(self, sentence: str) -> None:
+        if sentence not in self.sentences:
+            self.sentences.append(sentence)
+            print(f"peers: {sentence}", file=sys.stderr)
 
 
 class Sides:
@@ -114,24 +160,23 @@ class Sides:
 
     def __init__(self, arguments: Namespace, stack: ExitStack) -> None:
         self._arguments = arguments
-        self.missing: list[str] = []
-        """Sentences about those that are not."""
+        self.missing = Missing()
         peers: Path | None = arguments.peers
         self.kahadb: KahaDB | None = None
         self._queues: PythonQueues | None = None
         if peers is None:
-            self._miss("Neither KahaDB nor Python queues: no --peers FOLDER was given")
+            self.missing("Neither KahaDB nor Python queues: no --peers FOLDER was given")
             return
         if not (peers / "kahadb" / "run.sh").is_file():
-            self._miss("No KahaDB: the folder has no kahadb/run.sh")
+            self.missing("No KahaDB: the folder has no kahadb/run.sh")
         elif not has_java():
-            self._miss(f"No KahaDB: there is no java or no javac. {NEEDED}")
+            self.missing(f"No KahaDB: there is no java or no javac. {NEEDED}")
         else:
             self.kahadb = stack.enter_context(KahaDB(peers / "kahadb", arguments.dir))
         if (peers / "python" / "peers.py").is_file():
             self._queues = PythonQueues(peers / "python", arguments.peers_python, arguments.dir)
         else:
-            self._miss("No Python queues: the folder has no python/peers.py")
+            self.missing("No Python queues: the folder has no python/peers.py")
 
     def measure_all(self, plan: Sequence[Row]) -> list[Measured]:
         """Round after round. Raises PassFailed."""
@@ -164,19 +209,14 @@ class Sides:
         try:
             return self._queues.measure(queue)
         except NotThere:
-            self._miss(f"No {queue.name}: its package is not there; pip install {' '.join(PACKAGES)}")
+            self.missing(f"No {queue.name}: its package is not there; pip install {' '.join(PACKAGES)}")
             return None
 
-    def _miss(self, sentence: str) -> None:
-        if sentence not in self.missing:
-            self.missing.append(sentence)
-            print(f"peers: {sentence}", file=sys.stderr)
 
-
-def _about(arguments: Namespace, has_kahadb: bool) -> list[str]:
+def _about(arguments: Namespace, rounds: str, java: str = "") -> list[str]:
     """Return what a reader must know, the paths of this machine left out."""
     command = ["python benchmarks/peers.py"]
-    if arguments.works != list(GROUPS):
+    if arguments.works != list(EVERYTHING):
         command += arguments.works
     if arguments.messages != MESSAGES:
         command.append(f"--messages {arguments.messages}")
@@ -184,13 +224,10 @@ def _about(arguments: Namespace, has_kahadb: bool) -> list[str]:
         command.append(f"--rounds {arguments.rounds}")
     if arguments.peers is not None:
         command.append("--peers FOLDER")
-    rounds = counted(arguments.rounds or ROUNDS, "round")
-    if arguments.rounds is None:
-        rounds += f" ({', '.join(SLOW_GROUPS)}: one)"
     return [
         f"{datetime.now(UTC):%Y-%m-%d}, `{' '.join(command)}`: medians of {rounds}, each pass in a fresh process",
         f"{machine()}, {file_system(arguments.dir)}",
-        software() + (f", {java_version()}" if has_kahadb else ""),
+        ", ".join(filter(None, (software(), java))),
     ]
 
 

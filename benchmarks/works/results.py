@@ -1,4 +1,4 @@
-"""RESULTS.md: one part is measured and made again by a command, all else in it is written by hand and kept."""
+"""RESULTS.md: its measured parts are made again by a command, all else in it is written by hand and kept."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-BEGIN: Final = "<!-- measured: made by `make bench-peers` -->"
-END: Final = "<!-- /measured -->"
+MEASURED: Final = "measured"
+BROKERS: Final = "brokers"
 PICTURE: Final = "figures.svg"
 
 
-def write_results(path: Path, lines: Sequence[str], svg: str | None) -> None:
-    """Replace what stands between the marks, and the picture beside the page. ValueError: it has no marks."""
+def marks(part: str) -> tuple[str, str]:
+    """Return the lines before and behind a part."""
+    return f"<!-- {part}: made by `make bench-peers` -->", f"<!-- /{part} -->"
+
+
+def write_results(path: Path, part: str, lines: Sequence[str], svg: str | None = None) -> None:
+    """Replace what stands between the marks of a part, and the picture beside the page.
+
+    Raises ValueError if the page has no such marks.
+    """
     text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    mark, end_mark = marks(part)
+    before, begin, rest = text.partition(mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
-        raise ValueError(f"{path.name} has no part between {BEGIN!r} and {END!r}")
-    parts = [BEGIN, "", *lines, ""]
+        raise ValueError(f"{path.name} has no part between {mark!r} and {end_mark!r}")
+    parts = [mark, "", *lines, ""]
     if svg is not None:
         path.with_name(PICTURE).write_text(svg, encoding="utf-8")
         parts[2:2] = [f"![What was reached of each figure, must and aim marked]({PICTURE})", ""]
-    path.write_text(before + "\n".join(parts) + "\n" + END + after, encoding="utf-8")
+    path.write_text(before + "\n".join(parts) + "\n" + end_mark + after, encoding="utf-8")

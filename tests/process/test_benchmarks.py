@@ -20,7 +20,7 @@ from forebay.benchmarks.works.picture import picture
 from forebay.benchmarks.works.plan import GROUPS, Row, rows
 from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.report import report
-from forebay.benchmarks.works.results import BEGIN, END, PICTURE, write_results
+from forebay.benchmarks.works.results import BROKERS, MEASURED, PICTURE, marks, write_results
 from forebay.benchmarks.works.stopwatch import Facts
 from forebay.benchmarks.works.work import Work, run
 
@@ -239,11 +239,12 @@ def test_picture_is_the_same_for_the_same_figures() -> None:
 
 def test_only_what_stands_between_the_marks_is_made_again(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
-    page.write_text(f"# By hand\n\n{BEGIN}\nold\n{END}\n\nkept\n", encoding="utf-8")
+    begin, end = marks(MEASURED)
+    page.write_text(f"# By hand\n\n{begin}\nold\n{end}\n\nkept\n", encoding="utf-8")
     for _ in range(2):
-        write_results(page, ["new"], "<svg/>")
+        write_results(page, MEASURED, ["new"], "<svg/>")
     text = page.read_text(encoding="utf-8")
-    assert text == f"# By hand\n\n{BEGIN}\n\n{text.splitlines()[4]}\n\nnew\n\n{END}\n\nkept\n"
+    assert text == f"# By hand\n\n{begin}\n\n{text.splitlines()[4]}\n\nnew\n\n{end}\n\nkept\n"
     assert f"({PICTURE})" in text.splitlines()[4]
     assert (tmp_path / PICTURE).read_text(encoding="utf-8") == "<svg/>"
 
@@ -252,13 +253,13 @@ def test_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("all by hand", encoding="utf-8")
     with pytest.raises(ValueError, match="no part between"):
-        write_results(page, ["new"], None)
+        write_results(page, MEASURED, ["new"])
     assert page.read_text(encoding="utf-8") == "all by hand"
 
 
 def test_page_of_this_project_has_the_marks() -> None:
     text = (Path(__file__).parents[2] / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
+    assert [text.count(mark) for part in (MEASURED, BROKERS) for mark in marks(part)] == [1, 1, 1, 1]
 
 
 # Command
@@ -347,7 +348,7 @@ def test_peer_that_fails_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFi
     assert "exit code 3: a side remark" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["W11"], ["--messages", "1"], ["--rounds", "0"], ["--peers", "nowhere"]])
+@pytest.mark.parametrize("arguments", [["W99"], ["--messages", "1"], ["--rounds", "0"], ["--peers", "nowhere"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         main(arguments)
@@ -357,7 +358,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
 
 @pytest.mark.slow
 def test_everything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_peers: Path) -> None:
-    text = run_main(capsys, "--rounds", "1", "--dir", tmp_path, "--peers", fake_peers)
+    text = run_main(capsys, *GROUPS, "--rounds", "1", "--dir", tmp_path, "--peers", fake_peers)
     assert len(table(text, "Figures to reach")) == 30
     assert len(table(text, "Depth")) == 4
     assert len(table(text, "Opening again")) == 3

@@ -1,0 +1,56 @@
+"""The comparison: all choices in turns, round after round; what is not installed is said once and left out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from forebay.benchmarks.works.stopwatch import Facts
+
+from .choices import CHOICES, needs_client
+from .passes import BODY_BYTES, Sizes
+from .process import measure
+from .table import table
+
+SECONDS: Final = 5.0
+BACKLOG_SECONDS: Final = 60.0
+BACKLOG_OF_MESSAGES: Final = 5
+_COPIES: Final = 5
+"""How often a body may lie on the disk at once: log, table, log that is made anew, and room."""
+
+
+class Brokers:
+    """python: runs what needs a client. directory: where to work, on the disk that is measured."""
+
+    def __init__(self, messages: int, python: str, directory: Path, miss: Callable[[str], None]) -> None:
+        """messages: of a W1 pass. miss: is told of what is not there."""
+        self._sizes = Sizes(messages, SECONDS, BACKLOG_OF_MESSAGES * messages, BACKLOG_SECONDS)
+        self._python = python
+        self._directory = directory
+        self._miss = miss
+        self._versions: dict[str, None] = {}
+        self._found: dict[str, list[Facts]] = {}
+
+    @property
+    def disk_bytes(self) -> int:
+        """At least what a pass needs on disk."""
+        return _COPIES * self._sizes.backlog_messages * BODY_BYTES
+
+    def measure(self, rounds: int) -> None:
+        """Measure every choice that is there. Raises BrokerFailed."""
+        for number in range(1, rounds + 1):
+            for choice in CHOICES:
+                print(f"round {number} of {rounds}: {choice.title}", file=sys.stderr)
+                python = self._python if needs_client(choice.title) else sys.executable
+                found = measure(choice.title, self._sizes, python, self._directory)
+                if found.facts is None:
+                    self._miss(f"No {choice.title}: {found.missing}")
+                    continue
+                self._versions |= dict.fromkeys(found.versions.split(", "))
+                self._found.setdefault(choice.title, []).append(found.facts)
+
+    def report(self, about: Sequence[str], missing: Sequence[str]) -> Iterator[str]:
+        """Yield the lines of the table."""
+        return table(about, missing, ", ".join(self._versions), self._sizes, self._found)

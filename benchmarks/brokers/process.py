@@ -1,0 +1,88 @@
+"""The process of a broker's pass: a fresh interpreter, which has the client, owns the servers and ends them.
+
+A Ctrl-C or a failure of the parent reaches it as SIGTERM. It then ends what
+it has started before it ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from forebay.benchmarks.works.process import PREFIX
+from forebay.benchmarks.works.stopwatch import Facts
+
+from .broker import BrokerFailed
+from .choices import BY_TITLE, Choice
+from .passes import Sizes, measured
+from .server import START_SECONDS, ServerFailed
+
+_END_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a pass found. missing: what must be installed for it, in words; then there is nothing else."""
+
+    missing: str = ""
+    versions: str = ""
+    facts: Facts | None = None
+
+
+def measure(title: str, sizes: Sizes, python: str, directory: Path) -> Found:
+    """Run a pass below directory, by a Python that has the client. Raises BrokerFailed."""
+    most_seconds = 2 * START_SECONDS + 10 * (sizes.seconds + sizes.backlog_seconds)
+    with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
+        os.sync()  # or this pass would share the disk with what the one before left to write
+        command = [python, "-P", "-m", __name__, title, json.dumps(asdict(sizes)), place]
+        # In a session of its own, so that a Ctrl-C comes to this process alone, which passes it on.
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            told, _ = running.communicate(timeout=most_seconds)
+        except subprocess.TimeoutExpired:
+            raise BrokerFailed(f"{title} took more than {most_seconds:.0f} s") from None
+        finally:
+            if running.poll() is None:
+                running.terminate()
+                running.wait(_END_SECONDS)
+    if running.returncode:
+        raise BrokerFailed(f"{title} ended with exit code {running.returncode}: {told.strip()}")
+    found: dict[str, Any] = json.loads(told)
+    return Found(**found)
+
+
+def main() -> int:
+    """Do the pass of the arguments in the fresh process, and print what it found."""
+    title, sizes, place = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        found = run(BY_TITLE[title], Sizes(**json.loads(sizes)), Path(place))
+    except (BrokerFailed, ServerFailed) as failure:
+        print(failure)
+        return 1
+    print(json.dumps(asdict(found)))
+    return 0
+
+
+def run(choice: Choice, sizes: Sizes, place: Path) -> Found:
+    """Do a pass in this process, and leave no server behind."""
+    broker = choice.make()
+    if missing := broker.missing():
+        return Found(missing)
+    try:
+        versions, facts = asyncio.run(measured(broker, place, sizes))
+    finally:
+        broker.stop()
+    return Found("", versions, facts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
