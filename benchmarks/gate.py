@@ -3,7 +3,9 @@
     python benchmarks/gate.py            exit code 1: something got slower, and its name
     python benchmarks/gate.py --store    make this run the baseline
 
-A figure is CPU time of one operation over CPU time of one step of the floor.
+A baseline counts on the machine, with the interpreter and with the library
+versions that it was made with: elsewhere there is nothing to compare with, and
+the exit code is 2. A figure is CPU time of one operation over CPU time of one step of the floor.
 It says little about the library and much about a change of it.
 """
 
@@ -17,9 +19,9 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
-from forebay.benchmarks.works.machine import machine, software
+from forebay.benchmarks.works.machine import libraries, machine, software
 
 HERE: Final = Path(__file__).parent
 BASELINE: Final = HERE / "baseline.json"
@@ -36,24 +38,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="bench_journal and so on (all)")
     parser.add_argument("--store", action="store_true", help="make this run the baseline of its suites")
     arguments = parser.parse_args(argv)
+    before = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else None
+    here = {"machine": machine(), "software": software(), "libraries": libraries()}
+    if before is not None and not (arguments.store and not arguments.suites) and (other := differences(before, here)):
+        print("gate: the baseline was made elsewhere, so this run can't be held against it.", file=sys.stderr)
+        print("\n".join(f"  {line}" for line in other), file=sys.stderr)
+        print("Make one here: `make bench-baseline`, of all suites, with nothing else running.", file=sys.stderr)
+        return 2
     try:
         found = measured(arguments.suites)
     except subprocess.CalledProcessError as failure:
         print(f"{failure.stdout}\ngate: the suites ended with exit code {failure.returncode}", file=sys.stderr)
         return 1
-    before = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {"ratios": {}}
-    lines, slower = compared(found, before["ratios"])
+    known: Ratios = before["ratios"] if before is not None else {}
+    lines, slower = compared(found, known)
     print("\n".join(lines))
     if arguments.store:
-        ratios = {name: ratio for name, ratio in before["ratios"].items() if arguments.suites} | found
-        kept = {"machine": f"{machine()}; {software()}", "ratios": dict(sorted(ratios.items()))}
+        ratios = {name: ratio for name, ratio in known.items() if arguments.suites} | found
+        kept = here | {"ratios": dict(sorted(ratios.items()))}
         BASELINE.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
         print(f"stored as {BASELINE.name}")
         return 0
     if slower:
-        print(f"\nslower than {TOLERANCE:g} × the baseline, which is of {before.get('machine', 'nowhere')}:")
+        print(f"\nslower than {TOLERANCE:g} × the baseline:")
         print("\n".join(f"  {line}" for line in slower))
     return 1 if slower else 0
+
+
+def differences(before: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Return a line for each thing that a baseline was made with and that is another here."""
+    there, now = _made_with(before), _made_with(here)
+    return [
+        f"{name}: {there.get(name, 'unknown')} there, {now.get(name, 'none')} here"
+        for name in {**now, **there}
+        if there.get(name) != now.get(name)
+    ]
+
+
+def _made_with(baseline: Mapping[str, Any]) -> dict[str, str]:
+    named: dict[str, str] = {name: baseline[name] for name in ("machine", "software") if name in baseline}
+    named.update(baseline.get("libraries", {}))
+    return named
 
 
 def measured(suites: Sequence[str]) -> Ratios:

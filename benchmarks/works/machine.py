@@ -7,6 +7,7 @@ import platform
 import re
 import sqlite3
 import sys
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,20 @@ def software() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     floors = "" if str(message_store.__file__).endswith(".py") else ", floors compiled by mypyc"
     return f"{platform.python_implementation()} {version}{floors}, {checksum}, SQLite {sqlite3.sqlite_version}"
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of what forebay is installed with and measured by, extras left out."""
+    required = {
+        re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires("forebay") or () if "extra ==" not in line
+    }
+    found: dict[str, str] = {}
+    for name in sorted(required | {"pytest-benchmark"}):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
 
 
 def file_system(directory: Path) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,59 @@ def test_baseline_knows_every_benchmark_and_no_other() -> None:
     assert {name.partition("[")[0] for name in BASELINE["ratios"]} == there
 
 
+HERE: dict[str, Any] = {"machine": "2 cores", "software": "CPython 3", "libraries": {"msgspec": "1.0", "psutil": "7.0"}}
+
+
+def test_baseline_of_the_same_machine_and_libraries_differs_in_nothing() -> None:
+    assert gate.differences(HERE | {"ratios": {"bench_a::test_b": 1.0}}, HERE) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "lines"),
+    [
+        (HERE | {"machine": "4 cores"}, ["machine: 4 cores there, 2 cores here"]),
+        (HERE | {"software": "CPython 2"}, ["software: CPython 2 there, CPython 3 here"]),
+        (HERE | {"libraries": {"msgspec": "0.9", "psutil": "7.0"}}, ["msgspec: 0.9 there, 1.0 here"]),
+        (HERE | {"libraries": {"psutil": "7.0"}}, ["msgspec: unknown there, 1.0 here"]),
+        (HERE | {"libraries": HERE["libraries"] | {"isal": "1"}}, ["isal: 1 there, none here"]),
+    ],
+)
+def test_what_a_baseline_was_made_with_elsewhere_is_named(before: dict[str, object], lines: list[str]) -> None:
+    assert gate.differences(before, HERE) == lines
+
+
+@pytest.mark.parametrize("arguments", [[], ["bench_budget"], ["bench_budget", "--store"]])
+def test_baseline_of_another_machine_is_refused_before_anything_runs(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "baseline.json"
+    text = json.dumps({"machine": "a mainframe", "ratios": {"bench_budget::test_charges_come_and_go": 1.0}})
+    stored.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(gate, "BASELINE", stored)
+    monkeypatch.setattr(gate, "measured", lambda suites: pytest.fail("it ran"))
+    assert gate.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert "machine: a mainframe there, " in told and "`make bench-baseline`" in told
+    assert stored.read_text(encoding="utf-8") == text
+
+
+def test_whole_run_takes_the_place_of_a_baseline_made_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "baseline.json"
+    stored.write_text(json.dumps({"machine": "a mainframe", "ratios": {"bench_a::test_gone": 1.0}}), encoding="utf-8")
+    monkeypatch.setattr(gate, "BASELINE", stored)
+    monkeypatch.setattr(gate, "measured", lambda suites: {"bench_a::test_b": 2.0})
+    assert gate.main(["--store"]) == 0
+    made = json.loads(stored.read_text(encoding="utf-8"))
+    assert made["ratios"] == {"bench_a::test_b": 2.0}
+    assert made["libraries"]["psutil"] == version("psutil") and made["libraries"].keys() >= {
+        "msgspec",
+        "pytest-benchmark",
+    }
+    assert gate.main([]) == 0, "it counts where it was made"
+
+
 @pytest.mark.slow
 def test_suite_runs_and_is_held_against_its_own_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -48,8 +103,9 @@ def test_suite_runs_and_is_held_against_its_own_baseline(
     stored = tmp_path / "baseline.json"
     monkeypatch.setattr(gate, "BASELINE", stored)
     assert gate.main(["bench_budget", "--store"]) == 0
-    ratios = json.loads(stored.read_text(encoding="utf-8"))["ratios"]
-    assert len(ratios) == 3
-    stored.write_text(json.dumps({"ratios": {name: ratio / 10 for name, ratio in ratios.items()}}), encoding="utf-8")
+    made = json.loads(stored.read_text(encoding="utf-8"))
+    assert len(made["ratios"]) == 3
+    faster = {name: ratio / 10 for name, ratio in made["ratios"].items()}
+    stored.write_text(json.dumps(made | {"ratios": faster}), encoding="utf-8")
     assert gate.main(["bench_budget"]) == 1
     assert "bench_budget::test_charges_come_and_go: " in capsys.readouterr().out
