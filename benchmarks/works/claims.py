@@ -20,6 +20,7 @@ from .plan import (
     DURABLE_SENDS,
     END_TO_END_WAYS,
     FILL,
+    FIND,
     KAHADB_ADD,
     KAHADB_CONCURRENT,
     KAHADB_CURSOR,
@@ -37,9 +38,12 @@ from .plan import (
     SINGLE,
     SINGLE_PATH_LAGGING,
     STUCK,
+    broker_at_depth,
     broker_end_to_end,
     depths,
     end_to_end,
+    header_works,
+    with_headers,
 )
 from .python_queues import BATCHED, ONE_BY_ONE
 
@@ -73,13 +77,16 @@ FORMS: Final = {
     "share": Form(1, ".2f", " of alone"),
     "bare_share": Form(1, ".4f", " of alone"),
     "cpu": Form(1e6, ".1f", " µs"),
+    "cost": Form(1e6, ".2f", " µs"),
+    "find_seconds": _SECONDS,
+    "read_bytes": _MIB,
     "index_bytes": Form(1, ".1f", " B"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim about one figure of a row. Rates are judged by their ratio to the rate of another row."""
+    """A claim about one figure of a row. Rates and costs are judged by their ratio to that of another row."""
 
     group: str
     title: str
@@ -97,7 +104,11 @@ class Claim:
     @property
     def form(self) -> Form:
         """The form of the judged figure, of must and of aim."""
-        return FORMS["ratio" if self.fact == "rate" else self.fact]
+        return FORMS["ratio" if self.is_relative else self.fact]
+
+    @property
+    def is_relative(self) -> bool:
+        return self.fact in ("rate", "cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +145,14 @@ def judged(messages: int, by_title: Mapping[str, Measured]) -> list[Judged]:
     found: list[Judged] = []
     for claim in _claims(messages, by_title):
         ours, theirs = by_title.get(claim.title), by_title.get(claim.over)
-        if ours is None or (claim.fact == "rate" and theirs is None):
+        if ours is None or (claim.is_relative and theirs is None):
             continue
         value = figure(ours, claim.fact)
         if value is None:
             continue
-        if claim.fact == "rate":
+        if claim.is_relative:
             assert theirs is not None
-            value /= theirs.rate
+            value /= figure(theirs, claim.fact) or float("inf")
         found.append(Judged(claim, ours, theirs, value * claim.form.scale))
     return found
 
@@ -150,7 +161,7 @@ def figure(measured: Measured, fact: str) -> float | None:
     """Return a row's rate, the cost of a message, or the median of a fact of its passes."""
     if fact == "rate":
         return measured.rate
-    if fact == "cpu":
+    if fact in ("cpu", "cost"):
         return measured.each("cpu_seconds")
     if fact == "index_bytes":
         return measured.each(fact)
@@ -181,10 +192,17 @@ def _claims(messages: int, by_title: Mapping[str, Measured]) -> Iterator[Claim]:
     yield Claim("W7", FILL, BROKER_FILL, 2.5, 5)
     yield Claim("W7", DRAIN, BROKER_DRAIN, 5, 10)
     yield Claim("W7", OVERFLOWN, BROKER_DRAIN, 105, None, "uss_growth_bytes", "peak_bytes", at_most=True)
-    for depth in depths(messages):
-        yield Claim("W8", depth.titles[1], depth.titles[0], 0.9, 1.0)
+    for beside_peer, shallow, deep in depths(messages):
+        yield Claim("W8", beside_peer.title, broker_at_depth(messages), 3, 6)
+        yield Claim("W8", deep.title, shallow.title, 0.95, 1.0)
     yield Claim("W9", STUCK, KAHADB_STUCK, 3, 2, "data_logs_left", at_most=True, name="one stuck in each data log")
     yield Claim("W10", CONTENDED, CONTENDED, 0.25, 0.45, "share", "bare_share")
+    for work in header_works(messages):
+        plain = with_headers(work, "none")
+        yield Claim("W11", with_headers(work, "read"), plain, 1.35, 1.2, "cost", at_most=True)
+        yield Claim("W11", with_headers(work, "selected"), plain, 1.5, 1.2, "cost", at_most=True)
+    yield Claim("W12", FIND, "", 0.1, 0.02, "find_seconds", at_most=True, name=f"{FIND}, time")
+    yield Claim("W12", FIND, "", 10, None, "read_bytes", at_most=True, name=f"{FIND}, read")
     yield Claim("CPU", f"{SINGLE}; 0 behind", "", 5.5, None, "cpu", at_most=True)
     yield Claim("CPU", f"{BATCHED_PATH}; 0 behind", "", 3, None, "cpu", at_most=True)
     yield Claim("index", SEND_MANY, "", 8, None, "index_bytes", at_most=True, name="index on disk, a message")

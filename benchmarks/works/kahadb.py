@@ -4,8 +4,10 @@ Given is a folder with that script. `run.sh W1 sync` and the like, with N, LAG,
 DATA (a directory to work in), CLASSES and JOPT (options of Java) in the
 environment, must print one JSON line a pass: case, msgs, rate, cpu_us_per_msg,
 other_cpu_s, wall_s, written_mib, peak_rss_mib, and for W1 journal_alloc_mib and
-index_alloc_mib. W4 leaves a store for W5. For W9 there is one line more, with
-the case W9-after-every, written_files, files_left, journal_mib and live_bytes.
+index_alloc_mib. W4 leaves a store for W5. W8 takes M messages twice from the
+head of a backlog of N before it sends and takes as many. For W9 there is one
+line more, with the case W9-after-every, written_files, files_left, journal_mib
+and live_bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ NEEDED: Final = (
     "apt-get install --no-install-recommends libactivemq-java default-jdk-headless"
 )
 _BARE: Final = "W3-bare-append"
+_HEAD_PASSES: Final = 2
 _RESTARTS: Final = {
     "W4-restart-clean": "clean_seconds",
     "W4-restart-kill": "kill_seconds",
@@ -47,6 +50,15 @@ class Peer:
     case: str
     messages: int
     java_options: str = ""
+    backlog: int = 0
+    """Messages that stand in the queue meanwhile."""
+
+    @property
+    def sizes(self) -> dict[str, str]:
+        """Return what the driver is told of them."""
+        if not self.backlog:
+            return {"N": str(self.messages)}
+        return {"N": str(self.backlog + _HEAD_PASSES * self.messages), "M": str(self.messages)}
 
 
 class KahaDB:
@@ -80,17 +92,20 @@ class KahaDB:
             raise PassFailed(f"run.sh {peer.command} printed nothing of {peer.case}")
         if peer.case.startswith("W9"):
             return _stuck(own[-1])
-        return _facts(own[-1]) | _beside(peer.case, own[-1], lines)
+        return _facts(own[-1], peer.messages) | _beside(peer.case, own[-1], lines)
 
     def _run(self, peer: Peer) -> list[dict[str, Any]]:
         with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
-            environment = os.environ | {
-                "N": str(peer.messages),
-                "LAG": str(LAG),
-                "DATA": f"{place}/data",
-                "CLASSES": self._classes.name,
-                "JOPT": peer.java_options,
-            }
+            environment = (
+                os.environ
+                | peer.sizes
+                | {
+                    "LAG": str(LAG),
+                    "DATA": f"{place}/data",
+                    "CLASSES": self._classes.name,
+                    "JOPT": peer.java_options,
+                }
+            )
             lines: list[dict[str, Any]] = []
             for command in ("W4", "W5") if peer.command == "W4" else (peer.command,):
                 os.sync()
@@ -116,12 +131,14 @@ def java_version() -> str:
     return f"Java {told[1]}" if len(told) > 1 else "Java"
 
 
-def _facts(line: dict[str, Any]) -> Facts:
+def _facts(line: dict[str, Any], messages: int) -> Facts:
+    """Return the facts as if it had been so many messages: several threads store more than one is told to."""
+    scale = messages / line["msgs"]
     return {
-        "seconds": line["wall_s"],
-        "cpu_seconds": line["cpu_us_per_msg"] * line["msgs"] / 1e6,
-        "others_seconds": max(0.0, line["other_cpu_s"]),
-        "written_bytes": line["written_mib"] * MIB,
+        "seconds": line["wall_s"] * scale,
+        "cpu_seconds": line["cpu_us_per_msg"] * messages / 1e6,
+        "others_seconds": max(0.0, line["other_cpu_s"]) * scale,
+        "written_bytes": line["written_mib"] * MIB * scale,
         "peak_bytes": line["peak_rss_mib"] * MIB,
     }
 

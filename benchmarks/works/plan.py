@@ -1,4 +1,4 @@
-"""The plan: which passes make up W1 to W10, in which order, and which of them take turns with the other side."""
+"""The plan: which passes make up W1 to W12, in which order, and which of them take turns with the other side."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from forebay.dispatch.config.sizes import KIB, MIB
 from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES
 from .kahadb import LAG, Peer
 from .python_queues import BATCHED, ONE_BY_ONE, PythonQueue
-from .work import Work
+from .work import Headers, Work
 
+_HEADERS_SAID: Final[dict[Headers, str]] = {
+    "none": "no headers",
+    "read": "4 headers",
+    "selected": "4 headers, a selector for 1 %",
+}
 MESSAGES: Final = 200_000
 ROUNDS: Final = 3
-GROUPS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "Python", "memory")
-SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "Python", "memory")
+GROUPS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "Python", "memory")
+SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "W11", "W12", "Python", "memory")
 """Their passes take a minute or more: measured once, unless the number of rounds is said."""
 
 PRODUCERS: Final = 32
@@ -61,6 +66,7 @@ BROKER_DRAIN: Final = "ActiveMQ overflow: receive"
 STUCK: Final = "stuck"
 KAHADB_STUCK: Final = "KahaDB stuck"
 CONTENDED: Final = "`send` beside a thread that computes"
+FIND: Final = "one match by a selector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +80,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The same work over a shallow and over a deep backlog: the rates should not differ."""
+    """A work over a deep backlog."""
 
     work: str
     body_bytes: int
     limit_bytes: int
-    backlogs: tuple[int, int]
-    titles: tuple[str, str]
+    backlog: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.work}; {self.backlog:,} behind, {self.body_bytes:,} B"
 
 
 def rows(messages: int, groups: Collection[str]) -> list[Row]:
@@ -99,26 +108,46 @@ def broker_end_to_end(persistent: bool) -> str:
     return f"ActiveMQ send, receive; {_kept(persistent)}"
 
 
-def depths(messages: int) -> list[Depth]:
-    """Under the usual limit the shallow backlog is served from RAM; under the smallest one, neither is.
+def depths(messages: int) -> list[tuple[Depth, Depth, Depth]]:
+    """Return for each work a backlog to hold beside the peer's, and two that differ in nothing but depth.
 
-    Bodies of 16 bytes for the deepest, so that it needs a gigabyte of disk and not eleven.
+    These two have bodies of 16 bytes, so that the deeper one needs a gigabyte of disk and not eleven, and the smallest
+    limit, so that neither is served from RAM.
     """
-    shallow = messages // 20
     return [
-        Depth(
-            work,
-            body_bytes,
-            limit_bytes,
-            (shallow, deep),
-            (_deep(work, body_bytes, shallow), _deep(work, body_bytes, deep)),
-        )
-        for body_bytes, limit_bytes, deep in (
-            (KIB, MEMORY_LIMIT_BYTES, 5 * messages),
-            (16, MIN_MEMORY_LIMIT_BYTES, 50 * messages),
+        (
+            Depth(work, KIB, MEMORY_LIMIT_BYTES, 5 * messages),
+            Depth(work, 16, MIN_MEMORY_LIMIT_BYTES, 5 * messages),
+            Depth(work, 16, MIN_MEMORY_LIMIT_BYTES, 50 * messages),
         )
         for work in (SINGLE, BATCHED_PATH)
     ]
+
+
+def broker_at_depth(messages: int) -> str:
+    """Return the title of the other side's W8 row."""
+    return f"ActiveMQ send, receive; {5 * messages:,} behind"
+
+
+def header_works(messages: int) -> dict[str, Work]:
+    """Return the works that W11 does without headers, with them, and with a selector, by what they are called."""
+    batch = BATCH_MESSAGES
+    works = {
+        SEND: Work("send", messages),
+        SEND_MANY: Work("send", messages, batch=batch),
+        SINGLE_PATH_LAGGING: Work("path", messages, backlog=LAG),
+        BATCHED_PATH_LAGGING: Work("path", messages, batch=batch, backlog=LAG),
+        READ_BACK: Work("read_back", 5 * messages),
+        READ_BACK_SLICES: Work("read_back", 5 * messages, batch=batch),
+    }
+    for way, (sent, taken) in END_TO_END_WAYS.items():
+        works[end_to_end(way, persistent=True)] = _threads(messages, sent, taken, persistent=True)
+    return works
+
+
+def with_headers(work: str, headers: Headers) -> str:
+    """Return the title of a W11 row."""
+    return f"{work}; {_HEADERS_SAID[headers]}"
 
 
 def _rows(messages: int) -> Iterator[Row]:
@@ -147,16 +176,21 @@ def _rows(messages: int) -> Iterator[Row]:
     yield Row("W7", BROKER_FILL, Peer("W7", "W7-fill", overflow))
     yield Row("W7", BROKER_DRAIN, Peer("W7", "W7-drain", overflow))
     yield Row("W7", OVERFLOWN, Work("overflown", overflow))
-    for depth in depths(messages):
-        for backlog, title in zip(depth.backlogs, depth.titles, strict=True):
-            each = batch if depth.work == BATCHED_PATH else 1
-            # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
-            moved = messages if depth.body_bytes == KIB else 5 * messages
-            work = Work("path", moved, depth.body_bytes, each, limit_bytes=depth.limit_bytes, backlog=backlog)
-            yield Row("W8", title, work)
+    for depth in (depth for of_work in depths(messages) for depth in of_work):
+        each = batch if depth.work == BATCHED_PATH else 1
+        # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
+        moved = messages if depth.body_bytes == KIB else 5 * messages
+        work = Work("path", moved, depth.body_bytes, each, limit_bytes=depth.limit_bytes, backlog=depth.backlog)
+        yield Row("W8", depth.title, work)
+    peer = Peer("W8", "W8-send+consume-at-depth", messages // 2, backlog=5 * messages)
+    yield Row("W8", broker_at_depth(messages), peer)
     yield Row("W9", STUCK, Work("stuck", 1 + messages // 10_000))
     yield Row("W9", KAHADB_STUCK, Peer("W9 every", "W9-after-every", messages))
     yield Row("W10", CONTENDED, Work("contended", messages // 4))
+    for title, work in header_works(messages).items():
+        for headers in _HEADERS_SAID:
+            yield Row("W11", with_headers(title, headers), replace(work, headers=headers))
+    yield Row("W12", FIND, Work("find", 50 * messages, 16))
     for name in ONE_BY_ONE + BATCHED:
         yield Row("Python", name, PythonQueue(name, messages))
     yield Row("memory", "memory", Work("memory", 5 * messages))
@@ -165,9 +199,7 @@ def _rows(messages: int) -> Iterator[Row]:
 def _end_to_end_rows(messages: int) -> Iterator[Row]:
     for persistent in (True, False):
         for way, (batch, take) in END_TO_END_WAYS.items():
-            work = Work(
-                "threads", messages, batch=batch, limit_bytes=END_TO_END_LIMIT_BYTES, take=take, persistent=persistent
-            )
+            work = _threads(messages, batch, take, persistent)
             yield Row("W6", end_to_end(way, persistent), work)
             yield Row("W6", end_to_end(way, persistent, in_loop=True), replace(work, kind="tasks"))
     # Persistent it is the fastest of its ways, and slow: half as many messages.
@@ -176,9 +208,9 @@ def _end_to_end_rows(messages: int) -> Iterator[Row]:
     yield Row("W6", broker_end_to_end(False), Peer("W6 n:auto", "W6-nonpersistent-auto", messages))
 
 
+def _threads(messages: int, batch: int, take: int, persistent: bool) -> Work:
+    return Work("threads", messages, batch=batch, limit_bytes=END_TO_END_LIMIT_BYTES, take=take, persistent=persistent)
+
+
 def _kept(persistent: bool) -> str:
     return "persistent" if persistent else "non-persistent"
-
-
-def _deep(work: str, body_bytes: int, backlog: int) -> str:
-    return f"{work}; {backlog:,} behind, {body_bytes:,} B"

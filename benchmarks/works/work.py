@@ -19,7 +19,7 @@ import forebay
 from forebay.cache.process.memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
 
-from . import end_to_end
+from . import end_to_end, headers
 from .contention import contended
 from .floor import floor
 from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, WAIT_SECONDS, bodies, opened, store_of, touch_memory
@@ -33,6 +33,9 @@ DATA_LOG_BYTES: Final = 32 * MIB
 
 RECORD_BYTES: Final = 160
 """Most bytes of a message and its ack in the journal besides its content."""
+
+HEADER_BYTES: Final = 64
+"""Most bytes of the four headers that a message has in W11 and W12."""
 
 FILL_MESSAGES: Final = 100_000
 _SAMPLES: Final = 40
@@ -54,12 +57,19 @@ Kind = Literal[
     "stuck",
     "contended",
     "memory",
+    "find",
 ]
 """floor: the bare machine. send: store messages. path: send, take and acknowledge each. synced: store them durably.
 reopen: opening over a backlog. read_back: take and acknowledge what an earlier open stored. threads, tasks: a producer
 and a consumer at the same time. fill, drain, overflown: non-persistent messages that RAM has no room for, stored, then
 taken, and what the process needs for both. stuck: what stays on the disk for one message in each data log. contended:
-store them beside a thread that computes. memory: the process while a backlog is stored and drained."""
+store them beside a thread that computes. memory: the process while a backlog is stored and drained. find: one message
+by a selector."""
+
+
+Headers = Literal["none", "read", "selected"]
+"""none: messages have no headers. read: they have four, of which the consumer reads two. selected: besides, it has a
+selector that matches one in a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +92,23 @@ class Work:
     limit_bytes: int = MEMORY_LIMIT_BYTES
     backlog: int = 0
     """Messages that stand in the queue meanwhile, sent in the same way."""
+    headers: Headers = "none"
+    """For the kinds send, path, read_back and threads."""
 
     @property
     def disk_bytes(self) -> int:
         """At least what the pass needs on disk, nothing cleaned up meanwhile."""
         if self.kind == "stuck":
             return 2 * self.messages * DATA_LOG_BYTES
-        return (self.messages + self.backlog) * (self.body_bytes + RECORD_BYTES) + 128 * MIB
+        header_bytes = HEADER_BYTES if self.kind == "find" or self.headers != "none" else 0
+        return (self.messages + self.backlog) * (self.body_bytes + RECORD_BYTES + header_bytes) + 128 * MIB
 
 
 def run(work: Work, directory: Path) -> Facts:
     """Do the work in a directory of its own, which must be empty."""
     messages, body_bytes = work.messages, work.body_bytes
+    if work.headers != "none":
+        return _with_headers(work, directory)
     match work.kind:
         case "floor":
             return floor(directory, messages)
@@ -122,6 +137,23 @@ def run(work: Work, directory: Path) -> Facts:
             return contended(directory, messages, body_bytes)
         case "memory":
             return _memory(work, directory)
+        case "find":
+            return headers.found(directory, messages, body_bytes)
+
+
+def _with_headers(work: Work, directory: Path) -> Facts:
+    messages, body_bytes, batch, selective = work.messages, work.body_bytes, work.batch, work.headers == "selected"
+    match work.kind:
+        case "send":
+            return headers.sent(directory, messages, body_bytes, batch, selective)
+        case "path":
+            return headers.crossed(directory, messages, body_bytes, batch, selective, work.backlog)
+        case "read_back":
+            return headers.read_back(directory, messages, body_bytes, batch, selective)
+        case "threads":
+            return headers.threads(directory, messages, body_bytes, work.limit_bytes, batch, work.take, selective)
+        case other:
+            raise ValueError(f"the work {other} has no headers")
 
 
 # ---------------------------------------------------------------------- the kinds of work

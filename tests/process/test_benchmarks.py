@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -14,10 +15,10 @@ from forebay.benchmarks.peers import PEERS_VARIABLE, main
 from forebay.benchmarks.works.claims import Judged, judged
 from forebay.benchmarks.works.end_to_end import tasks, threads
 from forebay.benchmarks.works.floor import floor
-from forebay.benchmarks.works.kahadb import Peer
+from forebay.benchmarks.works.kahadb import KahaDB, Peer
 from forebay.benchmarks.works.measured import Measured
 from forebay.benchmarks.works.picture import picture
-from forebay.benchmarks.works.plan import GROUPS, Row, rows
+from forebay.benchmarks.works.plan import GROUPS, Row, broker_at_depth, depths, rows, with_headers
 from forebay.benchmarks.works.process import PassFailed, measure
 from forebay.benchmarks.works.report import report
 from forebay.benchmarks.works.results import BROKERS, MEASURED, PICTURE, marks, write_results
@@ -27,17 +28,18 @@ from forebay.benchmarks.works.work import Work, run
 TINY = Work("path", 300, body_bytes=64)
 
 FAKE_RUN = """#!/bin/sh
-echo "$* N=$N LAG=$LAG JOPT=$JOPT" >> "$(dirname "$0")/calls"
+echo "$* N=$N${M:+ M=$M} LAG=$LAG JOPT=$JOPT" >> "$(dirname "$0")/calls"
 echo "a side remark" >&2
 [ ! -e "$(dirname "$0")/broken" ] || exit 3
 for case in clean kill noidx; do echo '{"case":"W4-restart-'$case'","wall_s":7.5}'; done
 echo '{"case":"W9-after-every","written_files":22,"files_left":32,"journal_mib":730.0,"live_bytes":20480}'
 for rate in 90 110; do echo '{"case":"W3-bare-append","rate":'$rate'}'; done
 for case in W1-sync W2-sync W2-async-on W3-add-1t W3-add-32t W5-cursor-200 \\
-        W6-persistent-auto W6-nonpersistent-auto W7-fill W7-drain; do
+        W6-persistent-auto W6-nonpersistent-auto W7-fill W7-drain W8-send+consume-at-depth; do
     for wall in 9.0 2.0; do
-        echo '{"case":"'$case'","msgs":'$N',"wall_s":'$wall',"cpu_us_per_msg":30.0,"other_cpu_s":-0.1,' | tr -d '\\n'
-        echo '"written_mib":1.0,"peak_rss_mib":400,"rate":50.0,"journal_alloc_mib":1.5,"index_alloc_mib":0.5}'
+        echo '{"case":"'$case'","msgs":'${M:-$N}',"wall_s":'$wall',"cpu_us_per_msg":30.0,' | tr -d '\\n'
+        echo '"other_cpu_s":-0.1,"written_mib":1.0,' | tr -d '\\n'
+        echo '"peak_rss_mib":400,"rate":50.0,"journal_alloc_mib":1.5,"index_alloc_mib":0.5}'
     done
 done
 """
@@ -153,6 +155,38 @@ def test_memory_of_the_process_is_looked_at(tmp_path: Path) -> None:
     assert "uss_growth_bytes" in facts
 
 
+@pytest.mark.parametrize("headers", ["read", "selected"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        Work("send", 600, body_bytes=64),
+        Work("send", 600, body_bytes=64, batch=256),
+        Work("path", 600, body_bytes=64, backlog=300),
+        Work("path", 600, body_bytes=64, batch=256, backlog=300),
+        Work("read_back", 600, body_bytes=64, batch=256),
+        Work("threads", 600, body_bytes=64, take=1),
+        Work("threads", 600, body_bytes=64, batch=256, take=256),
+    ],
+    ids=lambda work: f"{work.kind} of {work.batch}",
+)
+def test_work_is_done_with_headers_and_with_a_selector(
+    tmp_path: Path, work: Work, headers: Literal["read", "selected"]
+) -> None:
+    facts = run(replace(work, headers=headers), tmp_path)
+    assert facts["seconds"] > 0 and facts["cpu_seconds"] > 0
+
+
+def test_work_that_has_no_headers_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the work stuck has no headers"):
+        run(Work("stuck", 2, headers="read"), tmp_path)
+
+
+def test_one_match_is_found_and_what_was_read_for_it_is_counted(tmp_path: Path) -> None:
+    facts = run(Work("find", 5000, body_bytes=64), tmp_path)
+    assert facts["find_seconds"] > 0
+    assert facts["read_bytes"] > 64
+
+
 def test_floor_takes_time_for_each_part(tmp_path: Path) -> None:
     assert all(micros > 0 for micros in floor(tmp_path, 600).values())
 
@@ -184,15 +218,16 @@ def test_every_claim_names_rows_of_the_plan_and_facts_of_theirs() -> None:
     everything: Facts = {"seconds": 1.0, "cpu_seconds": 1.0, "clean_seconds": 1.0, "kill_seconds": 1.0}
     everything |= {"index_lost_seconds": 1.0, "times_bare": 1.0, "uss_growth_bytes": 1.0, "peak_bytes": 1.0}
     everything |= {"data_logs_left": 1.0, "share": 1.0, "bare_share": 1.0, "index_bytes": 1.0}
+    everything |= {"find_seconds": 1.0, "read_bytes": 1.0}
     by_title = {row.title: Measured(row, 1, [everything]) for row in rows(200_000, GROUPS)}
     found = judged(200_000, by_title)
-    assert len(found) == 30
+    assert len(found) == 50
     assert all(each.theirs is not None for each in found if each.claim.over)
 
 
-def test_no_pass_needs_more_than_two_gigabytes_of_disk() -> None:
+def test_no_pass_needs_more_than_three_gigabytes_of_disk() -> None:
     works = [row.work for row in rows(200_000, GROUPS)]
-    assert max(work.disk_bytes for work in works if isinstance(work, Work)) < 2 << 30
+    assert max(work.disk_bytes for work in works if isinstance(work, Work)) < 3 << 30
 
 
 # Report
@@ -221,6 +256,29 @@ def test_ratio_is_one_of_medians() -> None:
 def test_figure_is_held_from_must_to_aim(ours: float, outcome: str) -> None:
     found, _ = ratio_of(passes(ours), passes(7.0))
     assert found.outcome == outcome
+
+
+@pytest.mark.parametrize(("cpu_seconds", "outcome"), [(1.2, "aim"), (1.35, "held"), (1.36, "lost")])
+def test_a_cost_is_judged_by_its_ratio_to_the_work_without(cpu_seconds: float, outcome: str) -> None:
+    def measured(headers: Literal["none", "read"], cost: float) -> Measured:
+        return Measured(
+            Row("W11", with_headers("`send`", headers), Work("send", 1)), 1, [passes(9.0)[0] | {"cpu_seconds": cost}]
+        )
+
+    sides = [measured("none", 1.0), measured("read", cpu_seconds)]
+    [found] = judged(1000, {side.row.title: side for side in sides})
+    assert found.outcome == outcome
+    assert found.value == pytest.approx(cpu_seconds)
+
+
+def test_depth_is_judged_beside_the_peer_and_beside_a_tenth_of_it() -> None:
+    def measured(title: str, seconds: float) -> Measured:
+        return Measured(Row("W8", title, Work("path", 100)), 100, [{"seconds": seconds}])
+
+    (beside_peer, shallow, deep), _ = depths(200_000)
+    seconds = {beside_peer.title: 1.0, broker_at_depth(200_000): 3.5, shallow.title: 1.0, deep.title: 1.1}
+    found = judged(200_000, {title: measured(title, taken) for title, taken in seconds.items()})
+    assert [(each.value, each.outcome) for each in found] == [(3.5, "held"), (pytest.approx(1 / 1.1), "lost")]
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(0.05, "aim"), (0.06, "held"), (0.12, "held"), (0.13, "lost")])
@@ -302,6 +360,22 @@ def test_a_command_with_several_cases_is_run_once_a_round(
     assert theirs == "0.50 × bare", "the mean of the bare rate before and after"
 
 
+def test_peer_moves_messages_over_a_backlog_that_its_first_passes_have_left(tmp_path: Path, fake_peers: Path) -> None:
+    with KahaDB(fake_peers / "kahadb", tmp_path) as kahadb:
+        facts = kahadb.measure(Peer("W8", "W8-send+consume-at-depth", 150, backlog=1500))
+    calls = (fake_peers / "kahadb" / "calls").read_text(encoding="utf-8")
+    assert calls == "W8 N=1800 M=150 LAG=1000 JOPT=\n"
+    assert facts["seconds"] == 2.0
+
+
+def test_peer_that_stores_more_than_it_was_told_is_counted_by_the_message(tmp_path: Path, fake_peers: Path) -> None:
+    script = fake_peers / "kahadb" / "run.sh"
+    script.write_text(script.read_text(encoding="utf-8").replace("""$N}',"wall""", """$N}'0,"wall"""), encoding="utf-8")
+    with KahaDB(fake_peers / "kahadb", tmp_path) as kahadb:
+        facts = kahadb.measure(Peer("W3", "W3-add-32t", 100))
+    assert facts["seconds"] == pytest.approx(0.2)
+
+
 def test_both_sides_are_opened_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_peers: Path) -> None:
     text = run_main(capsys, "W4", "W9", "--rounds", "1", "--dir", tmp_path, "--peers", fake_peers)
     assert [(row[0], row[3]) for row in table(text, "Opening again")] == [
@@ -359,8 +433,8 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
 @pytest.mark.slow
 def test_everything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_peers: Path) -> None:
     text = run_main(capsys, *GROUPS, "--rounds", "1", "--dir", tmp_path, "--peers", fake_peers)
-    assert len(table(text, "Figures to reach")) == 30
-    assert len(table(text, "Depth")) == 4
+    assert len(table(text, "Figures to reach")) == 50
+    assert len(table(text, "Depth")) == 6
     assert len(table(text, "Opening again")) == 3
     assert len(table(text, "One stuck message in each data log")) == 2
     assert len(table(text, "Memory")) == 2
