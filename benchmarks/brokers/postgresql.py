@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +65,9 @@ class PostgreSQL(ServedBroker):
             "synchronous_commit": "on" if self._synchronous_commit else "off",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        server = self._run(Server([program, "-D", place / "data", *options], place, user=user))
+        command: list[str | Path] = [program, "-D", place / "data", *options]
+        # Killed, it would leave shared memory behind.
+        server = self._run(Server(command, place, user=user, farewell=signal.SIGQUIT))
         await server.answers(port, said="ready to accept connections")
         self._connection = psycopg.connect(host=HOST, port=port, user=_USER, dbname=_USER)
         self._cursor = self._connection.cursor(binary=True)

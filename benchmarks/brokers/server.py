@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import signal
 import socket
 import subprocess
 import time
@@ -57,8 +58,14 @@ class Server:
         *,
         environment: Mapping[str, str] | None = None,
         user: str | None = None,
+        farewell: signal.Signals = signal.SIGKILL,
     ) -> None:
-        """place: where its output goes. user: whom it runs as; None: as this process does."""
+        """Start it.
+
+        place: where its output goes. user: whom it runs as; None: as this process does. farewell: the signal at which
+        it ends at once; SIGKILL, unless it would leave something behind in the system.
+        """
+        self._farewell = farewell
         self._name = Path(command[0]).name
         self._log = place / f"{self._name}.log"
         with self._log.open("wb") as log:
@@ -85,15 +92,13 @@ class Server:
         return Memory.total(Memory.of_process(process) for process in self._processes())
 
     def stop(self) -> None:
-        """Kill it, since nobody needs what it stored. No other process is touched."""
+        """End it at once, since nobody needs what it stored. No other process is touched."""
         processes = self._processes()
-        for process in processes:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                pass
-        psutil.wait_procs(processes, timeout=_STOP_SECONDS)
-        self._process.wait(timeout=_STOP_SECONDS)
+        _tell(self._process, self._farewell)
+        _, alive = psutil.wait_procs(processes, timeout=_STOP_SECONDS if self._farewell != signal.SIGKILL else 0)
+        for process in alive:
+            _tell(process, signal.SIGKILL)
+        psutil.wait_procs(alive, timeout=_STOP_SECONDS)
 
     def _told(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
@@ -103,6 +108,13 @@ class Server:
             return [self._process, *self._process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+
+def _tell(process: psutil.Process, what: signal.Signals) -> None:
+    try:
+        process.send_signal(what)
+    except psutil.NoSuchProcess:
+        pass  # it has ended by itself
 
 
 def _listens(port: int) -> bool:

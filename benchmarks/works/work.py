@@ -34,7 +34,7 @@ DATA_LOG_BYTES: Final = 32 * MIB
 RECORD_BYTES: Final = 160
 """Most bytes of a message and its ack in the journal besides its content."""
 
-HEADER_BYTES: Final = 64
+HEADER_BYTES: Final = 112
 """Most bytes of the four headers that a message has in W11 and W12."""
 
 FILL_MESSAGES: Final = 100_000
