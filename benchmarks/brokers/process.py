@@ -39,24 +39,28 @@ class Found:
 
 def measure(title: str, sizes: Sizes, python: str, directory: Path) -> Found:
     """Run a pass below directory, by a Python that has the client. Raises BrokerFailed."""
-    most_seconds = 2 * START_SECONDS + 10 * (sizes.seconds + sizes.backlog_seconds)
+    most_seconds = longest_seconds(sizes)
     with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
         os.sync()  # or this pass would share the disk with what the one before left to write
         command = [python, "-P", "-m", __name__, title, json.dumps(asdict(sizes)), place]
         # In a session of its own, so that a Ctrl-C comes to this process alone, which passes it on.
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        try:
-            told, _ = running.communicate(timeout=most_seconds)
-        except subprocess.TimeoutExpired:
-            raise BrokerFailed(f"{title} took more than {most_seconds:.0f} s") from None
-        finally:
-            if running.poll() is None:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+            try:
+                told, _ = running.communicate(timeout=most_seconds)
+            except subprocess.TimeoutExpired:
+                raise BrokerFailed(f"{title} took more than {most_seconds:.0f} s") from None
+            finally:
                 running.terminate()
                 running.wait(_END_SECONDS)
     if running.returncode:
         raise BrokerFailed(f"{title} ended with exit code {running.returncode}: {told.strip()}")
     found: dict[str, Any] = json.loads(told)
     return Found(**found)
+
+
+def longest_seconds(sizes: Sizes) -> float:
+    """Return the time after which a pass hangs: twice what its phases may take, and a slow start of two servers."""
+    return 2 * START_SECONDS + 2 * (5 * sizes.seconds + 3 * sizes.backlog_seconds)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from forebay.benchmarks import peers
-from forebay.benchmarks.brokers import comparison
+from forebay.benchmarks.brokers import comparison, process
 from forebay.benchmarks.brokers.broker import BrokerFailed, ServedBroker
 from forebay.benchmarks.brokers.choices import BY_TITLE, CHOICES, PACKAGES, SYNCED, Choice, needs_client
 from forebay.benchmarks.brokers.passes import Sizes
@@ -160,6 +161,17 @@ def test_pass_runs_in_a_process_that_leaves_nothing_behind(tmp_path: Path) -> No
 def test_process_that_fails_says_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(BrokerFailed, match="nobody ended with exit code 1"):
         measure("nobody", FEW, sys.executable, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_process_that_takes_too_long_is_ended_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "longest_seconds", lambda sizes: 0.1)
+    begun = time.monotonic()
+    with pytest.raises(BrokerFailed, match="forebay, never took more than 0 s"):
+        measure("forebay, never", Sizes(10**9, 300.0, 50, 5.0), sys.executable, tmp_path)
+    assert time.monotonic() - begun < 300, "it went on to its end"
     assert list(tmp_path.iterdir()) == []
 
 
