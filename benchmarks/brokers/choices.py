@@ -32,10 +32,24 @@ class Choice:
 
 CHOICES: Final = (
     Choice("forebay, always", SYNCED, '`sync="always"`, acks too', lambda: Embedded("always")),
-    Choice("RabbitMQ classic, pika", SYNCED, "durable queue, confirms; acks unanswered", lambda: Pika("classic")),
-    Choice("RabbitMQ classic, aio-pika", SYNCED, "the same", lambda: AioPika("classic")),
-    Choice("RabbitMQ quorum, pika", SYNCED, "quorum queue of one node; acks unanswered", lambda: Pika("quorum")),
-    Choice("RabbitMQ quorum, aio-pika", SYNCED, "the same", lambda: AioPika("quorum")),
+    Choice(
+        "RabbitMQ classic, pika",
+        SYNCED,
+        "durable queue, each confirm awaited alone; acks unanswered",
+        lambda: Pika("classic"),
+    ),
+    Choice(
+        "RabbitMQ classic, aio-pika",
+        SYNCED,
+        "the same, confirms of a batch awaited together",
+        lambda: AioPika("classic"),
+    ),
+    Choice(
+        "RabbitMQ quorum, pika", SYNCED, "quorum queue of one node, else as the classic one", lambda: Pika("quorum")
+    ),
+    Choice(
+        "RabbitMQ quorum, aio-pika", SYNCED, "the same, confirms of a batch awaited together", lambda: AioPika("quorum")
+    ),
     Choice("Redis Streams, always", SYNCED, "`appendfsync always`, acks too", lambda: RedisStreams("always")),
     Choice("PostgreSQL", SYNCED, "`synchronous_commit on`, acks too", lambda: PostgreSQL(True)),
     Choice("forebay, interval", SOON, '`sync="interval"`', lambda: Embedded("interval")),

@@ -132,7 +132,10 @@ class AioPika(RabbitMQ):
     async def take_ack(self, messages: int) -> int:
         size = 0
         for _ in range(messages):
-            delivery = await asyncio.wait_for(self._deliveries.get(), WAIT_SECONDS)
+            if self._deliveries.empty():
+                delivery = await asyncio.wait_for(self._deliveries.get(), WAIT_SECONDS)
+            else:
+                delivery = self._deliveries.get_nowait()
             size += len(delivery.body)
         await delivery.ack(multiple=True)
         return size
