@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -232,4 +233,5 @@ def _about(arguments: Namespace, rounds: str, java: str = "") -> list[str]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers and directories go, as at a Ctrl-C
     sys.exit(main())
