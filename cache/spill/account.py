@@ -46,6 +46,11 @@ class SpillAccount:
         """Bytes by which less of the last ones is held."""
         return LAST_BYTES - self.last_bytes
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing, neither ahead nor of the last bytes."""
+        return self.ahead_bytes == self._wanted_bytes and self.last_bytes == LAST_BYTES
+
     def write_for(self, lanes: int) -> None:
         """Hold enough ahead for batches that are for so many lanes."""
         self._wanted_bytes = AHEAD_BYTES + OWNER_AHEAD_BYTES * (lanes - 1)

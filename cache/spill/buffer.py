@@ -118,8 +118,10 @@ class SpillBuffer(MessageCache):
         elif sequence < self._floors[lane]:
             self._floors[lane] = sequence
         messages[sequence] = message
-        held_bytes = self._bytes[lane] = self._bytes[lane] + charge
-        self._fullness.grew(lane, held_bytes)
+        before_bytes = self._bytes[lane]
+        held_bytes = self._bytes[lane] = before_bytes + charge
+        if held_bytes ^ before_bytes > before_bytes:  # it has one bit more
+            self._fullness.grew(lane, held_bytes)
         return True
 
     def _put_shared(self, pool: Pool, lane: int, message: StoredMessage, is_moved: bool) -> bool:

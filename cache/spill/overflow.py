@@ -97,10 +97,10 @@ class Overflow:
 
     def take_in(self, lane: NonPersistentLane, message: StoredMessage) -> None:
         """Keep an arrival that has no other place. StoreFull, SpillFailed: nothing of it is kept."""
-        number = lane.number
+        number, account = lane.number, self.account
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        if not self.account.secure_last() or not self.buffer.put(number, message):
+        if not (account.is_whole or account.secure_last()) or not self.buffer.put(number, message):
             self.admit(lane, message)
             if not lane.is_spilled(message[0]):
                 kept = self.buffer.put(number, message)
@@ -113,8 +113,9 @@ class Overflow:
         """
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        charge = charge_bytes(message)
-        if self.account.secure_last() and self.budget.free_bytes >= charge and not self.account.missing_bytes:
+        charge, account = charge_bytes(message), self.account
+        is_secured = account.is_whole or (account.secure_last() and not account.missing_bytes)
+        if is_secured and self.budget.free_bytes >= charge:
             return
         if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it: it costs nothing more
             return
