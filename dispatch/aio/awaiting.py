@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ...store.errors import NotAwaited
@@ -18,62 +19,46 @@ T = TypeVar("T")
 
 
 class Awaited(Coroutine[Any, Any, T]):
-    """A coroutine that is not begun before it is awaited. Used as what it returns, it says what to write."""
+    """A coroutine that nobody has begun yet. Used as what it returns, it says what to write."""
 
-    __slots__ = ("_arguments", "_begun", "_call", "_function", "_keywords")
+    __slots__ = ("_call", "_coroutine")
 
-    def __init__(
-        self,
-        function: Callable[..., Coroutine[Any, Any, T]],
-        call: str,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> None:
-        self._function = function
+    def __init__(self, coroutine: Coroutine[Any, Any, T], call: str) -> None:
+        """call: as one writes it."""
+        self._coroutine = coroutine
         self._call = call
-        self._arguments = arguments
-        self._keywords = keywords
-        self._begun: Coroutine[Any, Any, T] | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
-        if self._begun is None:
-            self._begun = self._function(*self._arguments, **self._keywords)
-        return self._begun.__await__()
+        return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
         """Go on, as a task does. A message is never sent to what was not awaited."""
         if value is not None:
             self._refuse()
-        return self._coroutine().send(value)
+        return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
         """Go on with an exception, as a task does when it is cancelled."""
-        return self._coroutine().throw(*error)
+        return self._coroutine.throw(*error)
 
     def close(self) -> None:
         """End it, begun or not."""
-        if self._begun is not None:
-            self._begun.close()
-        else:
-            self._begun = _nothing()
-            self._begun.close()
-
-    def _coroutine(self) -> Coroutine[Any, Any, T]:
-        if self._begun is None:
-            self._begun = self._function(*self._arguments, **self._keywords)
-        return self._begun
+        self._coroutine.close()
 
     def _refuse(self, *_: object) -> NoReturn:
-        if self._begun is None:
+        if not self._is_begun():
             self.close()  # it was told already, so the finalizer need not warn
         raise NotAwaited(self._call, f"write `await {self._call}`")
+
+    def _is_begun(self) -> bool:
+        return getcoroutinestate(self._coroutine) != CORO_CREATED
 
     def __getattr__(self, name: str) -> Any:
         if name in ("__name__", "__qualname__"):  # as asyncio shows a task
             return self._call.partition("(")[0]
-        if name.startswith("cr_") and self._begun is not None:
-            return getattr(self._begun, name)
-        if name.startswith(("_", "cr_", "gi_")):  # what else debuggers ask of coroutines
+        if name.startswith("cr_"):
+            return getattr(self._coroutine, name)
+        if name.startswith(("_", "gi_")):  # what else debuggers ask of coroutines
             raise AttributeError(name)
         self._refuse()
 
@@ -87,12 +72,7 @@ class Awaited(Coroutine[Any, Any, T]):
         self._refuse()
 
     def __repr__(self) -> str:
-        return f"<{self._call}, {'begun' if self._begun is not None else 'not awaited'}>"
-
-    def __del__(self) -> None:
-        """Warn of what was never awaited as Python does of its coroutines: by letting go of one."""
-        if self._begun is None:
-            self._begun = self._function(*self._arguments, **self._keywords)
+        return f"<{self._call}, {'begun' if self._is_begun() else 'not awaited'}>"
 
 
 def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
@@ -101,7 +81,7 @@ def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callab
     def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @wraps(function)
         def begin(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-            return Awaited(function, call, args, kwargs)
+            return Awaited(function(*args, **kwargs), call)
 
         return begin
 
@@ -128,7 +108,3 @@ def asynchronous(what: str, *, loop: str = "", block: str = "") -> Callable[[typ
         return decorated
 
     return decorate
-
-
-async def _nothing() -> Any:
-    """Stand in for what was never begun."""

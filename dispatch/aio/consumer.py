@@ -8,7 +8,7 @@ loop waits neither for that nor for any sync.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
-from ..config.checks import check_bounds
+from ..config.checks import SECONDS_MAX, check_bounds
 from ..config.redelivery import REJECTED
 from ..consumer.consumer import DRAIN_POLL_SECONDS, LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
 from ..consumer.processing import (
@@ -29,7 +29,7 @@ from ..consumer.processing import (
     report,
 )
 from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight
-from .awaiting import asynchronous, awaited
+from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
@@ -217,33 +217,28 @@ class AsyncConsumer:
         """Deliveries not settled yet."""
         return self._consumer.in_flight
 
-    @awaited("consumer.take()")
-    async def take(
+    def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
-    ) -> list[AsyncDelivery]:
+    ) -> Coroutine[Any, Any, list[AsyncDelivery]]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
         As Consumer.take. Takes that wait for the same messages are served in
         the order in which they came. One that is cancelled was given nothing.
         """
-        engine = self._engine
+        return Awaited(self._take(max_messages, timeout, max_bytes), "consumer.take()")
+
+    async def _take(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[AsyncDelivery]:
         if type(max_messages) is not int or max_messages < 1:
             raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
-        if timeout != 0.0 or max_bytes is not None:
+        if max_bytes is not None or (timeout != 0.0 and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
-        if self._caller.ends_turn():
+        caller, consumer = self._caller, self._consumer
+        if caller.ends_turn():
             await asyncio.sleep(0)
-        if timeout == 0 or not self._line.is_busy or self._consumer.is_over:
-            with engine.monitor.lock:
-                try:
-                    deliveries = self._consumer.take_direct(max_messages, max_bytes)
-                except BaseException as error:
-                    engine.monitor.lock.break_by(error)
-                    raise
+        if timeout == 0 or not self._line.is_busy or consumer.is_over:
+            deliveries = consumer.take_direct(max_messages, max_bytes)
             if deliveries:
-                self._caller.work += len(deliveries)
-                if engine.monitor.deferred:
-                    engine.monitor.run_deferred()
+                caller.work += len(deliveries)
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
@@ -458,8 +453,14 @@ class AsyncConsumer:
                 partial(self._consumer.ack, transaction=inner_transaction(transaction)), _inner(deliveries)
             )
             return
-        if type(deliveries) is AsyncDelivery:
-            await self._settle(self._consumer.ack, deliveries._delivery)
+        if type(deliveries) is AsyncDelivery:  # as _settle, without another coroutine
+            caller = self._caller
+            if caller.ends_turn():
+                await asyncio.sleep(0)
+            self._consumer.ack(deliveries._delivery)
+            caller.work += 1
+            if caller.owed:
+                await caller.confirmed()
             return
         await self._settle_all(self._consumer.ack, _inner(deliveries))
 
@@ -601,13 +602,15 @@ def _inner(deliveries: object) -> Any:
 
 def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
     """Divide the batch into parts of few runs and not too many messages."""
-    begin = runs = 0
-    for at, (before, delivery) in enumerate(zip(batch, batch[1:], strict=False), 1):
-        if not (type(before) is Delivery and type(delivery) is Delivery and delivery.sequence == before.sequence + 1):
+    begin = runs = following = 0
+    for at, delivery in enumerate(batch):
+        sequence = delivery.sequence if type(delivery) is Delivery else -1  # which its settling refuses
+        if sequence != following:
             runs += 1
-        if runs == RUNS_A_PART or at - begin == MESSAGES_A_PART:
+        following = sequence + 1
+        if runs > RUNS_A_PART or at - begin == MESSAGES_A_PART:
             yield batch[begin:at]
-            begin, runs = at, 0
+            begin, runs = at, 1
     yield batch[begin:]
 
 

@@ -68,16 +68,19 @@ class LoopConfirmer(Confirmer):
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
         self.engine = engine
+        self._monitor = engine.monitor
+        self._publisher = engine.publisher
+        self._store = engine.store
         self._block_cache = engine.store.index.cache
         self.loop = loop
         self.owed = 0
         """Not 0: the last call is confirmed by `confirmed`, up to this position."""
         self.work = 0
         """Done in this turn of the loop. A call adds its messages when it has dealt with them."""
-        self._begun = 0
-        """How much was done when the last task ended its turn."""
         self._part = WORK_A_TURN
         """What one task may do of a turn."""
+        self._turn_end = WORK_A_TURN
+        """How much is done when the task that runs now ends its turn."""
         self._ended = 0
         """How many tasks ended their turn in this one of the loop."""
         self._workers = workers
@@ -90,16 +93,15 @@ class LoopConfirmer(Confirmer):
 
     def confirm(self, position: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
-        engine = self.engine
-        if engine.publisher.syncs_always and (engine.publisher.unpublished or position > engine.store.journal.durable):
+        publisher, store = self._publisher, self._store
+        if publisher.syncs_always and (publisher.unpublished or position > store.journal.durable):
             self.owed = max(self.owed, position, 1)
             return
-        store = engine.store
         is_due = store.adds >= store.checkpoint_adds or self._block_cache.is_filling
-        if is_due and not engine.publisher.leave_checkpoint():
+        if is_due and not publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
-        if engine.monitor.deferred:
-            engine.monitor.run_deferred()
+        if self._monitor.deferred:
+            self._monitor.run_deferred()
 
     def confirmed(self) -> asyncio.Future[None]:
         """Return when all that this tick owes is done; raise what doing it raised."""
@@ -190,9 +192,9 @@ class LoopConfirmer(Confirmer):
     def ends_turn(self) -> bool:
         """Count a call; True: other tasks should run before it, because enough was done in this turn of the loop."""
         self.work += WORK_OF_A_CALL
-        if self.work - self._begun < self._part and self.work < WORK_A_TURN:
+        if self.work < self._turn_end:
             return False
-        self._begun = self.work
+        self._turn_end = min(self.work + self._part, WORK_A_TURN)
         self._ended += 1
         if self._ended == 1:
             self.loop.call_soon(self._begin_turn)
@@ -200,8 +202,8 @@ class LoopConfirmer(Confirmer):
 
     def _begin_turn(self) -> None:
         """Let as many tasks as ended the last turn have equal parts of the next: else the first would have it all."""
-        self._part = WORK_A_TURN // self._ended
-        self.work = self._begun = self._ended = 0
+        self._part = self._turn_end = WORK_A_TURN // self._ended
+        self.work = self._ended = 0
 
     async def load(self, load: Load) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""

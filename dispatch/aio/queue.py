@@ -40,6 +40,7 @@ class AsyncSender:
         self._engine = caller.engine
         self._sender = sender
         self._order = context.order
+        self._held = context.order.held
 
     @property
     def name(self) -> str:
@@ -66,8 +67,8 @@ class AsyncSender:
         is cancelled may be stored or not; cancelled while it waits for room,
         it is not.
         """
-        inner = inner_transaction(transaction)
-        if self._order.is_held(self._sender._queue):
+        inner = None if transaction is None else inner_transaction(transaction)
+        if self._held and self._sender._queue in self._held:
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
@@ -375,13 +376,19 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
     """
     part: list[Message] = []
     part_bytes = 0
+    needed_sync = False
     try:
         for message in messages:
-            if part and _needs_sync(part[-1]) and not _needs_sync(message):
+            is_message = isinstance(message, Message)  # its send refuses anything else
+            needs_sync = not is_message or message.persistent is not False
+            if needed_sync and not needs_sync and part:
                 yield part
                 part, part_bytes = [], 0
+            needed_sync = needs_sync
             part.append(message)
-            part_bytes += body_bytes(message.body) if isinstance(message, Message) else 0
+            if is_message:
+                body = message.body
+                part_bytes += len(body) if type(body) is bytes else body_bytes(body)
             if len(part) >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
                 yield part
                 part, part_bytes = [], 0
@@ -391,7 +398,3 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
         raise
     if part:
         yield part
-
-
-def _needs_sync(message: Message) -> bool:
-    return getattr(message, "persistent", True) is not False

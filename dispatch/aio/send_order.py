@@ -27,11 +27,8 @@ class SendOrder:
     """Of one event loop. Only its thread may use it."""
 
     def __init__(self) -> None:
-        self._lines: dict[object, _Line] = {}
-
-    def is_held(self, destination: object) -> bool:
-        """Return whether a send to the destination is under way, so that another one must wait for its turn."""
-        return bool(self._lines) and destination in self._lines
+        self.held: dict[object, _Line] = {}
+        """Destinations to which a send is under way, so that another one must wait for its turn."""
 
     @asynccontextmanager
     async def turn(self, destination: object, timeout: float | None) -> AsyncIterator[None]:
@@ -40,9 +37,9 @@ class SendOrder:
         timeout: seconds to wait for them; None: until they are. StoreFull: it is over, and nothing was stored. Where
         nobody is before, no other task runs.
         """
-        line = self._lines.get(destination)
+        line = self.held.get(destination)
         if line is None:
-            line = self._lines[destination] = _Line()
+            line = self.held[destination] = _Line()
         line.users += 1
         try:
             if line.lock.locked() and timeout is not None:
@@ -59,4 +56,4 @@ class SendOrder:
         finally:
             line.users -= 1
             if not line.users:
-                del self._lines[destination]
+                del self.held[destination]

@@ -12,6 +12,7 @@ from ...store.errors import (
     AckTooLate,
     ArgumentError,
     Closed,
+    NestedCall,
     SettingsError,
     StateError,
     StoreFull,
@@ -206,42 +207,51 @@ class Consumer(Taker):
             raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
         if max_bytes is not None or (timeout != 0.0 and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
-        deliveries: list[Delivery]
+        monitor = self.monitor
         if max_messages == 1:
-            with self.monitor.lock:
+            if monitor.is_inside():
+                raise NestedCall
+            with monitor.bare_lock:
                 try:
+                    if monitor.lock.failure is not None:
+                        raise monitor.lock.failure
                     if not self._is_over and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
                         one = self._collect_one(self)
                         if one is not None:
                             return [one]
                 except BaseException as error:
-                    self.monitor.lock.break_by(error)
+                    monitor.lock.break_by(error)
                     raise
-        with self.monitor.lock:
-            try:
-                if self._is_over:
-                    raise self._over()
-                most = self._credit(max_messages)
-                deliveries = self._collect(self, most, max_bytes) if most > 0 else []
-            except BaseException as error:
-                self.monitor.lock.break_by(error)
-                raise
+        deliveries = self.take_direct(max_messages, max_bytes)
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
-        if self.monitor.deferred:
-            self.monitor.run_deferred()
+            if monitor.deferred:
+                monitor.run_deferred()
         return deliveries
 
     def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out what needs no wait; [] where `look` must go on. Requires: the lock."""
-        if self._is_over:
-            raise self._over()
-        most = self._credit(max_messages)
-        if most == 1:
-            one = self._collect_one(self)
-            if one is not None:
-                return [one]
-        return self._collect(self, most, max_bytes) if most > 0 else []
+        """Hand out what needs no wait; [] where `look` must go on. Requires: no lock."""
+        monitor = self.monitor
+        if monitor.is_inside():
+            raise NestedCall
+        with monitor.bare_lock:
+            try:
+                if monitor.lock.failure is not None:
+                    raise monitor.lock.failure
+                if self._is_over:
+                    raise self._over()
+                most = self._credit(max_messages)
+                one = self._collect_one(self) if most == 1 else None
+                if one is not None:
+                    deliveries = [one]
+                else:
+                    deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+            except BaseException as error:
+                monitor.lock.break_by(error)
+                raise
+        if deliveries and monitor.deferred:
+            monitor.run_deferred()
+        return deliveries
 
     def _over(self) -> Closed:
         return Closed("the consumer", "closed" if self._is_closed else "draining and takes nothing more")
@@ -470,10 +480,14 @@ class Consumer(Taker):
         if type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
             deliveries = deliveries[0]
         if type(deliveries) is Delivery:
-            lane, sequence = deliveries._lane, deliveries.sequence
+            lane, sequence, monitor = deliveries._lane, deliveries.sequence, self.monitor
             try:
-                with self.monitor.lock:
+                if monitor.is_inside():
+                    raise NestedCall
+                with monitor.bare_lock:
                     try:
+                        if monitor.lock.failure is not None:
+                            raise monitor.lock.failure
                         if deliveries._consumer is not self or lane.in_flight.get(sequence) is not deliveries:
                             self._check_held((deliveries,))
                         lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
@@ -484,7 +498,7 @@ class Consumer(Taker):
                             self._after_ack()
                         position = self._journal.end if lane.syncs else 0
                     except BaseException as error:
-                        self.monitor.lock.break_by(error)
+                        monitor.lock.break_by(error)
                         raise
             except StoreFull as full:
                 self._make_disk_room(full)

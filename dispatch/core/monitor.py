@@ -26,6 +26,10 @@ class Monitor:
     def __init__(self, clock: Clock) -> None:
         self.lock = OwnedLock(clock.wait)
         self.lock.on_late = self._poke
+        self.is_inside = self.lock.is_owned
+        """Whether this thread is inside a section."""
+        self.bare_lock = self.lock.bare()
+        """The same lock for the sections of single messages, which say themselves what its entry says else."""
         self.whole = Whole(self.lock)
         """`with lock, whole:` is for what changes something: it is done whole, or the store lets nobody in any more."""
         self.clock_ms = clock.time_ms

@@ -52,6 +52,7 @@ class Producers:
     ) -> None:
         self.monitor = monitor
         self.lock = monitor.lock
+        self.bare_lock, self.is_inside = monitor.bare_lock, monitor.is_inside
         self.clock_ms = monitor.clock_ms
         self.store = store
         self.journal = store.journal

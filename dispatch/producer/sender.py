@@ -11,6 +11,7 @@ from ...store.errors import (
     Closed,
     ForebayError,
     MessageTooLarge,
+    NestedCall,
     StoreFull,
     argument_error,
 )
@@ -20,7 +21,7 @@ from ...store.format.times import encode_times
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import check_seconds, deadline_after
-from ..core.model import NonPersistentLaneState, QueueArea
+from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
 from ..core.publisher import Confirmer
 from ..distribution.grouped import use_groups
 from ..topics.state import FanOut
@@ -91,19 +92,14 @@ class Sender:
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. A body that is like bytes
-        (bytearray, memoryview) is copied; bytes are not. Messages of one group go to
-        one consumer at a time, in order. In a transaction it counts with the
-        commit. With persistent=False nothing is journaled: the message is lost
-        when the process ends, and waits for its commit in RAM. expires_in, delay: seconds after which, and
-        before which, nobody is handed it; a delay in a transaction counts from
-        the commit. Where the policy has a duplicate_window, a message_id that
-        this producer has sent is returned and nothing stored. timeout: seconds
-        to wait for room where a limit or the disk is full; None: as the policy
-        says. Raises MessageTooLarge, SettingsError (nothing stored), StoreFull
-        (nothing stored), StoreFailed (outcome unknown), TransactionError,
-        Closed; not persistent, SpillFailed (nothing stored) instead of
-        StoreFailed.
+        One journal record and no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of one
+        group go to one consumer at a time, in order. In a transaction it counts with the commit. With persistent=False
+        nothing is journaled: the message is lost when the process ends, and waits for its commit in RAM. expires_in,
+        delay: seconds after which, and before which, nobody is handed it; a delay in a transaction counts from the
+        commit. Where the policy has a duplicate_window, a message_id that this producer has sent is returned and
+        nothing stored. timeout: seconds to wait for room where a limit or the disk is full; None: as the policy says.
+        Raises MessageTooLarge, SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed (outcome
+        unknown), TransactionError, Closed; not persistent, SpillFailed (nothing stored) instead of StoreFailed.
         """
         if type(body) is not bytes:
             body = as_bytes(body)
@@ -113,19 +109,17 @@ class Sender:
         producers = self.producers
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
+        properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
             if self._queue.is_watched and message_id is not None and transaction is None:
                 return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
-        else:
-            properties = b""
         now_ms, expires_at = producers.lifetime(expires_in) if expires_in is not None else (0, 0)
         properties = encode_times(expires_at, 0) + properties if expires_at else properties
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
             raise self._too_large(size)
-        limits = self._limits
-        if transaction is not None and (limits is not None or persistent is not True):
+        if transaction is not None and (self._limits is not None or persistent is not True):
             return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
         try:
             if persistent is not True:
@@ -135,23 +129,25 @@ class Sender:
                 lane = self._steps.lane(priority)
             timestamp = now_ms or producers.clock_ms()
             if transaction is not None:
-                ids: list[str] = []
-                self._checked(transaction).add(lane, timestamp, ((properties, body),), (message_id,), ids)
-                return ids[0]
-            with producers.lock:
+                return self._send_in(transaction, lane, timestamp, (properties, body), message_id)
+            if producers.is_inside():
+                raise NestedCall
+            with producers.bare_lock:
                 try:
-                    if limits is not None:
-                        limits.require_room(size)
+                    if producers.lock.failure is not None:
+                        raise producers.lock.failure
+                    if self._limits is not None:
+                        self._limits.require_room(size)
                     if expires_at:
                         sequence = producers.add_expiring(lane, timestamp, properties, body, expires_at)
                     else:
                         sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
                     message = (sequence, properties, body, timestamp)
+                    position = producers.journal.end if producers.syncs_always else 0
                     if producers.syncs_always:
-                        producers.publisher.unpublished.append((producers.journal.end, lane, (message,)))
+                        producers.publisher.unpublished.append((position, lane, (message,)))
                     else:
                         lane.arrive(message)
-                    position = producers.journal.end if producers.syncs_always else 0
                 except BaseException as error:
                     producers.lock.break_by(error)
                     raise
@@ -160,6 +156,19 @@ class Sender:
             return self._send_later(one, full)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
+
+    def _send_in(
+        self,
+        transaction: object,
+        lane: PersistentLaneState,
+        timestamp: int,
+        content: tuple[bytes, bytes],
+        message_id: str | None,
+    ) -> str:
+        """Send one persistent message in a transaction; return its id."""
+        ids: list[str] = []
+        self._checked(transaction).add(lane, timestamp, (content,), (message_id,), ids)
+        return ids[0]
 
     def _send_one(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
         """Send one message, in steps."""
@@ -224,8 +233,12 @@ class Sender:
         if lane is None or persistent is not False:
             lane = self._steps.non_persistent_target(persistent, priority)
         timestamp = producers.clock_ms()
-        with producers.lock:
+        if producers.is_inside():
+            raise NestedCall
+        with producers.bare_lock:
             try:
+                if producers.lock.failure is not None:
+                    raise producers.lock.failure
                 if producers.monitor.is_closed:
                     raise Closed("the store")
                 if self._limits is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,9 +44,9 @@ LOOKS_ONLY = {
     "report_data_logs",
 }
 TRIES_ITSELF = {
-    "AsyncConsumer.take",
     "Consumer.ack",
     "Consumer.take",
+    "Consumer.take_direct",
     "Publisher._publish",
     "Sender._send_volatile",
     "Sender.send",
@@ -91,3 +92,28 @@ def test_each_section_that_changes_something_is_done_whole() -> None:
     }
     assert found - PLAIN == set(), "add `whole`, or say here why it needs none"
     assert PLAIN - found == set(), "no section any more"
+
+
+def bare_sections(path: Path) -> Iterator[tuple[str, ast.stmt | None, ast.With]]:
+    """Where they are, what stands before each in its block, and the section itself."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(node, block, [])
+            for at, one in enumerate(statements if isinstance(statements, list) else []):
+                if isinstance(one, ast.With) and ast.unparse(one.items[0].context_expr).endswith("bare_lock"):
+                    yield f"{path.name}:{one.lineno}", statements[at - 1] if at else None, one
+
+
+def test_each_section_of_the_bare_lock_says_what_the_entry_of_the_lock_says_else() -> None:
+    found = [section for path in (ROOT / "dispatch").rglob("*.py") for section in bare_sections(path)]
+    for place, before, section in found:
+        asked = ast.unparse(before) if before is not None else ""
+        assert re.fullmatch(r"if (\w+\.)*is_inside\(\):\n    raise NestedCall", asked), (
+            f"{place}: ask is_inside before it"
+        )
+        [inner] = section.body
+        assert isinstance(inner, ast.Try), f"{place}: it has a `try` that calls break_by"
+        looked = r"if ((\w+\.)*lock)\.failure is not None:\n    raise \1\.failure"
+        assert re.fullmatch(looked, ast.unparse(inner.body[0])), f"{place}: look at `failure` first"
+        assert ".break_by(error)" in ast.unparse(inner.handlers[0]), f"{place}: call break_by"
+    assert len(found) == 5

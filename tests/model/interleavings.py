@@ -349,6 +349,9 @@ class Lock:
     def is_owned(self) -> bool:
         return self.owner is self._turns.running
 
+    def bare(self) -> Lock:
+        return self
+
     def break_by(self, error: BaseException) -> None:
         """Nothing breaks in here but the end of a run that has failed."""
 

@@ -87,7 +87,8 @@ class Inside:
 
     @lock.setter
     def lock(self, lock: OwnedLock) -> None:
-        self.__engine.monitor.lock = lock
+        """Put another one in its place, for sections of every kind."""
+        self.__engine.monitor.lock = self.__engine.monitor.bare_lock = lock
 
     @property
     def settings(self) -> Settings:

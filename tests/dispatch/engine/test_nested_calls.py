@@ -106,6 +106,53 @@ def test_calls_from_inside_are_refused_in_words_and_change_nothing() -> None:
     bay.check()
 
 
+def test_the_paths_of_single_messages_refuse_who_is_inside_and_everybody_after_a_break() -> None:
+    """They enter the lock by its C entry, which refuses nobody, and ask themselves."""
+    bay = SimulatedBay()
+    queue = bay.queue()
+    consumer = queue.subscribe()
+    for _ in range(3):
+        queue.send(b"1")
+    [held] = consumer.take()
+    paths: list[Callable[[], object]] = [
+        lambda: queue.send(b"2"),
+        lambda: queue.send(b"2", persistent=False),
+        consumer.take,
+        lambda: consumer.take(10),
+        lambda: consumer.ack(held),
+    ]
+    for path in paths:
+        assert isinstance(within(bay.lock, path), NestedCall)
+    assert queue.depth == 3 and consumer.in_flight == 1
+    bay.check()
+    with bay.lock:
+        bay.lock.break_by(KeyboardInterrupt())
+    for path in paths:
+        with pytest.raises(StoreFailed, match="KeyboardInterrupt"):
+            path()
+    assert not bay.lock.is_owned()
+
+
+def test_the_bare_lock_is_the_lock_itself() -> None:
+    lock, seen = OwnedLock(), []
+    bare = lock.bare()
+
+    def other() -> None:
+        with lock:
+            seen.append(lock.is_owned())
+
+    with bare:
+        assert lock.is_owned() and isinstance(within_again(lock), NestedCall)
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not seen
+    thread.join()
+    assert seen == [True] and not lock.is_owned()
+    with pytest.raises(ValueError), bare:
+        raise ValueError
+    assert not lock.is_owned()
+
+
 def test_a_consumer_closed_from_inside_is_closed_when_the_call_has_ended() -> None:
     bay = SimulatedBay()
     queue = bay.queue()

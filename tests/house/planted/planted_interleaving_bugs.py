@@ -31,17 +31,23 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a take checks its consumer under the lock and takes without it",
-        "Consumer.take",
-        "with self.monitor.lock:\n"
+        "Consumer.take_direct",
+        "with monitor.bare_lock:\n"
         "    try:\n"
+        "        if monitor.lock.failure is not None:\n"
+        "            raise monitor.lock.failure\n"
         "        if self._is_over:\n"
         "            raise self._over()\n"
         "        most = self._credit(max_messages)\n"
-        "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
+        "        one = self._collect_one(self) if most == 1 else None\n"
+        "        if one is not None:\n"
+        "            deliveries = [one]\n"
+        "        else:\n"
+        "            deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
         "    except BaseException as error:\n"
-        "        self.monitor.lock.break_by(error)\n"
+        "        monitor.lock.break_by(error)\n"
         "        raise",
-        "with self.monitor.lock:\n"
+        "with monitor.bare_lock:\n"
         "    if self._is_over:\n"
         "        raise self._over()\n"
         "    most = self._credit(max_messages)\n"
