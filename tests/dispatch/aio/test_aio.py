@@ -56,13 +56,21 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     [
         (forebay.Forebay, forebay.aio.Forebay, set()),
         (forebay.Queue, forebay.aio.Queue, {"monitor"}),
-        (forebay.Topic, forebay.aio.Topic, set()),
+        (forebay.Topic, forebay.aio.Topic, {"monitor"}),
         (forebay.Delivery, forebay.aio.Delivery, set()),
         (
             forebay.Transaction,
             forebay.aio.Transaction,
             {"add", "charge_bytes", "concerns", "gathered", "held", "hold", "hold_rejected", "holds", "keep_room"}
-            | {"acknowledged_in", "add_volatile", "kept_bytes", "meet", "name", "rollback_open"},
+            | {
+                "acknowledged_in",
+                "add_volatile",
+                "kept_bytes",
+                "meet",
+                "messages_by_destination",
+                "name",
+                "rollback_open",
+            },
         ),
         (
             forebay.Consumer,
