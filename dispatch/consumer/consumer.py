@@ -513,11 +513,10 @@ class Consumer(Taker):
                 with self.monitor.lock, self.monitor.whole:
                     self._check_held(rest)
                     try:
-                        settled = self._ack_runs(rest)
+                        settled, position = self._ack_runs(rest)
                         rest = rest[settled:]
                     finally:
                         self._after_ack()  # for what is settled, also where the rest is refused
-                    position = self._journal.end
             except StoreFull as full:
                 self.monitor.run_deferred()
                 self._make_disk_room(full)
@@ -550,10 +549,13 @@ class Consumer(Taker):
         if not self._store.cleanup().deleted:
             raise full
 
-    def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
-        """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""
+    def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
+        """Settle run by run; return how many deliveries, and the position that must be durable, 0 if none must.
+
+        They are fewer than all where the index wants a checkpoint first.
+        """
         target_area, store = self._target_area, self._store
-        begin = 0
+        begin = position = 0
         while begin < len(ordered) and (not begin or not store.index.is_crowded):
             first = ordered[begin]
             end = begin + 1
@@ -564,8 +566,10 @@ class Consumer(Taker):
             lane = first._lane
             lane.acknowledged += lane.store.remove(lane.stored, first.sequence, sequence)
             target_area.settle_run(lane, ordered[begin:end])
+            if lane.syncs:
+                position = self._journal.end
             begin = end
-        return begin
+        return begin, position
 
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""

@@ -83,7 +83,7 @@ class LoadRequests:
         self.stand_back_by(clock)
         self.running_low: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
-        self.lists: dict[TargetList, Trial] = {}
+        self.left_alone: dict[TargetList, Trial] = {}
         """Those that are left to their consumers: the loader loads nothing for them."""
         self._graces: dict[TargetList, Grace] = {}
         self._look_at = 0.0
@@ -97,21 +97,21 @@ class LoadRequests:
 
     def request(self, target: TargetList) -> None:
         """Let the loader know that a list runs low, unless the list is left to its consumer."""
-        if target not in self.running_low and target.has_supply and target not in self.lists:
+        if target not in self.running_low and target.has_supply and target not in self.left_alone:
             self.running_low[target] = None
             self.wake_loader()
 
     def forget(self, target: TargetList) -> None:
         """Forget a list that is gone."""
         self.running_low.pop(target, None)
-        self.lists.pop(target, None)
+        self.left_alone.pop(target, None)
         self._graces.pop(target, None)
 
     # ------------------------------------------------------------------ the consumer's thread
 
     def runs_low(self, target: TargetList) -> None:
         """Note that a take left less than the low watermark in the list."""
-        trial = self.lists.get(target)
+        trial = self.left_alone.get(target)
         if trial is None:
             self.request(target)
         elif target.taken_bytes >= trial.judge_at:
@@ -120,7 +120,7 @@ class LoadRequests:
 
     def missed(self, target: TargetList) -> None:
         """Note that a take found the list empty and is about to load for it, or to wait for the loader."""
-        if target not in self.lists and self._is_stuck(target):
+        if target not in self.left_alone and self._is_stuck(target):
             self._leave(target)
 
     def _judge(self, target: TargetList, trial: Trial) -> None:
@@ -156,7 +156,7 @@ class LoadRequests:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
-        for target, trial in list(self.lists.items()):
+        for target, trial in list(self.left_alone.items()):
             if trial.seen_bytes == target.taken_bytes or not _may_be_left(target):
                 self._end(target, now)
             else:
@@ -165,19 +165,19 @@ class LoadRequests:
     # ------------------------------------------------------------------ both
 
     def _is_stuck(self, target: TargetList) -> bool:
-        """Much was loaded for the list and it never was full, so its consumer may be one that does not pause."""
+        """Return whether much was loaded and the list never was full: its consumer may be one that does not pause."""
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
         fed = self._graces.get(target)
         return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
 
     def _leave(self, target: TargetList) -> None:
-        self.lists[target] = Trial()
+        self.left_alone[target] = Trial()
         self.running_low.pop(target, None)
         self.wake_loader()  # from now on it looks from time to time
 
     def _end(self, target: TargetList, now: float) -> None:
-        del self.lists[target]
+        del self.left_alone[target]
         before = self._graces.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
         self._graces[target] = Grace(now + seconds, seconds)

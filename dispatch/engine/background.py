@@ -125,7 +125,7 @@ class Background:
             if duty.failing is not None:
                 wanted.wait(max(duty.next_at(0.0) - monitor.monotonic(), LOOK_SECONDS))
             else:
-                wanted.wait(LOOK_SECONDS if self._loads.lists else None)
+                wanted.wait(LOOK_SECONDS if self._loads.left_alone else None)
             wanted.clear()
             while not self._is_stopping and self._guarded(self.load_once):
                 if monitor.deferred:

@@ -510,3 +510,24 @@ def test_statistics_tell_one_consumer_from_another(bay: SimulatedBay, queue: Que
         assert (destination.consumers, destination.delivered, destination.redelivered) == (1, 35, 5)
         assert (destination.enqueued, destination.acknowledged, destination.depth) == (100, 10, 90)
         assert one.statistics().delivered == 15
+
+
+# Syncs.
+
+
+@pytest.mark.parametrize(("persistent", "syncs"), [(False, 0), (True, 1)])
+def test_a_batch_is_synced_once_where_its_ack_is_in_the_journal_and_never_where_nothing_is(
+    persistent: bool, syncs: int
+) -> None:
+    bay = SimulatedBay(sync="always")
+    queue = bay.bay.queue("q")
+    queue.send_many(Message(b"%d" % n, persistent=persistent) for n in range(10))
+    bay.bay.queue("other").send(b"durable")
+    with queue.subscribe() as consumer:
+        held = consumer.take(10)
+        others = bay.lane(bay.queue_area("other"), 4).index_lane
+        with bay.lock:
+            bay.store.add(others, 0, b"", b"of a call that has not synced yet")
+        before = bay.journal.syncs
+        consumer.ack(held)
+        assert bay.journal.syncs == before + syncs
