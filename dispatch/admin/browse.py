@@ -130,9 +130,9 @@ class Browsers:
                     return
                 lane, end = next(iter(begins)), NOWHERE
                 if persistent in begins and volatile in begins:
-                    lane, end = persistent, volatile.store_lane.before(begins[volatile])
+                    lane, end = persistent, volatile.tmp_lane.before(begins[volatile])
                     if begins[persistent] >= end:
-                        lane, end = volatile, volatile.store_lane.behind(begins[persistent])
+                        lane, end = volatile, volatile.tmp_lane.behind(begins[persistent])
                 end = min(end, ends[lane])
             yield lane, begins[lane], end
             begins[lane] = end

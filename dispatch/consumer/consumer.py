@@ -973,7 +973,7 @@ class Consumers:
 
 
 def _nothing(consumer: Taker) -> Delivery | None:
-    """Collect nothing: the queue is paused."""
+    """Collect nothing: another way of taking decides, or nothing is handed out for now."""
     return None
 
 

@@ -181,7 +181,7 @@ class TargetArea(ListKeeper):
         """Let others find what only this list has. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         self.lists_holder.release(charges_bytes(messages))
-        target.lane.keep(messages)
+        target.lane.leave_ram(messages)
 
     def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
         """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
@@ -198,7 +198,7 @@ class TargetArea(ListKeeper):
                 if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
                     dropped.append(message)
             target.direct.clear()
-            target.lane.keep(dropped)
+            target.lane.leave_ram(dropped)
             target.direct_bytes = 0
             if dropped or target.has_supply:
                 self._on_unread(target.lane)
@@ -260,7 +260,7 @@ class TargetArea(ListKeeper):
             evicted.append(target.evict_last())
             self.lists_holder.release(charge_bytes(evicted[-1]))
         put, lane = target.lane.pending_cache.put, target.lane.stored.number
-        target.lane.keep(
+        target.lane.leave_ram(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
         )
 
@@ -609,17 +609,13 @@ class TargetArea(ListKeeper):
         for waiting in list(self.waits_for_memory):
             waiting.credit_came()
 
-    def give_back(self, delivery: Delivery) -> None:
-        """Settle a delivery that is not done."""
-        self.settle(delivery)
-
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place in every list that has passed it."""
         sequence = message[0]
         if not lane.stored.is_pending(sequence):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
-            lane.keep((message,))
+            lane.leave_ram((message,))
         if lane.queue.assigner is not None:
             lane.queue.assigner.offer_again(lane, message)
             return
@@ -735,7 +731,7 @@ class TargetArea(ListKeeper):
                 charge = charge_bytes(evicted[-1])
                 self.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.lane.give_back(evicted)
+            richest.lane.leave_ram_at_once(evicted)
             if _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-richest.supply_seconds, number))
         if keep is not None and counterpart is not None and budget.free_bytes < wanted_bytes:
@@ -760,7 +756,7 @@ class TargetArea(ListKeeper):
                 break
             evicted.append(counterpart.evict_last())
             self.lists_holder.release(charge)
-        counterpart.lane.give_back(evicted)
+        counterpart.lane.leave_ram_at_once(evicted)
 
     def reclaim_order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""

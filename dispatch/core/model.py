@@ -630,7 +630,7 @@ class Delivery:
         "_is_seen",
     )
     _group: str | None
-    """Of a lazy delivery that a assigner made; else not set."""
+    """Of a lazy delivery that an assigner made; else not set."""
     _is_seen: bool
     """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
@@ -1080,14 +1080,14 @@ class LaneState:
         """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
         self.queue.target_area.arrive_unloaded(self, end)
 
-    def keep(self, messages: Sequence[StoredMessage]) -> None:
-        """Let go of messages that leave RAM: the journal has them."""
+    def leave_ram(self, messages: Sequence[StoredMessage]) -> None:
+        """Let messages leave RAM. Nothing to do where the journal has them."""
 
-    def give_back(self, messages: Sequence[StoredMessage]) -> None:
-        """Keep the messages as keep does, for memory that is wanted at once."""
+    def leave_ram_at_once(self, messages: Sequence[StoredMessage]) -> None:
+        """Let messages leave RAM as leave_ram does, for memory that is wanted at once."""
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """Keep the messages as keep does, where others must find them on disk at once."""
+        """Let messages leave RAM as leave_ram does, where others must find them on disk at once."""
 
     def unload(self, message: StoredMessage) -> bool:
         """Return whether the body may leave RAM now, because it can be read again."""
@@ -1153,7 +1153,7 @@ class PersistentLaneState(LaneState):
         self.index_lane = index_lane
         """The lane that messages are added to, with their places on disk."""
         self.journaled_lane: JournaledLane = subscription or index_lane
-        """The lane that messages are acknowledged in: `lane`, as the store knows it."""
+        """The lane that messages are acknowledged in: `stored`, by its own type."""
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""
@@ -1167,13 +1167,14 @@ class PersistentLaneState(LaneState):
 class NonPersistentLaneState(LaneState):
     """A lane of messages that end with the process: RAM first, tmp-storage behind. The state lock guards it."""
 
-    __slots__ = ("store_lane", "persistent")
+    __slots__ = ("tmp_lane", "persistent")
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
     def __init__(self, queue: QueueArea, stored: NonPersistentLane, id_prefix: str) -> None:
         super().__init__(queue, stored, id_prefix)
-        self.store_lane = stored
+        self.tmp_lane = stored
+        """`stored`, by its own type."""
         self.persistent: LaneState | None = None
         """The persistent messages of the same queue and priority, once there is such a lane."""
         self.syncs = False
@@ -1398,10 +1399,10 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
         return volatile, NOWHERE
     lane = volatile.lane
     assert isinstance(lane, NonPersistentLaneState)
-    before = lane.store_lane.before(next_volatile)
+    before = lane.tmp_lane.before(next_volatile)
     if next_persistent < before:
         return persistent, before
-    return volatile, lane.store_lane.behind(next_persistent)
+    return volatile, lane.tmp_lane.behind(next_persistent)
 
 
 def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:

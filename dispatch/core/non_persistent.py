@@ -39,17 +39,17 @@ class SpillingLane(NonPersistentLaneState):
         target_area = queue.target_area
         self.caches = overflow.caches
         for cache in (target_area.pending_cache, target_area.head_queue_cache):
-            cache.keepers[stored.number] = self.give_back
+            cache.keepers[stored.number] = self.leave_ram_at_once
 
     def drop(self) -> None:
         """See LaneState."""
-        self.overflow.drop(self.store_lane)
+        self.overflow.drop(self.tmp_lane)
 
     # ------------------------------------------------------------------ arrivals
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
-        stored = self.store_lane
+        stored = self.tmp_lane
         persistent = self.persistent
         if persistent is not None and persistent.published != stored.newest_turn:
             stored.take_turn(persistent.published)
@@ -88,7 +88,7 @@ class SpillingLane(NonPersistentLaneState):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """Add a message that is due later, or expires, or both. Until it is due no list has it."""
-        stored = self.store_lane
+        stored = self.tmp_lane
         stored.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
@@ -102,7 +102,7 @@ class SpillingLane(NonPersistentLaneState):
         try:
             self.overflow.take_in(stored, (sequence, properties, body, timestamp))
         except BaseException:
-            self.store_lane.retract()
+            self.tmp_lane.retract()
             raise
         stored.put_times(sequence, times)
         self.note_times(self)
@@ -111,7 +111,7 @@ class SpillingLane(NonPersistentLaneState):
 
     def skip_to(self, sequence: int) -> None:
         """Give the next message that sequence: what lies before it is for others. StoreFull: see NonPersistentLane."""
-        stored = self.store_lane
+        stored = self.tmp_lane
         if stored.next_sequence < sequence:
             try:
                 stored.skip_to(sequence)
@@ -123,11 +123,11 @@ class SpillingLane(NonPersistentLaneState):
         number = self.stored.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
-            self.overflow.take_in(self.store_lane, message)
+            self.overflow.take_in(self.tmp_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
-        sequence, stored, target_area = message[0], self.store_lane, self.queue.target_area
+        sequence, stored, target_area = message[0], self.tmp_lane, self.queue.target_area
         self.published = sequence + 1
         if target_area.arrive(self, message) or stored.is_spilled(sequence):
             return
@@ -140,26 +140,23 @@ class SpillingLane(NonPersistentLaneState):
 
     # ------------------------------------------------------------------ leaving RAM
 
-    def keep(self, messages: Sequence[StoredMessage]) -> None:
-        """Let go of messages that leave RAM, whose charge is released already."""
-        self.overflow.keep(self.store_lane, messages)
+    def leave_ram(self, messages: Sequence[StoredMessage]) -> None:
+        """See LaneState. Their charge is released already."""
+        self.overflow.keep(self.tmp_lane, messages)
 
-    def give_back(self, messages: Sequence[StoredMessage]) -> None:
-        """Keep the messages as keep does, for memory that is wanted: written at once where that frees some."""
-        self.overflow.keep(self.store_lane, messages)
-        self.overflow.free(self.store_lane)
+    def leave_ram_at_once(self, messages: Sequence[StoredMessage]) -> None:
+        """See LaneState. They are written to tmp-storage at once where that frees memory."""
+        self.overflow.keep(self.tmp_lane, messages)
+        self.overflow.free(self.tmp_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """Keep the messages as keep does, where others must find them.
-
-        They are written to tmp-storage at once if it takes them.
-        """
-        self.overflow.keep(self.store_lane, messages)
-        self.overflow.write(self.store_lane)
+        """See LaneState. They are written to tmp-storage at once if it takes them."""
+        self.overflow.keep(self.tmp_lane, messages)
+        self.overflow.write(self.tmp_lane)
 
     def unload(self, message: StoredMessage) -> bool:
         """Return whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
-        stored, overflow = self.store_lane, self.overflow
+        stored, overflow = self.tmp_lane, self.overflow
         if stored.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(stored.number, message):
@@ -173,7 +170,7 @@ class SpillingLane(NonPersistentLaneState):
     def give_up(self, sequence: int) -> None:
         """Give a message up that nobody can have, now or later, unless somebody has it."""
         if sequence not in self.in_flight:
-            self.overflow.remove(self.store_lane, sequence, sequence)
+            self.overflow.remove(self.tmp_lane, sequence, sequence)
 
     def drop_copies(self, sequence: int) -> None:
         """Drop the copies in tmp-storage.
@@ -206,7 +203,7 @@ class SpillingLane(NonPersistentLaneState):
 
         Where another list is just loading the only copy, the load ends before it.
         """
-        stored = self.store_lane
+        stored = self.tmp_lane
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
             missing = stored.unspilled(first, last)

@@ -77,11 +77,11 @@ class Redelivery:
             if not due_at[delivery.attempts]:
                 self._put_back(lane, delivery, rule)
                 continue
-            self._target_area.give_back(delivery)
+            self._target_area.settle(delivery)
             lane.redelivered += 1
             if lane.queue.assigner is not None:
                 lane.queue.assigner.comes_back(delivery, is_delayed=True)
-            lane.keep(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
+            lane.leave_ram(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
         for first, messages, _, due in runs:
             if due:
                 self._delayed.schedule(lane, first, first + messages - 1, due)
@@ -119,9 +119,9 @@ class Redelivery:
         """Give a delivery its place again, at once, or let it be a dead letter."""
         sequence = delivery.sequence
         message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
-        self._target_area.give_back(delivery)
+        self._target_area.settle(delivery)
         if rule.is_last(delivery.attempts):
-            lane.keep((message,))
+            lane.leave_ram((message,))
             self.dead_letter(lane, sequence, sequence)
             return
         lane.redelivered += 1

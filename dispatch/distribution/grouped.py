@@ -94,9 +94,9 @@ class UnassignedMessages(ConsumerGroup):
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
         self.assigner.assign_owned(self)
-        running_low, self._waiting_consumers = self._waiting_consumers, {}
-        for priority in sorted(running_low, reverse=True):
-            self._call(running_low[priority], ready)
+        waiting, self._waiting_consumers = self._waiting_consumers, {}
+        for priority in sorted(waiting, reverse=True):
+            self._call(waiting[priority], ready)
 
     def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
         # Whoever was served last comes last: no other is passed over twice for it.
@@ -541,7 +541,7 @@ class GroupAssigner(Distribution):
     def _keep(self, lane: LaneState, message: StoredMessage) -> None:
         """Keep a message in RAM if there is room."""
         if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
-            lane.keep((message,))
+            lane.leave_ram((message,))
 
     def claim_own(self, consumer: Taker, lane: LaneState, message: StoredMessage) -> bool:
         """Take a free message from a consumer's hand for a hand-out to it; return False where it is not for it now.

@@ -46,7 +46,7 @@ def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
     """Return what orders messages of one priority, persistent and not, by arrival. O(log turns)."""
     if lane.is_persistent:
         return sequence, 1, 0
-    return cast("NonPersistentLaneState", lane).store_lane.before(sequence), 0, sequence
+    return cast("NonPersistentLaneState", lane).tmp_lane.before(sequence), 0, sequence
 
 
 def _find(places: list[tuple[int, int, int]], lane: LaneState, sequence: int) -> int:

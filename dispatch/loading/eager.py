@@ -78,9 +78,9 @@ class EagerLoader:
                 self._abandon(load)
 
     def _next(self) -> Load | None:
-        """Begin a load; None: none of the lists that were looked at could have one, and they are hungry no more."""
+        """Begin a load; None: none of the lists that were looked at could have one, and they run low no more."""
         running_low, read_ahead = self._target_area.loads.running_low, self._target_area.loads
-        if read_ahead.lists:
+        if read_ahead.left_alone:
             read_ahead.look()
         # Never twice in a row beside another: a scan that finds nothing would let the others starve.
         for target in nsmallest(
@@ -390,7 +390,7 @@ class EagerLoader:
             dropped = [message for message in dropped if lane.stored.is_pending(message[0])]
         # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
         is_read = load.target in self._target_area.lists
-        lane.keep([held for held in dropped if not (is_read and lane.pending_cache.put(lane.stored.number, held))])
+        lane.leave_ram([held for held in dropped if not (is_read and lane.pending_cache.put(lane.stored.number, held))])
         if was_begun:
             load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
             self._target_area.relieve()  # others may have found nothing because this load had it
@@ -497,7 +497,7 @@ class EagerLoader:
             is_head = sequence in load.unwanted and self._target_area.head_queue_cache.put(lane.stored.number, message)
             if not is_head:
                 dropped.append(message)
-        lane.keep(dropped)
+        lane.leave_ram(dropped)
 
     def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return what of a load belongs into its list, in order, and the charge of that."""

@@ -45,7 +45,7 @@ from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey
 
-_NO_AREAS: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
+_NO_LANES: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
 """One for all topics: nobody puts anything in."""
 
 
@@ -71,7 +71,7 @@ class Verdicts:
         self._matches.clear()
 
     def end(self) -> None:
-        """End the state: there is no subscriber for now."""
+        """Forget the message: none is judged for now."""
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, lane: LaneState, message: StoredMessage) -> bool:
@@ -180,7 +180,7 @@ class TopicState(QueueArea):
         """Messages that slow subscribers have lost, each counted for each of them."""
         self.fan_outs: dict[int, FanOut] = {}
         """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
-        self.non_persistent_lanes = _NO_AREAS
+        self.non_persistent_lanes = _NO_LANES
 
     @property
     def verdicts(self) -> Verdicts:

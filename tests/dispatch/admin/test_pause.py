@@ -11,7 +11,7 @@ from simulated_bay import SimulatedBay
 from forebay import Closed, Message
 
 
-class LoopWaker:
+class CountingCallback:
     """An on_ready callback that counts."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def test_other_queues_are_not_paused() -> None:
 
 def test_on_ready_is_not_called_while_paused_and_once_at_the_resume() -> None:
     simulated = filled(0)
-    queue, bell = simulated.queue(), LoopWaker()
+    queue, bell = simulated.queue(), CountingCallback()
     with queue.subscribe(on_ready=bell) as consumer:
         assert consumer.take(1) == []
         queue.pause()
@@ -91,7 +91,7 @@ def test_on_ready_is_not_called_while_paused_and_once_at_the_resume() -> None:
 
 def test_resume_of_an_empty_queue_calls_nobody_until_a_message_comes() -> None:
     simulated = filled(0)
-    queue, bell = simulated.queue(), LoopWaker()
+    queue, bell = simulated.queue(), CountingCallback()
     with queue.subscribe(on_ready=bell):
         queue.pause()
         queue.resume()
@@ -102,7 +102,7 @@ def test_resume_of_an_empty_queue_calls_nobody_until_a_message_comes() -> None:
 
 def test_consumer_without_credit_has_none_after_the_resume_either() -> None:
     simulated = filled(5)
-    queue, bell = simulated.queue(), LoopWaker()
+    queue, bell = simulated.queue(), CountingCallback()
     with queue.subscribe(prefetch=2, on_ready=bell) as consumer:
         rings = bell.rings
         held = consumer.take(2)

@@ -9,7 +9,7 @@ from simulated_bay import SimulatedBay
 from forebay import Closed, Queue
 
 
-class LoopWaker:
+class CountingCallback:
     """An on_ready callback that counts."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class LoopWaker:
 
 
 def test_on_ready_is_called_once_for_all_that_comes_until_a_take_finds_nothing(queue: Queue) -> None:
-    bell = LoopWaker()
+    bell = CountingCallback()
     with queue.subscribe(on_ready=bell) as consumer:
         assert bell.heard() == 0
         send_equal(queue, 5)
@@ -42,14 +42,14 @@ def test_on_ready_is_called_once_for_all_that_comes_until_a_take_finds_nothing(q
 
 def test_on_ready_is_called_for_a_backlog_at_once(queue: Queue) -> None:
     queue.send(b"x")
-    bell = LoopWaker()
+    bell = CountingCallback()
     with queue.subscribe(on_ready=bell):
         assert bell.heard() == 1
 
 
 def test_on_ready_is_called_for_what_comes_back(bay: SimulatedBay, queue: Queue) -> None:
     send_equal(queue, 3)
-    holder, bell = queue.subscribe(), LoopWaker()
+    holder, bell = queue.subscribe(), CountingCallback()
     held = holder.take(3)
     with queue.subscribe(on_ready=bell) as consumer:
         bell.heard()
@@ -68,7 +68,7 @@ def test_on_ready_is_called_for_what_comes_back(bay: SimulatedBay, queue: Queue)
 
 
 def test_on_ready_is_not_called_for_what_a_selector_does_not_want(queue: Queue) -> None:
-    bell = LoopWaker()
+    bell = CountingCallback()
     with queue.subscribe(selector="n = 2", on_ready=bell) as consumer:
         assert consumer.take() == []
         send_equal(queue, 2)
@@ -78,7 +78,7 @@ def test_on_ready_is_not_called_for_what_a_selector_does_not_want(queue: Queue) 
 
 
 def test_on_ready_is_called_when_credit_comes_and_not_before(queue: Queue) -> None:
-    bell = LoopWaker()
+    bell = CountingCallback()
     with queue.subscribe(prefetch=2, on_ready=bell) as consumer:
         send_equal(queue, 10)
         deliveries = consumer.take(5)
@@ -97,7 +97,7 @@ def test_on_ready_is_called_when_credit_comes_and_not_before(queue: Queue) -> No
 
 
 def test_on_ready_is_not_called_for_credit_while_there_is_nothing_to_take(queue: Queue) -> None:
-    bell = LoopWaker()
+    bell = CountingCallback()
     with queue.subscribe(prefetch=1, on_ready=bell) as consumer:
         queue.send(b"x")
         (delivery,) = consumer.take()
@@ -135,7 +135,7 @@ def test_a_callback_that_raises_is_logged_once_and_hurts_nobody(
     def fail() -> None:
         raise ZeroDivisionError
 
-    bell = LoopWaker()
+    bell = CountingCallback()
     with queue.subscribe(on_ready=fail) as failing, queue.subscribe(on_ready=bell) as sound:
         failing.take()
         sound.take()
@@ -151,7 +151,7 @@ def test_a_callback_that_is_interrupted_keeps_no_other_from_being_called(bay: Si
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    bells = [LoopWaker(), LoopWaker()]
+    bells = [CountingCallback(), CountingCallback()]
     with (
         queue.subscribe(on_ready=interrupt) as interrupted,
         queue.subscribe(on_ready=bells[0]) as first,
@@ -171,7 +171,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_
     queue.send(b"x", headers={"n": 1}, priority=9)
     wanted = queue.send(b"x", headers={"n": 0}, priority=0)
     bay.reopen()
-    bell = LoopWaker()
+    bell = CountingCallback()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
         bay.target_area.loads.running_low.clear()  # which is what giving up is
         bell.heard()
@@ -193,7 +193,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
     host = bay.budget.holder("host")
     taker = bay.queue("elsewhere").subscribe()
     (held,) = taker.take()
-    bell = LoopWaker()
+    bell = CountingCallback()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
         bay.target_area.loads.running_low.clear()
         bell.heard()
@@ -222,7 +222,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
 
 @pytest.mark.parametrize("how", ["the queue is deleted", "the store is closed"])
 def test_on_ready_is_called_once_when_its_queue_or_store_ends(bay: SimulatedBay, queue: Queue, how: str) -> None:
-    waiting, holding, told, closed = LoopWaker(), LoopWaker(), LoopWaker(), LoopWaker()
+    waiting, holding, told, closed = CountingCallback(), CountingCallback(), CountingCallback(), CountingCallback()
     consumers = [queue.subscribe(on_ready=bell, prefetch=1) for bell in (waiting, holding, told, closed)]
     consumers[3].close()
     queue.send(b"x")
@@ -247,7 +247,7 @@ def test_on_ready_is_called_once_when_its_queue_or_store_ends(bay: SimulatedBay,
 
 
 def test_on_ready_of_a_subscription_is_called_when_the_store_is_closed(bay: SimulatedBay) -> None:
-    bells = [LoopWaker(), LoopWaker()]
+    bells = [CountingCallback(), CountingCallback()]
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe(on_ready=bells[0]), topic.subscribe(durable="audit", on_ready=bells[1])]
     assert [consumer.take() for consumer in consumers] == [[], []]

@@ -58,7 +58,7 @@ class Drain:
 
     @property
     def is_left(self) -> bool:
-        return self.target in self.left.lists
+        return self.target in self.left.left_alone
 
     def compute(self, seconds: float, share: float = 1.0, others: float = 0.0) -> None:
         """The consumer's thread computes for that share of the time, and others of the process as said."""
@@ -335,7 +335,7 @@ def test_the_list_is_fed_as_soon_as_others_have_to_do_with_it(comes: Callable[[f
     comes(drain.queue)
     drain.compute(2 * LOOK_SECONDS)
     drain.bay.loader.step()
-    assert not drain.left.lists
+    assert not drain.left.left_alone
     drain.bay.check()
 
 
@@ -352,7 +352,7 @@ def test_what_is_left_is_forgotten_with_its_list() -> None:
     drain.left._end(drain.target, drain.bay.clock.monotonic())
     drain.left._leave(drain.target)
     drain.consumer.close()
-    assert not drain.left.lists and not drain.left._graces
+    assert not drain.left.left_alone and not drain.left._graces
     drain.bay.check()
     again = drain.queue.subscribe()
     assert again.take(BATCH)
@@ -378,7 +378,7 @@ def taken_until_left(consumer: Consumer) -> None:
     left = inside(consumer).target_area.loads
     for _ in range(200):
         consumer.ack(consumer.take(1000, timeout=10.0))
-        if left.lists:
+        if left.left_alone:
             return
     pytest.fail("nothing was left")
 

@@ -182,7 +182,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message that RAM lets go of is lost",
         "SpillingLane.spill",
-        "self.overflow.keep(self.store_lane, messages)",
+        "self.overflow.keep(self.tmp_lane, messages)",
         "pass",
         "tests/cache/test_shared_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
     ),
