@@ -13,6 +13,7 @@ from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.core.model import Delivery
+from forebay.dispatch.core.properties import Properties
 from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
@@ -35,6 +36,7 @@ from forebay.store.errors import (
     MessageTooLarge,
     NestedCall,
     NotAwaited,
+    PropertiesFull,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -79,6 +81,8 @@ __all__ = [
     "MessagesUnreadable",
     "NestedCall",
     "NotAwaited",
+    "Properties",
+    "PropertiesFull",
     "Queue",
     "RecoveryReport",
     "ResizeReport",

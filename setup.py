@@ -24,6 +24,7 @@ INTERPRETED = (
     "aio/forebay.py",  # an await costs what it costs
     "aio/queue.py",
     "aio/consumer.py",
+    "aio/properties.py",
     "aio/transaction.py",
     "aio/awaiting.py",
     "aio/opening.py",
@@ -56,6 +57,8 @@ INTERPRETED = (
     "recovery/quarantine.py",
     "recovery/repair.py",
     "screen/*.py",
+    "core/properties.py",
+    "transactions/properties.py",
     "store/account.py",  # what follows is there to be inherited from, or handed in
     "config/policies.py",
     "config/policy.py",

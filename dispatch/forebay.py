@@ -27,6 +27,7 @@ from .config.checks import check_bounds, check_clock, check_disk, check_name
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.model import QueueArea, Taker
+from .core.properties import Properties, StoreProperties
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.resizing import ResizeReport
@@ -76,6 +77,12 @@ class Forebay:
         """
         topic = self._engine.topics.topic(check_name(name))
         return Topic(self._engine, topic)
+
+    @property
+    def properties(self) -> Properties:
+        """Small named values that the host keeps in the store: bindings, sessions, cursors. See Properties."""
+        engine = self._engine
+        return Properties(StoreProperties(engine.monitor, engine.store, engine.publisher))
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

@@ -7,7 +7,8 @@
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
       ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
       ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
-      │   └─ TooManyFiles     the process has no file descriptor left
+      │   ├─ TooManyFiles     the process has no file descriptor left
+      │   └─ PropertiesFull   the properties of the store hold all that they may
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
@@ -125,6 +126,24 @@ class TooManyFiles(StoreFull):
         self.args = (
             "no file descriptor is left, though the store gave up its own readers: close files or connections, or "
             "raise RLIMIT_NOFILE, then call again",
+        )
+
+
+class PropertiesFull(StoreFull):
+    """The properties of the store hold all that they may. Nothing was changed.
+
+    Delete some, or keep large values elsewhere. All properties are in RAM and in
+    each data log, so they may take a quarter of max_file_length, and 1 MiB at
+    most. What transactions without an outcome
+    have set counts too.
+    """
+
+    def __init__(self, needed_bytes: int, limit_bytes: int, held_bytes: int) -> None:
+        super().__init__(needed_bytes, max(limit_bytes - held_bytes, 0), "properties")
+        self.limit_bytes = limit_bytes
+        self.args = (
+            f"{needed_bytes} bytes more are needed, and properties hold {held_bytes} of the {limit_bytes} bytes that "
+            "they may (a quarter of max_file_length, at most 1 MiB): delete some, or keep large values elsewhere",
         )
 
 

@@ -26,6 +26,7 @@ from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
+from .properties import AsyncProperties
 from .queue import AsyncQueue, AsyncTopic
 from .transaction import AsyncTransaction
 from .wakeups import LoopWaker
@@ -85,6 +86,11 @@ class AsyncForebay:
         if topic is None:
             topic = await self._caller.call(self._engine.topics.topic, name)
         return AsyncTopic(self._context, Topic(self._engine, topic, self._caller))
+
+    @property
+    def properties(self) -> AsyncProperties:
+        """Small named values that the host keeps in the store. As Forebay.properties; changes are awaited."""
+        return AsyncProperties(self._caller, self._synchronous.properties)
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

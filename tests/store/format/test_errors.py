@@ -23,6 +23,7 @@ from forebay.store.errors import (
     MessageTooLarge,
     NestedCall,
     NotAwaited,
+    PropertiesFull,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -52,6 +53,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         TooManyFiles(),
         {"limit": "RLIMIT_NOFILE", "stored": 0},
         "close files or connections",
+    ),
+    (
+        PropertiesFull(300, 1000, 900),
+        {"needed_bytes": 300, "limit_bytes": 1000},
+        "delete some, or keep large values elsewhere",
     ),
     (Empty("orders", 0.25), {"queue": "orders", "waited_seconds": 0.25}, "call get again later"),
     (StateError("the delivery is settled already"), {}, "settled already"),
@@ -103,7 +109,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 20
+    assert len(found) == 21
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 
