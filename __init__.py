@@ -9,6 +9,7 @@
 ...             delivery.ack()
 """
 
+from forebay.dispatch import codecs
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
@@ -23,12 +24,14 @@ from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.transactions.transaction import Transaction
+from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
 from forebay.store.clock import Clock
 from forebay.store.disk.disk import Directory, Disk, File
 from forebay.store.errors import (
     AckTooLate,
     ArgumentError,
     Closed,
+    DecodeError,
     Empty,
     ForebayError,
     JournalCorrupt,
@@ -63,6 +66,7 @@ __all__ = [
     "Closed",
     "Consumer",
     "ConsumerStatistics",
+    "DecodeError",
     "DataLogReport",
     "Delivery",
     "DestinationPolicy",
@@ -102,7 +106,12 @@ __all__ = [
     "TopicStatistics",
     "Transaction",
     "TransactionError",
+    "TypedConsumer",
+    "TypedDelivery",
+    "TypedQueue",
+    "TypedTopic",
     "__version__",
+    "codecs",
     "open",
 ]
 

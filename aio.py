@@ -17,8 +17,25 @@ from forebay.dispatch.aio.properties import AsyncProperties as Properties
 from forebay.dispatch.aio.queue import AsyncQueue as Queue
 from forebay.dispatch.aio.queue import AsyncTopic as Topic
 from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
+from forebay.dispatch.aio.typed import AsyncTypedConsumer as TypedConsumer
+from forebay.dispatch.aio.typed import AsyncTypedDelivery as TypedDelivery
+from forebay.dispatch.aio.typed import AsyncTypedQueue as TypedQueue
+from forebay.dispatch.aio.typed import AsyncTypedTopic as TypedTopic
 
-__all__ = ["Consumer", "Delivery", "Forebay", "Properties", "Queue", "Topic", "Transaction", "open"]
+__all__ = [
+    "Consumer",
+    "Delivery",
+    "Forebay",
+    "Properties",
+    "Queue",
+    "Topic",
+    "Transaction",
+    "TypedConsumer",
+    "TypedDelivery",
+    "TypedQueue",
+    "TypedTopic",
+    "open",
+]
 
 
 def __dir__() -> list[str]:

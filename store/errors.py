@@ -11,6 +11,7 @@
       │   └─ PropertiesFull   the properties of the store hold all that they may
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
+      ├─ DecodeError          a body that is no value of its queue's codec
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
       ├─ SubscriptionInUse    a durable subscription that has its one consumer already
@@ -194,6 +195,22 @@ class MessageTooLarge(ForebayError):
         self.limit_bytes = limit_bytes
         self.limit = limit
         self.stored = 0
+
+
+class DecodeError(ForebayError, ValueError):
+    """A body is no value of the codec that it was taken with. The delivery is as it was: read its `body`, settle it.
+
+    What the codec raised is the cause.
+    """
+
+    def __init__(self, destination: str, message_id: str, problem: str) -> None:
+        super().__init__(
+            f"message {message_id} of {destination} can't be decoded ({problem}): "
+            "its body is still there; reject it, or read it with another codec"
+        )
+        self.destination = destination
+        self.message_id = message_id
+        self.problem = problem
 
 
 class SelectorError(ForebayError, ValueError):

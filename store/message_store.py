@@ -153,8 +153,8 @@ class MessageStore:
 
         relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
         counts, likewise. archive: keeps what cleanup discards; None: it is deleted. duplicates: the ids that must not
-        be stored again; None: there are none. properties: the table for the host's own; None: nobody counts it. on_progress: told
-        how far the replay of the journal is while it opens.
+        be stored again; None: there are none. properties: the table for the host's own; None: nobody counts it.
+        on_progress: told how far the replay of the journal is while it opens.
         """
         self._on_progress = on_progress
         self._disk = disk
@@ -239,15 +239,7 @@ class MessageStore:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            StoreParts(
-                self._disk,
-                metadata,
-                self.index,
-                self.subscriptions,
-                self.branches,
-                self.duplicates,
-                self.properties,
-            ),
+            self._parts(metadata),
             marker,
             self._store_id,
             self._recovery_checkpoint,
@@ -298,6 +290,18 @@ class MessageStore:
         )
         logger.info("opened: %s", report, event="opened")
         return report
+
+    def _parts(self, metadata: MetadataStore) -> StoreParts:
+        """Return what recovery brings up to the journal."""
+        return StoreParts(
+            self._disk,
+            metadata,
+            self.index,
+            self.subscriptions,
+            self.branches,
+            self.duplicates,
+            self.properties,
+        )
 
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""

@@ -40,15 +40,15 @@ class AsyncProperties(Mapping[str, bytes]):
         return len(self._properties)
 
     def keys(self) -> KeysView[str]:
-        """Names as of now. O(properties)."""
+        """Return the names as of now. O(properties)."""
         return self._properties.keys()
 
     def values(self) -> ValuesView[bytes]:
-        """Values as of now. O(properties)."""
+        """Return the values as of now. O(properties)."""
         return self._properties.values()
 
     def items(self) -> ItemsView[str, bytes]:
-        """Names and values as of now. O(properties)."""
+        """Return names and values as of now. O(properties)."""
         return self._properties.items()
 
     async def set(self, name: str, value: bytes) -> None:

@@ -38,7 +38,7 @@ class AsyncTransaction:
 
     @property
     def properties(self) -> Properties:
-        """Properties that it sets with its commit. Nothing is written before, so nothing is awaited."""
+        """Return what it sets with its commit. Nothing is written before, so nothing is awaited."""
         return self._transaction.properties
 
     async def commit(self) -> None:

@@ -114,15 +114,15 @@ class Properties(MutableMapping[str, bytes]):
         return len(self._source.snapshot())
 
     def keys(self) -> KeysView[str]:
-        """Names as of now. O(properties)."""
+        """Return the names as of now. O(properties)."""
         return self._source.snapshot().keys()
 
     def values(self) -> ValuesView[bytes]:
-        """Values as of now. O(properties)."""
+        """Return the values as of now. O(properties)."""
         return self._source.snapshot().values()
 
     def items(self) -> ItemsView[str, bytes]:
-        """Names and values as of now. O(properties)."""
+        """Return names and values as of now. O(properties)."""
         return self._source.snapshot().items()
 
     # ------------------------------------------------------------------ changing

@@ -204,9 +204,10 @@ class Transaction:
 
     @property
     def properties(self) -> Properties:
-        """`Forebay.properties` as the commit would leave them: what is set or deleted here counts with the commit.
+        """Return `Forebay.properties` as the commit would leave them.
 
-        The last commit wins. Nothing is written before the commit or `prepare`; it counts under the limit at once.
+        What is set or deleted here counts with the commit; the last commit wins. Nothing is written before the commit
+        or `prepare`, and it counts under the limit at once.
         """
         return Properties(StagedProperties(self._monitor, self._store, self._branch, self._require_open))
 
