@@ -9,10 +9,12 @@
 ...             delivery.ack()
 """
 
+from forebay.dispatch import codecs
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.core.model import Delivery
+from forebay.dispatch.core.properties import Properties
 from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
@@ -22,12 +24,14 @@ from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.transactions.transaction import Transaction
+from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
 from forebay.store.clock import Clock
 from forebay.store.disk.disk import Directory, Disk, File
 from forebay.store.errors import (
     AckTooLate,
     ArgumentError,
     Closed,
+    DecodeError,
     Empty,
     ForebayError,
     JournalCorrupt,
@@ -35,6 +39,7 @@ from forebay.store.errors import (
     MessageTooLarge,
     NestedCall,
     NotAwaited,
+    PropertiesFull,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -61,6 +66,7 @@ __all__ = [
     "Closed",
     "Consumer",
     "ConsumerStatistics",
+    "DecodeError",
     "DataLogReport",
     "Delivery",
     "DestinationPolicy",
@@ -79,6 +85,8 @@ __all__ = [
     "MessagesUnreadable",
     "NestedCall",
     "NotAwaited",
+    "Properties",
+    "PropertiesFull",
     "Queue",
     "RecoveryReport",
     "ResizeReport",
@@ -98,7 +106,12 @@ __all__ = [
     "TopicStatistics",
     "Transaction",
     "TransactionError",
+    "TypedConsumer",
+    "TypedDelivery",
+    "TypedQueue",
+    "TypedTopic",
     "__version__",
+    "codecs",
     "open",
 ]
 

@@ -13,11 +13,29 @@ from forebay.dispatch.aio.consumer import AsyncConsumer as Consumer
 from forebay.dispatch.aio.consumer import AsyncDelivery as Delivery
 from forebay.dispatch.aio.forebay import AsyncForebay as Forebay
 from forebay.dispatch.aio.forebay import open_in_loop as open
+from forebay.dispatch.aio.properties import AsyncProperties as Properties
 from forebay.dispatch.aio.queue import AsyncQueue as Queue
 from forebay.dispatch.aio.queue import AsyncTopic as Topic
 from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
+from forebay.dispatch.aio.typed import AsyncTypedConsumer as TypedConsumer
+from forebay.dispatch.aio.typed import AsyncTypedDelivery as TypedDelivery
+from forebay.dispatch.aio.typed import AsyncTypedQueue as TypedQueue
+from forebay.dispatch.aio.typed import AsyncTypedTopic as TypedTopic
 
-__all__ = ["Consumer", "Delivery", "Forebay", "Queue", "Topic", "Transaction", "open"]
+__all__ = [
+    "Consumer",
+    "Delivery",
+    "Forebay",
+    "Properties",
+    "Queue",
+    "Topic",
+    "Transaction",
+    "TypedConsumer",
+    "TypedDelivery",
+    "TypedQueue",
+    "TypedTopic",
+    "open",
+]
 
 
 def __dir__() -> list[str]:

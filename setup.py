@@ -24,7 +24,9 @@ INTERPRETED = (
     "aio/forebay.py",  # an await costs what it costs
     "aio/queue.py",
     "aio/consumer.py",
+    "aio/properties.py",
     "aio/transaction.py",
+    "aio/typed.py",
     "aio/awaiting.py",
     "aio/opening.py",
     "aio/send_order.py",
@@ -34,7 +36,9 @@ INTERPRETED = (
     "config/settings_*.py",
     "config/sizes.py",
     "commands/*.py",
+    "dispatch/codecs.py",
     "dispatch/offline.py",
+    "dispatch/typed.py",
     "engine/duties.py",
     "engine/engine.py",
     "engine/maintenance.py",
@@ -56,6 +60,8 @@ INTERPRETED = (
     "recovery/quarantine.py",
     "recovery/repair.py",
     "screen/*.py",
+    "core/properties.py",
+    "transactions/properties.py",
     "store/account.py",  # what follows is there to be inherited from, or handed in
     "config/policies.py",
     "config/policy.py",

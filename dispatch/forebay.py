@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
@@ -23,10 +23,12 @@ from ..store.metadata.memory import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.progress import OnProgress, tell_nobody
 from ..store.recovery.recovery import RecoveryReport
-from .config.checks import check_bounds, check_clock, check_disk, check_name
+from .codecs import Codec
+from .config.checks import check_bounds, check_clock, check_codec, check_disk, check_name
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.model import QueueArea, Taker
+from .core.properties import Properties, StoreProperties
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.resizing import ResizeReport
@@ -35,10 +37,13 @@ from .explain.cause import DataLogReport, Explanation
 from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction
+from .typed import TypedQueue, TypedTopic
 
 if TYPE_CHECKING:
     from ..store.disk.admin_socket import AdminSocket
     from .remote.server import AdminServer
+
+T = TypeVar("T")
 
 
 class Forebay:
@@ -64,18 +69,41 @@ class Forebay:
         """Return what opening did."""
         return self._engine.recovery
 
-    def queue(self, name: str) -> Queue:
-        """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be."""
-        queue = self._engine.destinations.queue(check_name(name), self._engine.publisher)
-        return Queue(self._engine, queue)
+    @overload
+    def queue(self, name: str) -> Queue: ...
 
-    def topic(self, name: str) -> Topic:
+    @overload
+    def queue(self, name: str, *, codec: Codec[T]) -> TypedQueue[T]: ...
+
+    def queue(self, name: str, *, codec: Codec[T] | None = None) -> Queue | TypedQueue[T]:
+        """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be.
+
+        codec: of `forebay.codecs` or your own; then values are sent and taken instead of bytes.
+        """
+        check_codec(codec)
+        found = Queue(self._engine, self._engine.destinations.queue(check_name(name), self._engine.publisher))
+        return found if codec is None else TypedQueue(found, codec)
+
+    @overload
+    def topic(self, name: str) -> Topic: ...
+
+    @overload
+    def topic(self, name: str, *, codec: Codec[T]) -> TypedTopic[T]: ...
+
+    def topic(self, name: str, *, codec: Codec[T] | None = None) -> Topic | TypedTopic[T]:
         """Return the topic of that name, which begins to exist with this call. A queue may have the same name.
 
-        SettingsError for a name that can't be.
+        codec: as of `queue`. SettingsError for a name that can't be.
         """
-        topic = self._engine.topics.topic(check_name(name))
-        return Topic(self._engine, topic)
+        check_codec(codec)
+        found = Topic(self._engine, self._engine.topics.topic(check_name(name)))
+        return found if codec is None else TypedTopic(found, codec)
+
+    @property
+    def properties(self) -> Properties:
+        """Return the small named values that the host keeps: bindings, sessions, cursors. See Properties."""
+        engine = self._engine
+        return Properties(StoreProperties(engine.monitor, engine.store, engine.publisher))
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

@@ -7,9 +7,11 @@
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
       ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
       ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
-      │   └─ TooManyFiles     the process has no file descriptor left
+      │   ├─ TooManyFiles     the process has no file descriptor left
+      │   └─ PropertiesFull   the properties of the store hold all that they may
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
+      ├─ DecodeError          a body that is no value of its queue's codec
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
       ├─ SubscriptionInUse    a durable subscription that has its one consumer already
@@ -128,6 +130,24 @@ class TooManyFiles(StoreFull):
         )
 
 
+class PropertiesFull(StoreFull):
+    """The properties of the store hold all that they may. Nothing was changed.
+
+    Delete some, or keep large values elsewhere. All properties are in RAM and in
+    each data log, so they may take a quarter of max_file_length, and 1 MiB at
+    most. What transactions without an outcome
+    have set counts too.
+    """
+
+    def __init__(self, needed_bytes: int, limit_bytes: int, held_bytes: int) -> None:
+        super().__init__(needed_bytes, max(limit_bytes - held_bytes, 0), "properties")
+        self.limit_bytes = limit_bytes
+        self.args = (
+            f"{needed_bytes} bytes more are needed, and properties hold {held_bytes} of the {limit_bytes} bytes that "
+            "they may (a quarter of max_file_length, at most 1 MiB): delete some, or keep large values elsewhere",
+        )
+
+
 class SpillFailed(ForebayError):
     """The disk failed a write to tmp-storage. Nothing was stored or lost: the messages are still in RAM.
 
@@ -175,6 +195,22 @@ class MessageTooLarge(ForebayError):
         self.limit_bytes = limit_bytes
         self.limit = limit
         self.stored = 0
+
+
+class DecodeError(ForebayError, ValueError):
+    """A body is no value of the codec that it was taken with. The delivery is as it was: read its `body`, settle it.
+
+    What the codec raised is the cause.
+    """
+
+    def __init__(self, destination: str, message_id: str, problem: str) -> None:
+        super().__init__(
+            f"message {message_id} of {destination} can't be decoded ({problem}): "
+            "its body is still there; reject it, or read it with another codec"
+        )
+        self.destination = destination
+        self.message_id = message_id
+        self.problem = problem
 
 
 class SelectorError(ForebayError, ValueError):

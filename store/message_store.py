@@ -17,6 +17,8 @@ from .destinations_file import DestinationsFile
 from .disk.disk import Disk, known_free_bytes
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
+from .format.branch import Branch
+from .format.host_properties import Changes, encode_changes
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
@@ -26,6 +28,7 @@ from .format.record import (
     DELETE,
     DESTINATION,
     IDENTIFIED,
+    PROPERTIES,
     RANGES_MAX,
     RETURN,
     STATE,
@@ -78,6 +81,7 @@ from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
+from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
@@ -143,12 +147,14 @@ class MessageStore:
         archive: Archive | None = None,
         duplicates: Deduplication | None = None,
         on_progress: OnProgress = tell_nobody,
+        properties: PropertyTable | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
         counts, likewise. archive: keeps what cleanup discards; None: it is deleted. duplicates: the ids that must not
-        be stored again; None: there are none. on_progress: told how far the replay of the journal is while it opens.
+        be stored again; None: there are none. properties: the table for the host's own; None: nobody counts it.
+        on_progress: told how far the replay of the journal is while it opens.
         """
         self._on_progress = on_progress
         self._disk = disk
@@ -183,7 +189,8 @@ class MessageStore:
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Deduplication()
-        self.branches = Branches(self.duplicates)
+        self.properties = properties or PropertyTable()
+        self.branches = Branches(self.duplicates, self.properties)
         self.timetable = DueTimes(self.index, self._timed_blocks)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
@@ -232,7 +239,7 @@ class MessageStore:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.branches, self.duplicates),
+            self._parts(metadata),
             marker,
             self._store_id,
             self._recovery_checkpoint,
@@ -242,6 +249,7 @@ class MessageStore:
             on_progress=self._on_progress,
         )
         self.branches.forget_open()
+        self.properties.charge()
         self.index.keep_put_off(found.destinations.keys() | self.subscriptions.by_number.keys())
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
@@ -283,6 +291,18 @@ class MessageStore:
         logger.info("opened: %s", report, event="opened")
         return report
 
+    def _parts(self, metadata: MetadataStore) -> StoreParts:
+        """Return what recovery brings up to the journal."""
+        return StoreParts(
+            self._disk,
+            metadata,
+            self.index,
+            self.subscriptions,
+            self.branches,
+            self.duplicates,
+            self.properties,
+        )
+
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""
         self._is_wired = True
@@ -292,6 +312,7 @@ class MessageStore:
             self.index,
             self.steady.now_ms,
             self.duplicates,
+            self.properties,
             self.subscriptions.lane_numbered,
         )
         self.cleaner = Cleaner(
@@ -415,13 +436,36 @@ class MessageStore:
         """Complete a state with destinations, subscriptions, and what most stores have nothing of."""
         state.destinations = list(self.destinations.values())
         state.imports, state.attempts = list(self.imports), self.index.attempts.describe()
-        state.duplicates = self.duplicates.describe()
+        state.duplicates, state.properties = self.duplicates.describe(), self.properties.describe()
         return self.subscriptions.describe(state)
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
+
+    # ------------------------------------------------------------------ properties
+
+    def change_properties(self, changes: Changes) -> None:
+        """Set or delete host properties with one record: all of them, or none. Requires: state lock.
+
+        PropertiesFull, StoreFull: nothing has changed. StoreFailed.
+        """
+        self.properties.reserve(changes)
+        with self.journal.whole:
+            try:
+                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes))
+            except StoreFull:
+                self.properties.cancel()
+                raise
+            self.properties.apply(changes)
+
+    def stage_properties(self, branch: Branch, changes: Changes) -> None:
+        """Set or delete host properties with the commit of a branch. Requires: state lock, and that it is open.
+
+        PropertiesFull, StoreFull: none of them is.
+        """
+        self.properties.stage(branch.properties, changes)
 
     # ------------------------------------------------------------------ messages
 

@@ -9,6 +9,7 @@ from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.subscriptions import Subscriptions
 from .metadata.store import MetadataStore
+from .property_table import PropertyTable
 from .transactions import Branches
 
 
@@ -22,6 +23,7 @@ class StoreParts:
     subscriptions: Subscriptions
     branches: Branches
     duplicates: Deduplication
+    properties: PropertyTable
 
     def reset(self) -> None:
         """Forget all that was learnt from the journal, as before a full replay."""
@@ -29,3 +31,4 @@ class StoreParts:
         self.subscriptions.reset()
         self.branches.clear()
         self.duplicates.clear()
+        self.properties.clear()

@@ -46,14 +46,16 @@ from .index.lane import Lane
 from .index.pending_lane import JournaledLane
 from .journal.journal import Journal
 from .numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from .property_table import PropertyTable
 from .sequence_set import SequenceSet
 
 
 class Branches:
     """The transactions that have no outcome yet, by number. The state lock guards it."""
 
-    def __init__(self, duplicates: Deduplication | None = None) -> None:
+    def __init__(self, duplicates: Deduplication | None = None, properties: PropertyTable | None = None) -> None:
         self._duplicates = duplicates or Deduplication()
+        self._properties = properties or PropertyTable()
         self._branches: dict[int, Branch] = {}
         self._open_slices: Counter[int] = Counter()
         """Data log -> slices in it of branches that are not prepared."""
@@ -132,6 +134,7 @@ class Branches:
         self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
+        self._properties.hold(branch.properties)
         self.count(branch)
 
     def count(self, branch: Branch) -> None:
@@ -157,6 +160,7 @@ class Branches:
         if branch is None:
             return
         self._duplicates.let_go(branch.identities)
+        self._properties.let_go(branch.properties)
         self.uncount(branch)
 
     def agree_with(self, state: State) -> None:
@@ -193,6 +197,7 @@ class Transactions:
         index: Index,
         now_ms: Callable[[], int],
         duplicates: Deduplication,
+        properties: PropertyTable,
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
         """now_ms: the store's time, for delays that count from a commit.
@@ -204,6 +209,7 @@ class Transactions:
         self._index = index
         self._now_ms = now_ms
         self._duplicates = duplicates
+        self._properties = properties
         self._acked_lane = acked_lane
         self._begun = 0
 
@@ -304,6 +310,7 @@ class Transactions:
 
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
+            self._properties.apply(branch.properties)
             self._branches.forget(branch.number)
             for found in branch.identities:
                 self._duplicates.note(found)

@@ -88,8 +88,11 @@ def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callab
     return decorate
 
 
-def asynchronous(what: str, *, loop: str = "", block: str = "") -> Callable[[type[T]], type[T]]:
-    """Have a class answer for a `for` or a `with` without `async`. loop, block: how it is written.
+def asynchronous(
+    what: str, *, loop: str = "", block: str = "", setting: str = "", deleting: str = ""
+) -> Callable[[type[T]], type[T]]:
+    """Have a class answer for a `for` or a `with` without `async`, or for an item that is set or deleted without
+    `await`. loop, block, setting, deleting: how it is written.
 
     Type checkers see none of it, so that to them it stays wrong.
     """
@@ -102,6 +105,7 @@ def asynchronous(what: str, *, loop: str = "", block: str = "") -> Callable[[typ
 
     def decorate(decorated: type[T]) -> type[T]:
         refusals = {"__iter__": loop, "__enter__": block, "__exit__": block}
+        refusals |= {"__setitem__": setting, "__delitem__": deleting}
         for name, remedy in refusals.items():
             if remedy:
                 setattr(decorated, name, refuse_with(remedy))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from ...store.clock import Clock
 from ...store.disk.disk import Disk
@@ -13,7 +13,8 @@ from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
 from ...store.progress import OnProgress
 from ...store.recovery.recovery import RecoveryReport
-from ..config.checks import check_name
+from ..codecs import Codec
+from ..config.checks import check_codec, check_name
 from ..config.settings import Settings, SettingsFields
 from ..engine.health import Health
 from ..engine.resizing import ResizeReport
@@ -26,9 +27,13 @@ from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
+from .properties import AsyncProperties
 from .queue import AsyncQueue, AsyncTopic
 from .transaction import AsyncTransaction
+from .typed import AsyncTypedQueue, AsyncTypedTopic
 from .wakeups import LoopWaker
+
+T = TypeVar("T")
 
 
 @asynchronous("a Forebay of forebay.aio", block="async with forebay.aio.open(…) as bay:")
@@ -69,22 +74,43 @@ class AsyncForebay:
         """Return what opening did."""
         return self._synchronous.recovery
 
+    @overload
+    async def queue(self, name: str) -> AsyncQueue: ...
+
+    @overload
+    async def queue(self, name: str, *, codec: Codec[T]) -> AsyncTypedQueue[T]: ...
+
     @awaited("bay.queue(name)")
-    async def queue(self, name: str) -> AsyncQueue:
-        """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be."""
+    async def queue(self, name: str, *, codec: Codec[T] | None = None) -> AsyncQueue | AsyncTypedQueue[T]:
+        """Return the queue of that name, which begins to exist with this call. As Forebay.queue."""
+        check_codec(codec)
         queue = self._engine.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
-        return AsyncQueue(self._context, Queue(self._engine, queue, self._caller))
+        found = AsyncQueue(self._context, Queue(self._engine, queue, self._caller))
+        return found if codec is None else AsyncTypedQueue(found, codec)
+
+    @overload
+    async def topic(self, name: str) -> AsyncTopic: ...
+
+    @overload
+    async def topic(self, name: str, *, codec: Codec[T]) -> AsyncTypedTopic[T]: ...
 
     @awaited("bay.topic(name)")
-    async def topic(self, name: str) -> AsyncTopic:
-        """Return the topic of that name, which begins to exist with this call. A queue may have the same name."""
+    async def topic(self, name: str, *, codec: Codec[T] | None = None) -> AsyncTopic | AsyncTypedTopic[T]:
+        """Return the topic of that name, which begins to exist with this call. As Forebay.topic."""
+        check_codec(codec)
         self._engine.monitor.raise_if_closed()
         topic = self._engine.topics.by_name.get(check_name(name))
         if topic is None:
             topic = await self._caller.call(self._engine.topics.topic, name)
-        return AsyncTopic(self._context, Topic(self._engine, topic, self._caller))
+        found = AsyncTopic(self._context, Topic(self._engine, topic, self._caller))
+        return found if codec is None else AsyncTypedTopic(found, codec)
+
+    @property
+    def properties(self) -> AsyncProperties:
+        """Return what the host keeps in the store. As Forebay.properties; changes are awaited."""
+        return AsyncProperties(self._caller, self._synchronous.properties)
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

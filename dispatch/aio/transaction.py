@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.properties import Properties
 from ..transactions.transaction import Transaction
 from .awaiting import asynchronous
 from .loop import LoopConfirmer
@@ -34,6 +35,11 @@ class AsyncTransaction:
     @property
     def is_prepared(self) -> bool:
         return self._transaction.is_prepared
+
+    @property
+    def properties(self) -> Properties:
+        """Return what it sets with its commit. Nothing is written before, so nothing is awaited."""
+        return self._transaction.properties
 
     async def commit(self) -> None:
         """Make all of it count from now on; as safe as `sync` promises when this returns. As Transaction.commit."""

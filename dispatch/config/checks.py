@@ -22,6 +22,7 @@ def check_seconds(name: str, seconds: object) -> None:
         raise argument_error(problem, seconds, int, float)
 
 
+_CODEC: Final = ("encode", "decode")
 _CLOCK: Final = ("monotonic", "time_ms", "computed_seconds", "random_bytes", "wait")
 _DISK: Final = (
     "open",
@@ -47,6 +48,12 @@ def check_disk(disk: Disk) -> Disk:
     """Return a disk that has what a Disk has."""
     _check_methods("disk", disk, _DISK)
     return disk
+
+
+def check_codec(codec: object) -> None:
+    """Raise ArgumentError unless a codec is None or has what a Codec has."""
+    if codec is not None:
+        _check_methods("codec", codec, _CODEC)
 
 
 def _check_methods(name: str, given: object, methods: tuple[str, ...]) -> None:

@@ -31,6 +31,7 @@ from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT, VOLATILE
 from ...store.progress import OnProgress, tell_nobody
+from ...store.property_table import PropertyTable, limit_bytes_of
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
@@ -187,6 +188,8 @@ class Engine:
         self.windows = DuplicateWindows(
             settings, self.policies, self.budget.holder("duplicates"), shares, self._make_room
         )
+        properties = PropertyTable(self.budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes))
+        properties.make_room = self._make_room
         store = MessageStore(
             disk,
             make_metadata_store,
@@ -204,6 +207,7 @@ class Engine:
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,
+            properties=properties,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
             on_progress=on_progress,
         )
@@ -702,6 +706,8 @@ class Engine:
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes
+            self.store.properties._check()
+            audited["properties"] = self.store.properties.held_bytes
             assigners = [queue.assigner for queue in self.destinations.queues.values()]
             groups = [assigner.groups for assigner in assigners if isinstance(assigner, GroupAssigner)]
             memory = self.target_area.groups

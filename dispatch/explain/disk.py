@@ -48,6 +48,7 @@ _FREES_MEMORY: Final = {
     "groups": "the end of the delays of messages with a group, or their settling",
     "deadlines": "the close of consumers with an ack deadline, and the settling of deliveries that were extended",
     "duplicates": "a smaller duplicate_window, or fewer producers with one",
+    "properties": "del bay.properties[name], and the outcome of transactions that set some",
     "transactions": "the commit or the rollback of transactions",
 }
 

@@ -31,6 +31,8 @@ Operation = Callable[[Number, Number], Number]
 
 EXACT_BITS_MAX: Final = 4_096
 """An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
+_ABSENT: Final = b"absent"
+"""No header: known by its identity, and a value that headers may have, so that a mapping of them takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,39 @@ class Value:
 
 
 def header(name: str) -> Value:
+    if "." in name:
+        return Value(_path(name), None, name=name)
     return Value(lambda values: values.get(name), None, name=name)
+
+
+def _path(name: str) -> Callable[[Values], HeaderValue]:
+    """Return what reads a.b: the header of that very name, else what the header a has under b, however deep."""
+    root, *inner = name.split(".")
+
+    def find(values: Values) -> HeaderValue:
+        found = values.get(name, _ABSENT)
+        if found is not _ABSENT:
+            return found
+        found = values.get(root)
+        for part in inner:
+            if not isinstance(found, dict):
+                return None
+            found = found.get(part)
+        return found
+
+    return find
+
+
+def _reached(name: str, condition: Condition) -> Condition:
+    """Return a condition on the value of one name, for a message: a name without points is looked up as it is."""
+    if "." not in name:
+        return condition
+    find, is_true, is_false = _path(name), condition.is_true, condition.is_false
+    return Condition(
+        lambda values: is_true({name: find(values)}),
+        lambda values: is_false({name: find(values)}),
+        condition.strings,
+    )
 
 
 def constant(literal: str | Number) -> Value:
@@ -126,7 +160,8 @@ def comparison(sign: str, left: Value, right: Value, position: int) -> Condition
         return _string_test(name, literal.__eq__, frozenset((literal,)))
     if isinstance(literal, bool):
         opposite = not literal
-        return Condition(lambda values: values.get(name) is literal, lambda values: values.get(name) is opposite)
+        is_it = Condition(lambda values: values.get(name) is literal, lambda values: values.get(name) is opposite)
+        return _reached(name, is_it)
     return _number_test(name, compare, literal)
 
 
@@ -135,7 +170,8 @@ def between(value: Value, low: Value, high: Value, position: int) -> Condition:
 
 
 def is_null(name: str) -> Condition:
-    return Condition(lambda values: values.get(name) is None, lambda values: values.get(name) is not None)
+    is_none = Condition(lambda values: values.get(name) is None, lambda values: values.get(name) is not None)
+    return _reached(name, is_none)
 
 
 def is_in(name: str, strings: frozenset[str]) -> Condition:
@@ -155,7 +191,7 @@ def _string_test(name: str, test: Callable[[str], bool], strings: frozenset[str]
         value = values.get(name)
         return isinstance(value, str) and not test(value)
 
-    return Condition(is_true, is_false, strings)
+    return _reached(name, Condition(is_true, is_false, strings))
 
 
 def _number_test(name: str, compare: Compare, literal: Number) -> Condition:
@@ -168,7 +204,7 @@ def _number_test(name: str, compare: Compare, literal: Number) -> Condition:
         value = values.get(name)
         return (type(value) is int or _is_number(value)) and not compare(value, literal)
 
-    return Condition(is_true, is_false)
+    return _reached(name, Condition(is_true, is_false))
 
 
 def _computed_comparison(

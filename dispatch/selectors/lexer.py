@@ -3,7 +3,7 @@
 The lexer is written by hand: one pass from left to right, linear in the length.
 Words follow Java's rule for identifiers (letters of any script, `_`, `$`,
 currency signs, then also digits and combining marks); keywords count in any
-case, names and literals exactly as they stand.
+case, names and literals exactly as they stand. Words joined by points are one name.
 """
 
 from __future__ import annotations
@@ -141,10 +141,17 @@ def _after_digits(text: str, at: int) -> int:
     return at
 
 
-def _word(text: str, start: int) -> Token:
+def _after_word(text: str, start: int) -> int:
     end = start + 1
     while end < len(text) and unicodedata.category(text[end]) in _NAME_PART:
         end += 1
+    return end
+
+
+def _word(text: str, start: int) -> Token:
+    end = _after_word(text, start)
+    while text[end : end + 1] == "." and unicodedata.category(text[end + 1 : end + 2] or " ") in _NAME_START:
+        end = _after_word(text, end + 1)
     word = text[start:end]
     # Only ASCII is folded: "ın".upper() is "IN", and still a name.
     keyword = word.upper() if word.isascii() else word

@@ -5,10 +5,11 @@ under the limits below, and the only error is SelectorError. A compiled
 selector is immutable, holds no message, and is safe in all threads. Nothing
 of it is ever on disk but its text.
 
-Semantics are those of JMS 2.0, section 3.8.1, with two choices of our own.
+Semantics are those of JMS 2.0, section 3.8.1, with three choices of our own.
 A comparison of values of different types is UNKNOWN, so that `NOT (a = 'x')`
 is not TRUE where a is a number. Integers are written in decimal, with or
-without Java's L; octal and hexadecimal are refused.
+without Java's L; octal and hexadecimal are refused. A name with points reaches
+into headers that are dicts, unless a header has that very name.
 """
 
 from __future__ import annotations
@@ -90,13 +91,15 @@ class Selector:
     """The names in it that mean a field of the message."""
 
     header_names: frozenset[str] = field(init=False, compare=False, repr=False)
-    """The names in it that mean a header; no other header need be decoded."""
+    """The headers that it may ask for, of `a.b` both a.b and a; no other header need be decoded."""
 
     def __post_init__(self) -> None:
         """Part the names: each message that is examined asks for both parts."""
         has_fields = not self.names.isdisjoint(FIELD_NAMES)
         object.__setattr__(self, "field_names", self.names & FIELD_NAMES if has_fields else _NO_NAMES)
-        object.__setattr__(self, "header_names", self.names - FIELD_NAMES if has_fields else self.names)
+        headers = self.names - FIELD_NAMES if has_fields else self.names
+        roots = {name.partition(".")[0] for name in headers if "." in name}
+        object.__setattr__(self, "header_names", headers | roots if roots else headers)
 
 
 @cached(LRUCache(CACHE_SELECTORS, getsizeof=lambda selector: 1 + len(selector.text) // 64), lock=Lock())
@@ -283,6 +286,9 @@ class _Parser:
             raise SelectorError(_NOT_A_VALUE, self._tokens[self._at - 1].position)
         token = self._next_node()
         if token.kind == NAME:
+            root, point, _ = token.text.partition(".")
+            if point and root in FIELD_NAMES:
+                raise SelectorError(f"{root} is a field of the message and has no parts", token.position)
             self.names.add(token.text)
             return header(token.text)
         if token.kind in (STRING, NUMBER):

@@ -43,8 +43,10 @@ from ..core.delays import TimedLanes
 from ..core.lists import TargetArea
 from ..core.model import Delivery, LaneState, PersistentLaneState, QueueArea, Taker
 from ..core.monitor import Monitor
+from ..core.properties import Properties
 from ..core.publisher import Postponed, Publisher
 from ..core.redelivery import Redelivery
+from .properties import StagedProperties
 
 BRANCH_CHARGE_BYTES: Final = 3_072
 """A transaction without content: its objects and columns."""
@@ -199,6 +201,15 @@ class Transaction:
     def name(self) -> str:
         """What it is called where it is explained: its xid as b'7', or the hexadecimal number of one that is open."""
         return repr(self._branch.xid) if self._branch.is_prepared else f"{self._branch.number:x}"
+
+    @property
+    def properties(self) -> Properties:
+        """Return `Forebay.properties` as the commit would leave them.
+
+        What is set or deleted here counts with the commit; the last commit wins. Nothing is written before the commit
+        or `prepare`, and it counts under the limit at once.
+        """
+        return Properties(StagedProperties(self._monitor, self._store, self._branch, self._require_open))
 
     # ------------------------------------------------------------------ sending
 
@@ -496,7 +507,7 @@ class Transaction:
         """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""
         branch = self._branch
         store = self._store
-        if branch.is_prepared or len(branch) or branch.acks:
+        if branch.is_prepared or len(branch) or branch.acks or branch.properties:
             lengths = {written.position: written.lengths for written in self._written}
             store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
         else:
@@ -670,6 +681,10 @@ class Transaction:
             raise Closed("the store")
         if self._state not in states:
             raise TransactionError(f"the transaction {self._state}: begin another one")
+
+    def _require_open(self) -> None:
+        """Requires: the lock."""
+        self._require(OPEN)
 
     def _end(self, state: str) -> None:
         self._holder.release(self.charge_bytes)

@@ -6,17 +6,18 @@ million messages costs what its four thousand slices cost.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
                count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
-               where slices have times, when it was, u64; where there are any, identities to the end
+               changes of host properties; where slices have times, when it was, u64; identities to the end
     prepare    the branch: number u64, length of the xid u8, the xid,
                count u32 and (lane u64, position u64, messages u32, bytes of the record u32), count u32 and identities,
-               runs as in a commit
+               runs and changes as in a commit
     rollback   number u64
 
 An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
 transaction's messages must not be stored again. The highest bit of a slice's messages says that some of them have
-times. The same bytes of a branch are in each state record while it is prepared, and in the root of each checkpoint
-while it is open. An xid of no bytes: not prepared. A second prepare record of a branch takes the place of the first:
-slices of it were moved.
+times. The highest bit of the count of slices says that changes of host properties follow the runs (see
+host_properties.py). The same bytes of a branch are in each state record while it is prepared, and in the root of each
+checkpoint while it is open. An xid of no bytes: not prepared. A second prepare record of a branch takes the place of
+the first: slices of it were moved.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple
 
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES
 from ..sequence_set import SequenceSet
+from .host_properties import Changes, decode_changes, encode_changes
 from .identity import Identity
 from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run
 
@@ -39,6 +41,9 @@ _HEAD: Final = struct.Struct("<QB")
 _PLACED: Final = struct.Struct("<QQII")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _TIMED_BIT: Final = 1 << 31
+_PROPERTIES_BIT: Final = 1 << 31
+"""Of the count of slices."""
+_NO_CHANGES: Final[Changes] = {}
 _RUN: Final = struct.Struct("<QQQ")
 _IDENTITY: Final = struct.Struct("<I16s16s")
 
@@ -81,6 +86,8 @@ class Commit(NamedTuple):
     time_ms: int = 0
     """Time of the commit, if a slice has times."""
     identities: Sequence[Identity] = ()
+    properties: Changes = _NO_CHANGES
+    """Host properties that it sets, or deletes."""
 
 
 class Branch:
@@ -93,6 +100,7 @@ class Branch:
         "acks",
         "unrecorded_acks",
         "identities",
+        "properties",
         "_lanes",
         "_positions",
         "_counts",
@@ -114,6 +122,8 @@ class Branch:
         """The same of lanes whose acks are in no record: what is not persistent, and subscriptions without a name."""
         self.identities: list[Identity] = []
         """Identities of those of its messages that must not be stored twice."""
+        self.properties: dict[str, bytes | None] = {}
+        """Host properties that are set with the commit; None: deleted."""
         self.holes: dict[int, int] = {}
         """Lane -> sequences that the commit gives to no message."""
         self.timed: set[int] = set()
@@ -210,7 +220,8 @@ def _runs_of(acks: Mapping[int, SequenceSet]) -> Iterator[LaneRun]:
 
 def branch_bytes(branch: Branch) -> int:
     """Return an upper bound of what encode_branch makes. O(1)."""
-    return _HEAD.size + len(branch.xid) + _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
+    parts = _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
+    return _HEAD.size + len(branch.xid) + parts + len(_changes(branch))
 
 
 def encode_branch(branch: Branch) -> bytes:
@@ -218,7 +229,7 @@ def encode_branch(branch: Branch) -> bytes:
         (
             _HEAD.pack(branch.number, len(branch.xid)),
             branch.xid,
-            _COUNT.pack(len(branch)),
+            _count_of_slices(branch),
             *(
                 _PLACED.pack(
                     placed.lane,
@@ -231,8 +242,17 @@ def encode_branch(branch: Branch) -> bytes:
             _COUNT.pack(len(branch.identities)),
             *(_IDENTITY.pack(*found) for found in branch.identities),
             _runs(branch.runs()),
+            _changes(branch),
         )
     )
+
+
+def _count_of_slices(branch: Branch) -> bytes:
+    return _COUNT.pack(len(branch) | (_PROPERTIES_BIT if branch.properties else 0))
+
+
+def _changes(branch: Branch) -> bytes:
+    return encode_changes(branch.properties) if branch.properties else b""
 
 
 def _timed_bit(is_timed: bool) -> int:
@@ -249,12 +269,13 @@ def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
     return b"".join(
         (
             _NUMBER.pack(branch.number),
-            _COUNT.pack(len(branch)),
+            _count_of_slices(branch),
             *(
                 _COMMITTED.pack(*committed[:3], committed.messages | _timed_bit(committed.is_timed))
                 for committed in branch.committed()
             ),
             _runs(branch.runs()),
+            _changes(branch),
             _NUMBER.pack(time_ms) if branch.timed else b"",
             *(_IDENTITY.pack(*found) for found in branch.identities),
         )
@@ -273,9 +294,9 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
         xid = data[at : at + xid_bytes]
         at += xid_bytes
         branch = Branch(number, xid)
-        (count,) = _COUNT.unpack_from(data, at)
+        (counted,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
-        for _ in range(count):
+        for _ in range(counted & ~_PROPERTIES_BIT):
             lane, position, messages, length = _PLACED.unpack_from(data, at)
             _check_slice(lane, 0, messages & ~_TIMED_BIT)
             branch.add(lane, position, messages & ~_TIMED_BIT, length, is_timed=messages >= _TIMED_BIT)
@@ -286,6 +307,8 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
             branch.identities.append(Identity(*_IDENTITY.unpack_from(data, at)))
             at += _IDENTITY.size
         runs, at = _decode_runs(data, at)
+        if counted & _PROPERTIES_BIT:
+            branch.properties, at = decode_changes(data, at)
     except struct.error:
         raise RecordDamaged("a transaction is incomplete") from None
     for lane, first, messages in runs:
@@ -315,15 +338,18 @@ def _decode_runs(data: bytes, at: int) -> tuple[list[LaneRun], int]:
 def decode_commit(data: bytes) -> Commit:
     try:
         (number,) = _NUMBER.unpack_from(data)
-        (count,) = _COUNT.unpack_from(data, _NUMBER.size)
+        (counted,) = _COUNT.unpack_from(data, _NUMBER.size)
         at = _NUMBER.size + _COUNT.size
         slices = []
-        for _ in range(count):
+        for _ in range(counted & ~_PROPERTIES_BIT):
             lane, first, position, messages = _COMMITTED.unpack_from(data, at)
             _check_slice(lane, first, messages & ~_TIMED_BIT)
             slices.append(CommittedSlice(lane, first, position, messages & ~_TIMED_BIT, messages >= _TIMED_BIT))
             at += _COMMITTED.size
         acks, at = _decode_runs(data, at)
+        properties = _NO_CHANGES
+        if counted & _PROPERTIES_BIT:
+            properties, at = decode_changes(data, at)
         time_ms = 0
         if any(committed.is_timed for committed in slices):
             (time_ms,) = _NUMBER.unpack_from(data, at)
@@ -332,7 +358,8 @@ def decode_commit(data: bytes) -> Commit:
         raise RecordDamaged("a commit is incomplete") from None
     if (len(data) - at) % _IDENTITY.size:
         raise RecordDamaged("bytes follow a commit")
-    return Commit(number, slices, acks, time_ms, [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])])
+    identities = [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])]
+    return Commit(number, slices, acks, time_ms, identities, properties)
 
 
 def decode_rollback(data: bytes) -> int:

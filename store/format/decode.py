@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .branch import Branch, Commit, decode_branch, decode_commit, decode_rollback
+from .host_properties import PropertyChanges, decode_properties_record
 from .imports import ImportMark, decode_import
 from .record import (
     ACK,
@@ -23,6 +24,7 @@ from .record import (
     MESSAGE,
     NEEDS,
     PREPARE,
+    PROPERTIES,
     RETURN,
     ROLLBACK,
     STATE,
@@ -143,6 +145,7 @@ Payload = (
     | Deleted
     | ImportMark
     | Needed
+    | PropertyChanges
     | Unknown
 )
 
@@ -191,4 +194,6 @@ def _decode_payload(kind: int, payload: bytes) -> Payload:
         return Unsubscribed(decode_unsubscribe(payload))
     if kind == IMPORT:
         return decode_import(payload)[0]
+    if kind == PROPERTIES:
+        return decode_properties_record(payload)
     return Unknown()

@@ -106,6 +106,7 @@ LOST: Final = 15
 DELETE: Final = 16
 IMPORT: Final = 17
 NEEDS: Final = 20
+PROPERTIES: Final = 21
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -125,6 +126,7 @@ KIND_NAMES: Final = {
     DELETE: "delete",
     IMPORT: "import",
     NEEDS: "needs",
+    PROPERTIES: "properties",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8
 

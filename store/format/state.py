@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .branch import Branch, decode_branch, encode_branch
+from .host_properties import decode_changes, encode_changes
 from .identity import DIGEST_BYTES
 from .imports import ImportMark, decode_import, encode_import
 from .record import NUMBERS, RecordDamaged, check_run
@@ -36,6 +37,7 @@ _COUNTED_RUN: Final = struct.Struct("<QQH")
 _DURABLE: Final = 0
 _ATTEMPTS_SECTION: Final = 1
 _IMPORTS_SECTION: Final = 3
+_PROPERTIES_SECTION: Final = 4
 _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 
 _DUPLICATES_SECTION: Final = 2
@@ -121,6 +123,8 @@ class State:
     """The ids that each producer sent last; the producer that sent last is at the end."""
     attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
     """Lane -> delivery counts of messages that came back."""
+    properties: dict[str, bytes] = field(default_factory=dict)
+    """The host's own named values."""
 
 
 class LaneCounts(NamedTuple):
@@ -175,6 +179,10 @@ def _encode_sections(state: State) -> Iterator[bytes]:
         marks = list(map(encode_import, state.imports))
         yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
         yield from marks
+    if state.properties:
+        properties = encode_changes(state.properties)
+        yield _SECTION.pack(_PROPERTIES_SECTION, len(properties))
+        yield properties
 
 
 def _encode_facts(state: State) -> bytes:
@@ -318,7 +326,7 @@ class _Reader:
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
-            if tag not in (_ATTEMPTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION):
+            if tag not in (_ATTEMPTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION, _PROPERTIES_SECTION):
                 raise RecordDamaged(f"a part {tag} of the state is unknown")
             if tag == _ATTEMPTS_SECTION:
                 state.attempts = dict(self.counted() for _ in range(self.count()))
@@ -328,6 +336,8 @@ class _Reader:
             while tag == _IMPORTS_SECTION and self._at < end:
                 mark, self._at = decode_import(self._data, self._at)
                 state.imports.append(mark)
+            if tag == _PROPERTIES_SECTION:
+                state.properties = self.properties()
             if self._at != end:
                 raise RecordDamaged("a part of the state has another length than it says")
 
@@ -341,6 +351,10 @@ class _Reader:
         for run in runs:
             check_run(lane, run.first, run.last + 1 - run.first)
         return lane, runs
+
+    def properties(self) -> dict[str, bytes]:
+        changes, self._at = decode_changes(self._data, self._at)
+        return {name: value for name, value in changes.items() if value is not None}
 
     def branch(self) -> Branch:
         branch, self._at = decode_branch(self._data, self._at)

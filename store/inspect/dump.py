@@ -24,6 +24,7 @@ from ..format.decode import (
     Unsubscribed,
     decode,
 )
+from ..format.host_properties import Changes, PropertyChanges
 from ..format.imports import ImportMark
 from ..format.properties import decode_properties
 from ..format.record import (
@@ -199,22 +200,31 @@ def _content(payload: Payload, names: Names) -> Row:
         case State():
             names |= {destination.number: destination.name for destination in payload.destinations}
             names |= {subscription.number: subscription for subscription in payload.subscriptions}
-            return {"data_logs": payload.data_logs}
+            return {"data_logs": payload.data_logs} | _properties(payload.properties)
         case Dropped():
             return {"data_logs": payload.data_logs}
         case Commit():
             messages = sum(placed.messages for placed in payload.slices)
-            return {"transaction": f"{payload.number:x}", "messages": messages, "acks": _runs(payload.acks, names)}
+            row = {"transaction": f"{payload.number:x}", "messages": messages, "acks": _runs(payload.acks, names)}
+            return row | _properties(payload.properties)
         case Branch():
             row = {"transaction": f"{payload.number:x}", "xid": payload.xid.hex(), "messages": payload.messages}
-            return row | {"acks": _runs(payload.runs(), names)}
+            return row | {"acks": _runs(payload.runs(), names)} | _properties(payload.properties)
         case RolledBack():
             return {"transaction": f"{payload.number:x}"}
         case ImportMark():
             return {"load_id": payload.load_id, "messages": payload.messages, "taken": payload.taken}
+        case PropertyChanges():
+            return _properties(payload.changes)
         case Attested():
             return {"durable": location_text(payload.position)}
     return {}
+
+
+def _properties(changes: Changes) -> Row:
+    """Return the column that names host properties, with the bytes of each; None: it is deleted."""
+    sizes = {name: None if value is None else len(value) for name, value in changes.items()}
+    return {"properties": sizes} if sizes else {}
 
 
 def _named(number: int, names: Names) -> Row:

@@ -32,6 +32,7 @@ from ..metadata.memory import MemoryMetadataStore
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
 from ..progress import OnProgress, tell_nobody
+from ..property_table import PropertyTable
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Branches
@@ -80,8 +81,9 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
     try:
         subscriptions = Subscriptions(index)
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
-        branches = Branches(duplicates)
-        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates)
+        properties = PropertyTable()
+        branches = Branches(duplicates, properties)
+        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates, properties)
         recovery = Recovery(
             parts,
             None,

@@ -43,7 +43,10 @@ from ..format.record import (
 )
 from .forward_reader import ForwardReader
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+"""Of the data logs that are begun from here on."""
+VERSIONS_READ: Final = frozenset((2, 3))
+"""Version 2 has no host properties, and nothing else is different in it."""
 DATA_LOG_HEADER_BYTES: Final = 64
 DIRECTORY_MARK: Final = 0x52494446
 RECORDS_MAX: Final = 1 << 18
@@ -87,8 +90,9 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
     magic, version, size, salt, store_id, data_log, epoch, first, created, crc = _FILE_HEADER.unpack_from(data)
     if magic != _FILE_MAGIC or crc != crc32(data[:56]):
         raise RecordDamaged("the data log's header does not verify")
-    if version != FORMAT_VERSION or size != DATA_LOG_HEADER_BYTES:
-        raise UnknownVersion(f"format version {version}; this library reads version {FORMAT_VERSION}")
+    if version not in VERSIONS_READ or size != DATA_LOG_HEADER_BYTES:
+        known = " and ".join(map(str, sorted(VERSIONS_READ)))
+        raise UnknownVersion(f"format version {version}; this library reads versions {known}")
     if any(data[60:DATA_LOG_HEADER_BYTES]):
         raise RecordDamaged("the data log's header does not end with zeros")
     if first > SEQUENCE_MAX:

@@ -20,9 +20,9 @@ from typing import Final
 from ..disk.disk import NO_SPACE, Disk, File
 from ..disk.layout import reserve_name
 from ..errors import StoreFull
-from ..format.record import DESTINATION, MESSAGE, RETURN, SUBSCRIBE
+from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
-ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE))
+ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
 """Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""
 
 LAST_BYTES: Final = 4096

@@ -28,6 +28,7 @@ from ..format.decode import (
     Unsubscribed,
     decode,
 )
+from ..format.host_properties import PropertyChanges
 from ..format.identity import identity
 from ..format.imports import ImportMark, Imports
 from ..format.properties import own_identity
@@ -98,6 +99,7 @@ class Replay:
         self._subscriptions = parts.subscriptions
         self._branches = parts.branches
         self._duplicates = parts.duplicates
+        self._properties = parts.properties
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
@@ -171,6 +173,8 @@ class Replay:
                 self._keep_survivors(data_log, payload, relieve)
             case Needed():
                 self._restate(payload)
+            case PropertyChanges():
+                self._properties.apply(payload.changes)
             case Attested() | Unknown():
                 pass  # the former is for the scan that looks for torn tails; the latter a newer version may write
             case _:
@@ -268,6 +272,7 @@ class Replay:
             next_log_sequence=next_log_sequence,
             imports=list(self.imports),
             attempts=self._index.attempts.describe(),
+            properties=self._properties.describe(),
         )
         state.duplicates = self._duplicates.describe()
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
@@ -319,6 +324,7 @@ class Replay:
             apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
         finally:
             reader.close()
+        self._properties.apply(commit.properties)
         self._branches.forget(commit.number)
         for found in commit.identities:
             self._duplicates.note(found)
@@ -335,7 +341,7 @@ class Replay:
             for branch in self._branches.prepared:
                 left = Branch(branch.number, branch.xid)
                 left.acks = {lane: runs for lane, runs in branch.acks.items() if lane >> LANE_SHIFT in numbers}
-                left.identities = branch.identities
+                left.identities, left.properties = branch.identities, branch.properties
                 for placed in branch:
                     if not self._is_lost(reader, branch.number, placed):
                         left.add(*placed, is_timed=placed.position in branch.timed)
@@ -496,6 +502,7 @@ class Replay:
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         self._subscriptions.apply(state)
+        self._properties.restore(state.properties)
         self._branches.agree_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)

@@ -18,6 +18,7 @@ from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
 from ..format.branch import decode_branch, decode_commit, decode_rollback
+from ..format.host_properties import decode_properties_record
 from ..format.imports import decode_import
 from ..format.record import (
     ACK,
@@ -32,6 +33,7 @@ from ..format.record import (
     MESSAGE,
     NEEDS,
     PREPARE,
+    PROPERTIES,
     ROLLBACK,
     STATE,
     SUBSCRIBE,
@@ -215,6 +217,8 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
         decode_rollback(payload)
     elif record.kind == IMPORT:
         decode_import(payload)
+    elif record.kind == PROPERTIES:
+        decode_properties_record(payload)
     elif record.kind == LOST:
         facts.has_lost = True
     elif record.kind == DIRECTORY:

@@ -7,7 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from golden_store import EXPECTED, GOLDEN, HEADERS, PAGE_BYTES, SEED, golden, open_golden, pending_in, write_golden
+from golden_store import (
+    EXPECTED,
+    GOLDEN,
+    HEADERS,
+    PAGE_BYTES,
+    PROPERTIES,
+    SEED,
+    golden,
+    open_golden,
+    pending_in,
+    write_golden,
+)
 from journals import all_records
 
 from forebay.store.disk.disk import OsDisk
@@ -62,8 +73,22 @@ def test_headers_of_the_golden_store_are_what_was_sent(root: Path) -> None:
     assert decode_properties(bytes.fromhex(str(properties))) == (HEADERS, "foreign id")
 
 
-def test_golden_journal_shows_every_kind_of_record_that_is_written(root: Path) -> None:
-    kinds = {record.header.kind for _, record in all_records(OsDisk(str(root)))}
+@pytest.mark.parametrize("missing", [None, INDEX_DIRECTORY])
+def test_golden_store_of_version_3_has_its_properties_and_those_that_wait_for_a_commit(
+    tmp_path: Path, missing: str | None
+) -> None:
+    root = shutil.copytree(golden(3), tmp_path / "store")
+    if missing is not None:
+        shutil.rmtree(root / missing)
+    store = open_golden(root, ManualClock(SEED + 1)).store
+    assert store.properties.values == PROPERTIES
+    [branch] = store.branches.prepared
+    assert branch.properties == {"prepared": b"waits", "empty": None}
+    store.close()
+
+
+def test_golden_journal_shows_every_kind_of_record_that_is_written() -> None:
+    kinds = {record.header.kind for _, record in all_records(OsDisk(str(golden(FORMAT_VERSION))))}
     assert kinds == KIND_NAMES.keys() - {LOST}
 
 

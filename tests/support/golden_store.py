@@ -41,6 +41,9 @@ HEADERS: dict[str, HeaderValue] = {
     "nothing": None,
 }
 
+PROPERTIES = {"cursor/ß": b"\x00\xff" * 20, "empty": b""}
+"""What the host keeps in the store at the end."""
+
 Pending = dict[str, list[tuple[int, str, str, int]]]
 """Lane (of a queue, topic or subscription) -> (sequence, properties, body, timestamp in ms) of each pending message,
 the bytes in hexadecimal."""
@@ -93,6 +96,9 @@ def write_golden(root: Path) -> Pending:
     assert store.cleanup().deleted, "a drop record belongs to what is shown"
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
+    with opened.lock:
+        store.change_properties({"deleted": b"soon", "empty": b""})
+        store.change_properties({"deleted": None, "cursor/ß": PROPERTIES["cursor/ß"]})
     topic_log = store.journal.data_log
     _publish(opened)
     with opened.lock:
@@ -150,6 +156,8 @@ def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
         first = acked.next_sequence - 2
         committed.acknowledge(acked.number, first, first)
         prepared.acknowledge(acked.number, first + 1, first + 1)
+        opened.store.stage_properties(committed, {"cursor/ß": b"of the transaction", "gone": None})
+        opened.store.stage_properties(prepared, {"prepared": b"waits", "empty": None})
         transactions.commit(committed, {})
         transactions.prepare(prepared, b"golden xid")
         transactions.rollback(rolled_back)

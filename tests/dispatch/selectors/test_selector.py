@@ -266,7 +266,10 @@ REFUSALS: list[tuple[str, int, str]] = [
     ("region = 'eu", 9, "closing quote"),
     ("region = 'eu''", 9, "closing quote"),
     ("'", 0, "closing quote"),
-    ("a.b = 1", 1, "a point needs a digit"),
+    ("a. = 1", 1, "a point needs a digit"),
+    ("a..b = 1", 1, "a point needs a digit"),
+    ("a.5 = 1", 1, "expected an operator, found a number"),
+    ("JMSPriority.x = 1", 0, "JMSPriority is a field of the message and has no parts"),
     ("a = 1;", 5, "U+003B"),
     ("a = 1 /* x */", 7, "expected a value, found *"),
     ("a = :x", 4, "U+003A"),
@@ -406,6 +409,55 @@ def test_canonical_text_is_within_the_limit_too() -> None:
     assert len(compile_selector(filler).text) == CHARACTERS_MAX
     with pytest.raises(SelectorError, match="4097 characters"):
         compile_selector(filler + "b")
+
+
+NESTED: Values = {
+    "order": {"kg": 7, "to": {"region": "eu", "paid": True, "b.c": 1}, "items": ["tea"]},
+    "order.number": 1,
+    "order.none": None,
+    "plain": "eu",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("order.kg = 7", True),
+        ("7 < order.kg + 1", True),
+        ("order.kg BETWEEN 1 AND 6", False),
+        ("order.to.region IN ('eu', 'us')", True),
+        ("order.to.region LIKE 'u%'", False),
+        ("order.to.paid", True),
+        ("NOT order.to.paid", False),
+        ("order.to.paid = FALSE", False),
+        ("order.to.region = plain", True),
+        ("order.to.missing = 1", None),
+        ("order.to.missing IS NULL", True),
+        ("order.to IS NOT NULL", True),
+        ("order.to = 'eu'", None),
+        ("plain.region = 'eu'", None),
+        ("order.items.tea IS NULL", True),
+        ("order.number = 1", True),
+        ("order.none IS NULL", True),
+        ("order.to.b.c IS NULL", True),
+        ("missing.part = 1", None),
+    ],
+)
+def test_name_with_points_reaches_into_headers_that_are_dicts(text: str, expected: bool | None) -> None:
+    assert truth(text, NESTED) is expected
+
+
+def test_header_that_is_named_with_points_goes_before_what_lies_inside_another() -> None:
+    values: Values = {"a": {"b": 1}, "a.b": 2}
+    assert matches("a.b = 2", values) and not matches("a.b = 1", values)
+    assert matches("a.b IS NULL", {"a": {"b": 1}, "a.b": None})
+
+
+def test_selector_with_points_reads_the_header_that_it_reaches_into_and_no_other() -> None:
+    selector = compile_selector("order.to.region = 'eu' AND kg > 1 AND JMSPriority > 4")
+    assert selector.names == {"order.to.region", "kg", "JMSPriority"}
+    assert selector.header_names == {"order.to.region", "order", "kg"}
+    assert selector.needles == () and compile_selector("order.to.region = 'eu'").needles == (b"eu",)
 
 
 def test_selector_names_what_it_reads() -> None:

@@ -18,6 +18,7 @@ from forebay.dispatch.selectors.like import like_matcher
 from forebay.dispatch.selectors.selector import compile_selector
 from forebay.store.errors import SelectorError
 from forebay.store.format.properties import encode_properties
+from forebay.store.format.properties import header_values as read_headers
 from forebay.store.message import HeaderValue
 
 Values = Mapping[str, HeaderValue]
@@ -76,7 +77,7 @@ def test_like_takes_escape_only_before_a_wildcard_or_itself(
 # Against a slow interpreter that knows the third value
 
 Node = tuple[Any, ...]
-NAMES = ["region", "kg", "n", "ok", "größe", "$x", "missing"]
+NAMES = ["region", "kg", "n", "ok", "größe", "$x", "a", "a.b", "a.b.c", "größe.$x", "missing"]
 
 numbers = st.one_of(
     st.integers(0, 5), st.integers(0, 1 << 63), st.floats(0, 1e300, allow_nan=False), st.sampled_from([0.5, 1.0, 2.0])
@@ -92,7 +93,19 @@ header_values = st.one_of(
     strings,
     st.binary(max_size=2),
 )
-messages = st.dictionaries(st.sampled_from(NAMES[:-1]), header_values)
+nested = st.recursive(
+    header_values,
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from(["b", "c", "b.c", "$x"]), inner, max_size=3), st.lists(inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+inside_a = st.fixed_dictionaries({"b": st.one_of(header_values, st.fixed_dictionaries({"c": header_values}))})
+messages = st.builds(
+    lambda headers, inner: headers | inner,
+    st.dictionaries(st.sampled_from(NAMES[:-1]), nested, max_size=4),
+    st.one_of(st.just({}), st.fixed_dictionaries({"a": inside_a})),
+)
 named = st.tuples(st.just("name"), st.sampled_from(NAMES))
 number_operands = st.recursive(
     st.one_of(named, st.tuples(st.just("literal"), numbers)),
@@ -178,11 +191,21 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def read(values: Values, name: str) -> Any:
+    """The header of that very name, or else what lies under its parts."""
+    if name in values:
+        return values[name]
+    found: Any = values
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
 def evaluate(node: Node, values: Values) -> Any:
     """A value, with None for NULL."""
     kind, *rest = node
     if kind == "name":
-        return values.get(rest[0])
+        return read(values, rest[0])
     if kind == "literal":
         return rest[0]
     arguments = [evaluate(inner, values) for inner in rest]
@@ -235,10 +258,10 @@ def judge(node: Node, values: Values) -> bool | None:
         return inverted(result) if negated else result
     if kind == "null":
         negated, name = rest
-        return (values.get(name) is None) is not negated
+        return (read(values, name) is None) is not negated
     if kind in ("in", "like"):
         negated, name, *arguments = rest
-        text = values.get(name)
+        text = read(values, name)
         if not isinstance(text, str):
             return None
         found = bool(text in arguments[0] if kind == "in" else like_oracle(text, *arguments))
@@ -260,8 +283,14 @@ def test_selector_agrees_with_a_slow_interpreter(condition: Node, batch: list[Va
         expected = judge(condition, values)
         assert selector.matches(values) is (expected is True), text
         assert negation.matches(values) is (expected is False), text
+        encoded = encode_properties(values)
         if expected is True and selector.needles:
-            assert any(needle in encode_properties(values) for needle in selector.needles), text
+            assert any(needle in encoded for needle in selector.needles), text
+        named_alone = {name: values[name] for name in selector.header_names & values.keys()}
+        assert selector.matches(named_alone) is (expected is True), f"{text}, without the other headers"
+        if values:
+            alone = read_headers(encoded, selector.header_names)
+            assert selector.matches(alone) is (expected is True), f"{text}, read without the other headers"
 
 
 # Hostile patterns and texts

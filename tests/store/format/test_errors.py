@@ -16,6 +16,7 @@ from forebay.store.errors import (
     AckTooLate,
     ArgumentError,
     Closed,
+    DecodeError,
     Empty,
     ForebayError,
     JournalCorrupt,
@@ -23,6 +24,7 @@ from forebay.store.errors import (
     MessageTooLarge,
     NestedCall,
     NotAwaited,
+    PropertiesFull,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -53,6 +55,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         {"limit": "RLIMIT_NOFILE", "stored": 0},
         "close files or connections",
     ),
+    (
+        PropertiesFull(300, 1000, 900),
+        {"needed_bytes": 300, "limit_bytes": 1000},
+        "delete some, or keep large values elsewhere",
+    ),
     (Empty("orders", 0.25), {"queue": "orders", "waited_seconds": 0.25}, "call get again later"),
     (StateError("the delivery is settled already"), {}, "settled already"),
     (
@@ -74,6 +81,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         MessagesUnreadable("orders", "id 7", 2),
         {"queue": "orders", "message_id": "id 7", "unreadable": 2},
         "to have them set aside",
+    ),
+    (
+        DecodeError("orders", "id 7", "ValueError"),
+        {"destination": "orders", "message_id": "id 7", "problem": "ValueError"},
+        "reject it",
     ),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
     (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
@@ -103,7 +115,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 20
+    assert len(found) == 22
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 

@@ -98,7 +98,7 @@ def test_header_is_laid_out_as_documented() -> None:
     data = b"".join(
         (
             b"FOREBAY1",
-            (2).to_bytes(2, "little"),
+            (3).to_bytes(2, "little"),
             (64).to_bytes(2, "little"),
             (0x01020304).to_bytes(4, "little"),
             STORE_ID,
@@ -110,7 +110,7 @@ def test_header_is_laid_out_as_documented() -> None:
     )
     data += zlib.crc32(data).to_bytes(4, "little")
     assert encode_header(HEADER) == data + bytes(4)
-    assert len(encode_header(HEADER)) == DATA_LOG_HEADER_BYTES == 64 and FORMAT_VERSION == 2
+    assert len(encode_header(HEADER)) == DATA_LOG_HEADER_BYTES == 64 and FORMAT_VERSION == 3
 
 
 @given(
@@ -142,9 +142,9 @@ def test_any_flipped_bit_or_cut_of_the_header_is_damage() -> None:
 
 def test_newer_format_is_told_from_damage() -> None:
     data = bytearray(encode_header(HEADER))
-    data[8:10] = (3).to_bytes(2, "little")
+    data[8:10] = (4).to_bytes(2, "little")
     data[56:60] = zlib.crc32(data[:56]).to_bytes(4, "little")
-    with pytest.raises(UnknownVersion, match="format version 3"):
+    with pytest.raises(UnknownVersion, match="format version 4"):
         decode_data_log_header(bytes(data))
 
 

@@ -480,11 +480,11 @@ def test_newer_format_is_refused_in_either_mode_and_left_as_it_is() -> None:
     from zlib import crc32
 
     data = bytearray(disk.image()[data_log_name(2)][:DATA_LOG_HEADER_BYTES])
-    data[8] = 3
+    data[8] = 4
     data[56:60] = crc32(data[:56]).to_bytes(4, "little")
     disk.open(data_log_name(2)).append(bytes(data))
     before = disk.image()
-    with pytest.raises(JournalCorrupt, match="version 3"):
+    with pytest.raises(JournalCorrupt, match="version 4"):
         reopened(disk)
     assert disk.image() == before
 

@@ -202,9 +202,9 @@ def test_data_log_of_a_newer_format_is_named() -> None:
     disk = two_data_logs()
     image = bytearray(disk.image()[data_log_name(1)])
     header = DataLogHeader(0, bytes(16), 1, 1, 1, 0)
-    image[:DATA_LOG_HEADER_BYTES] = _with_version(encode_header(header), 3)
+    image[:DATA_LOG_HEADER_BYTES] = _with_version(encode_header(header), 4)
     rewrite(disk, data_log_name(1), bytes(image))
-    assert "format version 3" in verdict_of(disk).findings[0].problem
+    assert "format version 4" in verdict_of(disk).findings[0].problem
 
 
 def _with_version(header: bytes, version: int) -> bytes:

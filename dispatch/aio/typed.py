@@ -1,0 +1,256 @@
+"""Queues and topics of values in an event loop: what dispatch/typed.py is for threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
+
+from ...store.errors import DecodeError
+from ...store.message import Headers, HeaderValue, Message
+from ..codecs import Codec
+from ..config.redelivery import REJECTED
+from ..consumer.processing import ExceptionTypes
+from ..typed import Decoder, encoded, inner_deliveries, messages_of
+from .awaiting import asynchronous, awaited
+from .consumer import AsyncConsumer, AsyncDelivery
+from .opening import Opening
+from .queue import AsyncQueue, AsyncSender, AsyncTopic
+from .transaction import AsyncTransaction
+
+T = TypeVar("T")
+
+
+class AsyncSendKeywords(TypedDict, total=False):
+    """The keywords of AsyncQueue.send, for type checkers."""
+
+    headers: Headers | None
+    priority: int
+    message_id: str | None
+    transaction: AsyncTransaction | None
+    persistent: bool
+    group: str | None
+    expires_in: float | None
+    delay: float
+    producer: str | None
+    timeout: float | None
+
+
+@asynchronous("a delivery of forebay.aio", block="async with delivery:")
+class AsyncTypedDelivery(Generic[T]):
+    """What `AsyncTypedConsumer.take` returns: an AsyncDelivery with a `value`. Settle it once."""
+
+    __slots__ = ("_decoder", "delivery")
+
+    def __init__(self, delivery: AsyncDelivery, codec: Codec[T]) -> None:
+        self.delivery = delivery
+        """The delivery itself, with all its members."""
+        self._decoder = Decoder(codec)
+
+    @property
+    def value(self) -> T:
+        """Return the value that was sent, decoded once. As TypedDelivery.value.
+
+        Of a lazy delivery it reads the disk, as `body` does: await `read_value` there.
+        """
+        return self._decoder.value(self.delivery)
+
+    async def read_value(self) -> T:
+        """Return the value, read and decoded by another thread where the delivery is lazy."""
+        return await asyncio.to_thread(lambda: self.value) if self.delivery.is_lazy else self.value
+
+    @property
+    def body(self) -> bytes:
+        """Return the bytes of the value."""
+        return self.delivery.body
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        """Return a new dict each time; decoded now."""
+        return self.delivery.headers
+
+    @property
+    def id(self) -> str:
+        """Return the message id that send returned."""
+        return self.delivery.id
+
+    @property
+    def attempts(self) -> int:
+        """Return which delivery it is; 1: the first."""
+        return self.delivery.attempts
+
+    async def ack(self, transaction: AsyncTransaction | None = None) -> None:
+        """Settle it as done."""
+        await self.delivery.ack(transaction)
+
+    async def nack(self, delay: float = 0.0) -> None:
+        """Give it back as not done."""
+        await self.delivery.nack(delay)
+
+    async def release(self) -> None:
+        """Give it back as not tried."""
+        await self.delivery.release()
+
+    async def reject(self, reason: str = REJECTED, transaction: AsyncTransaction | None = None) -> None:
+        """Make it a dead letter."""
+        await self.delivery.reject(reason, transaction)
+
+    async def __aenter__(self) -> AsyncTypedDelivery[T]:
+        """Settle it at the end of the block: `ack`, or `nack` where the block raises."""
+        await self.delivery.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.delivery.__aexit__(*raised)
+
+    def __repr__(self) -> str:
+        return repr(self.delivery)
+
+
+@asynchronous(
+    "a consumer of forebay.aio",
+    loop="async for delivery in consumer:",
+    block="async with queue.subscribe() as consumer:",
+)
+class AsyncTypedConsumer(Generic[T]):
+    """Made by `subscribe` of a queue or topic with a codec: an AsyncConsumer whose deliveries have a `value`."""
+
+    def __init__(self, consumer: AsyncConsumer, codec: Codec[T]) -> None:
+        self.consumer = consumer
+        """The consumer itself, with all its members."""
+        self._codec = codec
+
+    @awaited("consumer.take(…)")
+    async def take(
+        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+    ) -> list[AsyncTypedDelivery[T]]:
+        """Return up to so many messages. As AsyncConsumer.take."""
+        return self._typed(await self.consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes))
+
+    async def __aiter__(self) -> AsyncIterator[AsyncTypedDelivery[T]]:
+        async for delivery in self.consumer:
+            yield AsyncTypedDelivery(delivery, self._codec)
+
+    async def batches(
+        self, max_messages: int, timeout: float | None = None
+    ) -> AsyncIterator[list[AsyncTypedDelivery[T]]]:
+        """Yield what comes in lists of up to so many. As AsyncConsumer.batches."""
+        async for deliveries in self.consumer.batches(max_messages, timeout):
+            yield self._typed(deliveries)
+
+    async def process(
+        self,
+        handler: Callable[[AsyncTypedDelivery[T]], Awaitable[object]],
+        concurrency: int = 1,
+        *,
+        reject_on: ExceptionTypes = (),
+    ) -> None:
+        """Call the handler with each message, and settle it by how that ends. As AsyncConsumer.process."""
+        checked: Any = handler
+        if callable(handler):
+            checked = lambda delivery: handler(AsyncTypedDelivery(delivery, self._codec))  # noqa: E731
+        await self.consumer.process(checked, concurrency, reject_on=reject_on)
+
+    async def ack(
+        self,
+        deliveries: AsyncTypedDelivery[T] | Sequence[AsyncTypedDelivery[T]],
+        *,
+        transaction: AsyncTransaction | None = None,
+    ) -> None:
+        """Settle some as done."""
+        await self.consumer.ack(inner_deliveries(deliveries), transaction=transaction)
+
+    async def nack(
+        self, deliveries: AsyncTypedDelivery[T] | Sequence[AsyncTypedDelivery[T]], delay: float = 0.0
+    ) -> None:
+        """Give some back as not done."""
+        await self.consumer.nack(inner_deliveries(deliveries), delay)
+
+    async def close(self) -> None:
+        """Close the consumer: what it holds goes back."""
+        await self.consumer.close()
+
+    def _typed(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncTypedDelivery[T]]:
+        return [AsyncTypedDelivery(delivery, self._codec) for delivery in deliveries]
+
+    async def __aenter__(self) -> AsyncTypedConsumer[T]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self.consumer)
+
+
+class AsyncTypedSender(Generic[T]):
+    """What queue and topic with a codec have in common: values are sent there."""
+
+    def __init__(self, sender: AsyncSender, codec: Codec[T]) -> None:
+        self._sender = sender
+        self.codec = codec
+
+    @property
+    def name(self) -> str:
+        return self._sender.name
+
+    async def send(self, value: T, **keywords: Unpack[AsyncSendKeywords]) -> str:
+        """Store one value as a message and return its id. As TypedQueue.send."""
+        return await self._sender.send(encoded(self.codec, value), **keywords)
+
+    async def send_many(
+        self,
+        values: Iterable[T | Message],
+        *,
+        transaction: AsyncTransaction | None = None,
+        timeout: float | None = None,
+    ) -> list[str]:
+        """Store values in order and return their ids. As TypedQueue.send_many."""
+        messages = messages_of(self.codec, values)
+        return await self._sender.send_many(messages, transaction=transaction, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return repr(self._sender)
+
+
+class AsyncTypedQueue(AsyncTypedSender[T]):
+    """Made by `await bay.queue(name, codec=…)`: a queue of values. Belongs to its loop."""
+
+    def __init__(self, queue: AsyncQueue, codec: Codec[T]) -> None:
+        super().__init__(queue, codec)
+        self.queue = queue
+        """The queue itself, with all its members; its messages are bytes."""
+
+    def subscribe(self, **keywords: Any) -> Opening[AsyncTypedConsumer[T]]:
+        """Return a consumer of values: await it, or enter it with `async with`. Keywords as of AsyncQueue.subscribe."""
+
+        async def subscribe() -> AsyncTypedConsumer[T]:
+            return AsyncTypedConsumer(await self.queue.subscribe(**keywords), self.codec)
+
+        return Opening(subscribe, "queue.subscribe()")
+
+    @awaited("queue.get()")
+    async def get(self, timeout: float | None = None) -> T:
+        """Take the next value for good. DecodeError: it was no value, and is gone."""
+        message = await self.queue.get(timeout)
+        try:
+            return self.codec.decode(message.body)
+        except Exception as error:
+            raise DecodeError(self.name, message.message_id or "", type(error).__name__) from error
+
+
+class AsyncTypedTopic(AsyncTypedSender[T]):
+    """Made by `await bay.topic(name, codec=…)`: a topic of values. Belongs to its loop."""
+
+    def __init__(self, topic: AsyncTopic, codec: Codec[T]) -> None:
+        super().__init__(topic, codec)
+        self.topic = topic
+        """The topic itself, with all its members; its messages are bytes."""
+
+    def subscribe(self, **keywords: Any) -> Opening[AsyncTypedConsumer[T]]:
+        """Return a consumer of what is sent from now on. Keywords as of AsyncTopic.subscribe."""
+
+        async def subscribe() -> AsyncTypedConsumer[T]:
+            return AsyncTypedConsumer(await self.topic.subscribe(**keywords), self.codec)
+
+        return Opening(subscribe, "topic.subscribe()")

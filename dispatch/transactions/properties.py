@@ -1,0 +1,44 @@
+"""Properties of a transaction: what it sets and deletes, which counts with the commit and is in RAM until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...store.format.branch import Branch
+from ...store.message_store import MessageStore
+from ..core.monitor import Monitor
+from ..core.properties import Decide, PropertySource
+
+
+class StagedProperties(PropertySource):
+    """The properties of the store as they would be, were the transaction committed now."""
+
+    def __init__(self, monitor: Monitor, store: MessageStore, branch: Branch, require_open: Callable[[], None]) -> None:
+        """require_open: raises where the transaction is not open. Requires: the lock."""
+        self._monitor = monitor
+        self._store = store
+        self._branch = branch
+        self._require_open = require_open
+
+    def find(self, name: str) -> bytes | None:
+        """See PropertySource."""
+        with self._monitor.lock:
+            self._require_open()
+            staged = self._branch.properties
+            return staged[name] if name in staged else self._store.properties.values.get(name)
+
+    def snapshot(self) -> dict[str, bytes]:
+        """See PropertySource."""
+        with self._monitor.lock:
+            self._require_open()
+            return self._seen()
+
+    def change(self, decide: Decide) -> None:
+        """See PropertySource. Nothing is written."""
+        with self._monitor.lock, self._monitor.whole:
+            self._require_open()
+            self._store.stage_properties(self._branch, decide(self._seen()))
+
+    def _seen(self) -> dict[str, bytes]:
+        seen: dict[str, bytes | None] = {**self._store.properties.values, **self._branch.properties}
+        return {name: value for name, value in seen.items() if value is not None}

@@ -1,0 +1,279 @@
+"""Queues and topics of values: a codec stands between a host and the bytes of its messages.
+
+Each object here has the one that it stands for (`queue`, `topic`, `consumer`,
+`delivery`), which does the work and everything that is not here. So who gives
+no codec pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast
+
+from ..store.errors import ArgumentError, DecodeError
+from ..store.message import Headers, HeaderValue, Message
+from .codecs import Codec
+from .config.redelivery import REJECTED
+from .consumer.consumer import Consumer
+from .consumer.processing import ExceptionTypes
+from .core.model import Delivery
+from .producer.sender import Sender
+from .queue import Queue
+from .topic import Topic
+from .transactions.transaction import Transaction
+
+T = TypeVar("T")
+
+_UNDECODED: Final = object()
+
+
+class SendKeywords(TypedDict, total=False):
+    """The keywords of Queue.send, for type checkers."""
+
+    headers: Headers | None
+    priority: int
+    message_id: str | None
+    transaction: Transaction | None
+    persistent: bool
+    group: str | None
+    expires_in: float | None
+    delay: float
+    producer: str | None
+    timeout: float | None
+
+
+class Decoder(Generic[T]):
+    """The value of one body, decoded when it is first asked for."""
+
+    __slots__ = ("_codec", "_value")
+
+    def __init__(self, codec: Codec[T]) -> None:
+        self._codec = codec
+        self._value: object = _UNDECODED
+
+    def value(self, delivery: Any) -> T:
+        """Return the value of a delivery's body. DecodeError where the codec refuses it."""
+        if self._value is _UNDECODED:
+            body = delivery.body
+            try:
+                self._value = self._codec.decode(body)
+            except Exception as error:
+                raise DecodeError(delivery.destination, delivery.id, type(error).__name__) from error
+        return cast(T, self._value)
+
+
+class TypedDelivery(Generic[T]):
+    """What `TypedConsumer.take` returns: a Delivery with a `value`. Settle it once, as a Delivery."""
+
+    __slots__ = ("_decoder", "delivery")
+
+    def __init__(self, delivery: Delivery, codec: Codec[T]) -> None:
+        self.delivery = delivery
+        """The delivery itself, with all its members."""
+        self._decoder = Decoder(codec)
+
+    @property
+    def value(self) -> T:
+        """Return the value that was sent: decoded when it is first read, and once.
+
+        DecodeError where the body is no such value. The delivery is as it was: `body` has the bytes, and it waits to
+        be settled, perhaps by `reject`.
+        """
+        return self._decoder.value(self.delivery)
+
+    @property
+    def body(self) -> bytes:
+        """Return the bytes of the value. As Delivery.body."""
+        return self.delivery.body
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        """Return a new dict each time; decoded now. As Delivery.headers."""
+        return self.delivery.headers
+
+    @property
+    def id(self) -> str:
+        """Return the message id that send returned."""
+        return self.delivery.id
+
+    @property
+    def attempts(self) -> int:
+        """Return which delivery it is; 1: the first."""
+        return self.delivery.attempts
+
+    def ack(self, transaction: Transaction | None = None) -> None:
+        """Settle it as done. As Delivery.ack."""
+        self.delivery.ack(transaction)
+
+    def nack(self, delay: float = 0.0) -> None:
+        """Give it back as not done. As Delivery.nack."""
+        self.delivery.nack(delay)
+
+    def release(self) -> None:
+        """Give it back as not tried. As Delivery.release."""
+        self.delivery.release()
+
+    def reject(self, reason: str = REJECTED, transaction: Transaction | None = None) -> None:
+        """Make it a dead letter. As Delivery.reject."""
+        self.delivery.reject(reason, transaction)
+
+    def __enter__(self) -> TypedDelivery[T]:
+        """Settle it at the end of the block: `ack`, or `nack` where the block raises."""
+        self.delivery.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.delivery.__exit__(*raised)
+
+    def __repr__(self) -> str:
+        return repr(self.delivery)
+
+
+class TypedConsumer(Generic[T]):
+    """Made by `subscribe` of a queue or topic with a codec: a Consumer whose deliveries have a `value`."""
+
+    def __init__(self, consumer: Consumer, codec: Codec[T]) -> None:
+        self.consumer = consumer
+        """The consumer itself, with all its members."""
+        self._codec = codec
+
+    def take(
+        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+    ) -> list[TypedDelivery[T]]:
+        """Return up to so many messages. As Consumer.take."""
+        return self._typed(self.consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes))
+
+    def __iter__(self) -> Iterator[TypedDelivery[T]]:
+        return (TypedDelivery(delivery, self._codec) for delivery in self.consumer)
+
+    def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[TypedDelivery[T]]]:
+        """Yield what comes in lists of up to so many. As Consumer.batches."""
+        return map(self._typed, self.consumer.batches(max_messages, timeout))
+
+    def process(
+        self,
+        handler: Callable[[TypedDelivery[T]], object],
+        concurrency: int = 1,
+        *,
+        reject_on: ExceptionTypes = (),
+    ) -> None:
+        """Call the handler with each message, and settle it by how that ends. As Consumer.process.
+
+        With reject_on=DecodeError what is no value becomes a dead letter, where the handler reads `value`.
+        """
+        checked: Any = handler
+        if callable(handler):
+            checked = lambda delivery: handler(TypedDelivery(delivery, self._codec))  # noqa: E731
+        self.consumer.process(checked, concurrency, reject_on=reject_on)
+
+    def ack(
+        self, deliveries: TypedDelivery[T] | Sequence[TypedDelivery[T]], *, transaction: Transaction | None = None
+    ) -> None:
+        """Settle some as done. As Consumer.ack."""
+        self.consumer.ack(inner_deliveries(deliveries), transaction=transaction)
+
+    def nack(self, deliveries: TypedDelivery[T] | Sequence[TypedDelivery[T]], delay: float = 0.0) -> None:
+        """Give some back as not done. As Consumer.nack."""
+        self.consumer.nack(inner_deliveries(deliveries), delay)
+
+    def close(self) -> None:
+        """Close the consumer: what it holds goes back. As Consumer.close."""
+        self.consumer.close()
+
+    def _typed(self, deliveries: Iterable[Delivery]) -> list[TypedDelivery[T]]:
+        return [TypedDelivery(delivery, self._codec) for delivery in deliveries]
+
+    def __enter__(self) -> TypedConsumer[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self.consumer)
+
+
+class TypedSender(Generic[T]):
+    """What queue and topic with a codec have in common: values are sent there."""
+
+    def __init__(self, sender: Sender, codec: Codec[T]) -> None:
+        self._sender = sender
+        self.codec = codec
+
+    @property
+    def name(self) -> str:
+        return self._sender.name
+
+    def send(self, value: T, **keywords: Unpack[SendKeywords]) -> str:
+        """Store one value as a message and return its id. As Queue.send; ArgumentError where the codec refuses it."""
+        return self._sender.send(encoded(self.codec, value), **keywords)
+
+    def send_many(
+        self, values: Iterable[T | Message], *, transaction: Transaction | None = None, timeout: float | None = None
+    ) -> list[str]:
+        """Store values in order and return their ids. As Queue.send_many.
+
+        A Message among them is sent as it is: its body has the bytes already. Values are encoded as their slices
+        are written: `stored` of the ArgumentError for one that the codec refuses says how many of the first are in.
+        """
+        return self._sender.send_many(messages_of(self.codec, values), transaction=transaction, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return repr(self._sender)
+
+
+class TypedQueue(TypedSender[T]):
+    """Made by `Forebay.queue(name, codec=…)`: a queue of values. Costs nothing to hold and nothing to make again."""
+
+    def __init__(self, queue: Queue, codec: Codec[T]) -> None:
+        super().__init__(queue, codec)
+        self.queue = queue
+        """The queue itself, with all its members; its messages are bytes."""
+
+    def subscribe(self, **keywords: Any) -> TypedConsumer[T]:
+        """Return a consumer of values. Keywords as of Queue.subscribe."""
+        return TypedConsumer(self.queue.subscribe(**keywords), self.codec)
+
+    def get(self, timeout: float | None = None) -> T:
+        """Take the next value for good, as Queue.get. DecodeError: it was no value, and is gone."""
+        message = self.queue.get(timeout)
+        try:
+            return self.codec.decode(message.body)
+        except Exception as error:
+            raise DecodeError(self.name, message.message_id or "", type(error).__name__) from error
+
+
+class TypedTopic(TypedSender[T]):
+    """Made by `Forebay.topic(name, codec=…)`: a topic of values. Costs nothing to hold and nothing to make again."""
+
+    def __init__(self, topic: Topic, codec: Codec[T]) -> None:
+        super().__init__(topic, codec)
+        self.topic = topic
+        """The topic itself, with all its members; its messages are bytes."""
+
+    def subscribe(self, **keywords: Any) -> TypedConsumer[T]:
+        """Return a consumer of what is sent from now on. Keywords as of Topic.subscribe."""
+        return TypedConsumer(self.topic.subscribe(**keywords), self.codec)
+
+
+def encoded(codec: Codec[T], value: T) -> bytes:
+    """Return the body of a value. ArgumentError where the codec refuses it."""
+    try:
+        return codec.encode(value)
+    except Exception as error:
+        problem = f"the codec refuses a value of type {type(value).__name__} ({type(error).__name__})"
+        raise ArgumentError(f"{problem}: send what it can encode") from error
+
+
+def messages_of(codec: Codec[T], values: Iterable[T | Message]) -> Iterable[Message]:
+    """Return the messages for some values, made as they are asked for."""
+    if not isinstance(values, Iterable):
+        return values  # who sends refuses it
+    return (value if isinstance(value, Message) else Message(encoded(codec, value)) for value in values)
+
+
+def inner_deliveries(deliveries: Any) -> Any:
+    """Return the deliveries that some typed ones stand for; what is none of them the consumer refuses itself."""
+    if isinstance(deliveries, list | tuple):
+        return [getattr(delivery, "delivery", delivery) for delivery in deliveries]
+    return getattr(deliveries, "delivery", deliveries)
