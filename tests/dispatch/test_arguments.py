@@ -113,7 +113,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
     "bay.queue": ({"name": "orders"}, {"name": (str,), "codec": (NONE,)}),
     "bay.topic": ({"name": "news"}, {"name": (str,), "codec": (NONE,)}),
     "bay.resize": ({}, {"memory_limit": (int, str, NONE)}),
-    "bay.explain": ({}, {"subject": (int, str, NONE)}),
+    "bay.explain": ({}, {"subject": (int, str, bytes, NONE)}),
     "bay.close": ({}, {"timeout": (int, float, NONE)}),
 }
 IN_THREADS_ONLY = {"on_ready"}
