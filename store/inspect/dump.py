@@ -7,7 +7,7 @@ and a process may own the journal meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from ..disk.disk import Disk, File
 from ..format.branch import Branch, Commit, LaneRun
@@ -17,10 +17,12 @@ from ..format.decode import (
     Counted,
     Deleted,
     Dropped,
+    Lost,
     Needed,
     Payload,
     RolledBack,
     Survived,
+    Unknown,
     Unsubscribed,
     decode,
 )
@@ -32,6 +34,7 @@ from ..format.record import (
     MESSAGE,
     RELOCATED,
     RecordDamaged,
+    Slice,
     Survivors,
     decode_slice,
 )
@@ -218,7 +221,12 @@ def _content(payload: Payload, names: Names) -> Row:
             return _properties(payload.changes)
         case Attested():
             return {"durable": location_text(payload.position)}
-    return {}
+        case Lost() | Unknown():
+            return {}
+        case Slice():
+            raise AssertionError("a slice is shown message by message")
+        case _:
+            assert_never(payload)
 
 
 def _properties(changes: Changes) -> Row:

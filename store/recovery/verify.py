@@ -17,36 +17,18 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.branch import decode_branch, decode_commit, decode_rollback
-from ..format.host_properties import decode_properties_record
-from ..format.imports import decode_import
+from ..format.decode import Dropped, Lost, decode
 from ..format.record import (
-    ACK,
-    COMMIT,
-    DELETE,
-    DESTINATION,
     DIRECTORY,
     DROP,
     HEADER_BYTES,
-    IMPORT,
-    LOST,
     MESSAGE,
-    NEEDS,
-    PREPARE,
-    PROPERTIES,
-    ROLLBACK,
     STATE,
-    SUBSCRIBE,
-    SURVIVORS,
-    UNSUBSCRIBE,
     RecordDamaged,
-    decode_needs,
-    decode_ranges,
     decode_slice,
-    decode_survivors,
     sequence_behind,
 )
-from ..format.state import decode_delete, decode_destination, decode_state, decode_subscription, decode_unsubscribe
+from ..format.state import Destination, State
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -190,41 +172,24 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
         facts.messages += record.entries - len(found.bad_messages)
         if found.bad_messages:
             facts.damages.append(Damage(found.offset, record.length, _bad_messages(found, names)))
-    elif record.kind == ACK:
-        decode_ranges(record, head)
-    elif record.kind == SURVIVORS:
-        decode_survivors(record, head)
-    elif record.kind == NEEDS:
-        decode_needs(record, head)
-    elif record.kind == DESTINATION:
-        destination = decode_destination(payload)
-        names[destination.number] = destination.name
-    elif record.kind == DELETE:
-        decode_delete(payload)
-    elif record.kind == SUBSCRIBE:
-        decode_subscription(payload)
-    elif record.kind == UNSUBSCRIBE:
-        decode_unsubscribe(payload)
-    elif record.kind in (STATE, DROP):
-        state = decode_state(payload)
-        names |= {destination.number: destination.name for destination in state.destinations}
-        facts.existing.append((record.kind, state.data_logs))
-    elif record.kind == COMMIT:
-        decode_commit(payload)
-    elif record.kind == PREPARE:
-        decode_branch(payload)
-    elif record.kind == ROLLBACK:
-        decode_rollback(payload)
-    elif record.kind == IMPORT:
-        decode_import(payload)
-    elif record.kind == PROPERTIES:
-        decode_properties_record(payload)
-    elif record.kind == LOST:
-        facts.has_lost = True
-    elif record.kind == DIRECTORY:
+        return
+    if record.kind == DIRECTORY:
         facts.is_sealed = True
         if not facts.damages and not facts.has_lost and payload != directory_payload(offsets, found.offset):
             raise RecordDamaged("the directory does not name the records that are there")
+        return
+    match decode(record, head):
+        case Destination() as destination:
+            names[destination.number] = destination.name
+        case State() as state:
+            names |= {destination.number: destination.name for destination in state.destinations}
+            facts.existing.append((STATE, state.data_logs))
+        case Dropped() as dropped:
+            facts.existing.append((DROP, dropped.data_logs))
+        case Lost():
+            facts.has_lost = True
+        case _:
+            pass  # it makes sense: decode would have raised
 
 
 def _bad_messages(found: Found, names: dict[int, str]) -> str:

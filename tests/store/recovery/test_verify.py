@@ -19,7 +19,7 @@ from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.format.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, encode
+from forebay.store.format.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, RETURN, RETURNED, encode
 from forebay.store.inspect.dump import dump
 from forebay.store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -226,6 +226,18 @@ def test_record_of_nonsense_that_verifies_is_a_finding_or_nothing_and_never_an_e
         rewrite(disk, name, image[:DATA_LOG_HEADER_BYTES] + record)
         verdict_of(disk)
         assert list(dump(disk, with_headers=True)), f"seed {kind}, round {n}"
+
+
+def test_return_record_that_counts_nothing_is_named_as_replay_would_refuse_it() -> None:
+    disk = two_data_logs()
+    name = data_log_name(1)
+    image = disk.image()[name]
+    header = decode_data_log_header(image[:DATA_LOG_HEADER_BYTES])
+    word = header.first_sequence << 16 | MAGIC
+    counts = (0).to_bytes(4, "little") + bytes(RETURNED.size)  # a run of no messages, and no attempts
+    record = encode(header.salt, word, 1, 0, RETURN, 4, 1, counts)
+    rewrite(disk, name, image[:DATA_LOG_HEADER_BYTES] + record)
+    assert "counts nothing" in verdict_of(disk).findings[0].problem
 
 
 # Verify and recovery agree
