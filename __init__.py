@@ -21,8 +21,8 @@ from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
 from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
-from forebay.dispatch.queue import Queue
-from forebay.dispatch.topic import Topic
+from forebay.dispatch.queue import Queue, TemporaryQueue
+from forebay.dispatch.topic import TemporaryTopic, Topic
 from forebay.dispatch.transactions.transaction import Transaction
 from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
 from forebay.store.clock import Clock
@@ -101,6 +101,8 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "SubscriptionInUse",
+    "TemporaryQueue",
+    "TemporaryTopic",
     "TooManyFiles",
     "Topic",
     "TopicStatistics",

@@ -15,6 +15,8 @@ from forebay.dispatch.aio.forebay import AsyncForebay as Forebay
 from forebay.dispatch.aio.forebay import open_in_loop as open
 from forebay.dispatch.aio.properties import AsyncProperties as Properties
 from forebay.dispatch.aio.queue import AsyncQueue as Queue
+from forebay.dispatch.aio.queue import AsyncTemporaryQueue as TemporaryQueue
+from forebay.dispatch.aio.queue import AsyncTemporaryTopic as TemporaryTopic
 from forebay.dispatch.aio.queue import AsyncTopic as Topic
 from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
 from forebay.dispatch.aio.typed import AsyncTypedConsumer as TypedConsumer
@@ -28,6 +30,8 @@ __all__ = [
     "Forebay",
     "Properties",
     "Queue",
+    "TemporaryQueue",
+    "TemporaryTopic",
     "Topic",
     "Transaction",
     "TypedConsumer",

@@ -34,8 +34,8 @@ from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import DataLogReport, Explanation
-from .queue import Queue
-from .topic import Topic
+from .queue import Queue, TemporaryQueue
+from .topic import TemporaryTopic, Topic
 from .transactions.transaction import Transaction
 from .typed import TypedQueue, TypedTopic
 
@@ -78,7 +78,8 @@ class Forebay:
     def queue(self, name: str, *, codec: Codec[T] | None = None) -> Queue | TypedQueue[T]:
         """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be.
 
-        codec: of `forebay.codecs` or your own; then values are sent and taken instead of bytes.
+        codec: of `forebay.codecs` or your own; then values are sent and taken instead of bytes. Closed: it is the name
+        of a temporary queue, which is gone.
         """
         check_codec(codec)
         found = Queue(self._engine, self._engine.destinations.queue(check_name(name), self._engine.publisher))
@@ -93,7 +94,8 @@ class Forebay:
     def topic(self, name: str, *, codec: Codec[T] | None = None) -> Topic | TypedTopic[T]:
         """Return the topic of that name, which begins to exist with this call. A queue may have the same name.
 
-        codec: as of `queue`. SettingsError for a name that can't be.
+        codec: as of `queue`. SettingsError for a name that can't be. Closed: it is the name of a temporary
+        topic, which is gone.
         """
         check_codec(codec)
         found = Topic(self._engine, self._engine.topics.topic(check_name(name)))
@@ -104,6 +106,19 @@ class Forebay:
         """Return the small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
         return Properties(StoreProperties(engine.monitor, engine.store, engine.publisher))
+
+    def temporary_queue(self) -> TemporaryQueue:
+        """Make a queue with a name that nobody can guess, for replies. It ends with its `close` or the store's.
+
+        After a kill the next open deletes it. Once it is gone, `queue` refuses its name (Closed), so that no reply goes
+        to a queue that nobody reads. Its dead letters go to one queue with those of all others: the policy's
+        `dead_letter_queue` with "temporary-queue" for {name}. Two records in the journal. StoreFull, Closed.
+        """
+        return TemporaryQueue(self._engine, self._engine.temporaries.queue(self._engine.publisher))
+
+    def temporary_topic(self) -> TemporaryTopic:
+        """Make a topic with a name that nobody can guess. It ends as a temporary queue does, with its subscriptions."""
+        return TemporaryTopic(self._engine, self._engine.temporaries.topic())
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

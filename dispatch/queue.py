@@ -257,3 +257,31 @@ class Queue(Sender):
 
     def __repr__(self) -> str:
         return f"<Queue {self._queue.name!r}>"
+
+
+class TemporaryQueue(Queue):
+    """Made by `Forebay.temporary_queue`. A context manager: the queue is gone at the end of its block.
+
+    Others reach it by its `name`, with `Forebay.queue`, as long as it is there.
+    """
+
+    def close(self) -> None:
+        """Delete the queue with everything in it, as `delete` does. Twice is once.
+
+        While a transaction without an outcome knows the queue it stays, and goes when that is decided. StoreFailed.
+        """
+        self._engine.temporaries.release(self._queue.number)
+
+    def delete(self) -> None:
+        """Delete the queue at once, or raise TransactionError while a transaction without an outcome knows it."""
+        super().delete()
+        self.close()
+
+    def __enter__(self) -> TemporaryQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TemporaryQueue {self._queue.name!r}>"

@@ -90,3 +90,31 @@ class Topic(Sender):
 
     def __repr__(self) -> str:
         return f"<Topic {self._queue.name!r}>"
+
+
+class TemporaryTopic(Topic):
+    """Made by `Forebay.temporary_topic`. A context manager: the topic is gone at the end of its block.
+
+    Others reach it by its `name`, with `Forebay.topic`, as long as it is there.
+    """
+
+    def close(self) -> None:
+        """Delete the topic with its subscriptions, as `delete` does. Twice is once.
+
+        While a transaction without an outcome knows the topic it stays, and goes when that is decided. StoreFailed.
+        """
+        self._engine.temporaries.release(self._topic.number)
+
+    def delete(self) -> None:
+        """Delete the topic at once, or raise TransactionError while a transaction without an outcome knows it."""
+        super().delete()
+        self.close()
+
+    def __enter__(self) -> TemporaryTopic:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TemporaryTopic {self._queue.name!r}>"

@@ -323,6 +323,6 @@ class Closed(ForebayError):
     Open, subscribe or name it again.
     """
 
-    def __init__(self, what: str, state: str = "closed") -> None:
-        super().__init__(f"{what} is {state}: open or subscribe again")
+    def __init__(self, what: str, state: str = "closed", remedy: str = "open or subscribe again") -> None:
+        super().__init__(f"{what} is {state}: {remedy}")
         self.what = what

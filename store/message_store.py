@@ -392,9 +392,9 @@ class MessageStore:
 
     # ------------------------------------------------------------------ destinations
 
-    def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
+    def create_destination(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
         """Record a new queue or topic. Requires: state lock."""
-        destination = Destination(self.subscriptions.next_number, kind, name)
+        destination = Destination(self.subscriptions.next_number, kind, name, is_temporary=is_temporary)
         with self.journal.whole:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination

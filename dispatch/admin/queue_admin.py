@@ -87,25 +87,28 @@ class QueueAdmin:
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if not queue.is_deleted:
-                if self._transactions.concern((queue.number,)):
-                    raise TransactionError(
-                        f"a transaction without an outcome knows the queue {queue.name!r}: end it first"
-                    )
-                self._store.delete_destination(queue.number)
-                queue.is_deleted = True
-                self._destinations.remove(queue)
-                queue.end_consumers()
-                if queue.admission is not None:
-                    queue.admission.close("the queue")
-                for lane in queue.all_lanes():
-                    self._removals.drop_lane(lane)
-                queue.drop_lanes()
+            self.delete_locked(queue)
             position = self._store.journal.end
         try:
             self._publisher.confirm(position)
         finally:
             self._monitor.run_deferred()
+
+    def delete_locked(self, queue: QueueArea) -> None:
+        """Delete a queue, which is not synced yet. Twice is once. Requires: the lock."""
+        if queue.is_deleted:
+            return
+        if self._transactions.concern((queue.number,)):
+            raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
+        self._store.delete_destination(queue.number)
+        queue.is_deleted = True
+        self._destinations.remove(queue)
+        queue.end_consumers()
+        if queue.admission is not None:
+            queue.admission.close("the queue")
+        for lane in queue.all_lanes():
+            self._removals.drop_lane(lane)
+        queue.drop_lanes()
 
     # ------------------------------------------------------------------ pause
 

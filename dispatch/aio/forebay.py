@@ -21,14 +21,14 @@ from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
 from ..explain.cause import DataLogReport, Explanation
 from ..forebay import Forebay, open_forebay
-from ..queue import Queue
-from ..topic import Topic
+from ..queue import Queue, TemporaryQueue
+from ..topic import TemporaryTopic, Topic
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
 from .properties import AsyncProperties
-from .queue import AsyncQueue, AsyncTopic
+from .queue import AsyncQueue, AsyncTemporaryQueue, AsyncTemporaryTopic, AsyncTopic
 from .transaction import AsyncTransaction
 from .typed import AsyncTypedQueue, AsyncTypedTopic
 from .wakeups import LoopWaker
@@ -111,6 +111,30 @@ class AsyncForebay:
     def properties(self) -> AsyncProperties:
         """Return what the host keeps in the store. As Forebay.properties; changes are awaited."""
         return AsyncProperties(self._caller, self._synchronous.properties)
+
+    def temporary_queue(self) -> Opening[AsyncTemporaryQueue]:
+        """Make a queue for replies that ends with its `close`. Await it, or enter it with `async with`.
+
+        As Forebay.temporary_queue.
+        """
+
+        async def make() -> AsyncTemporaryQueue:
+            made = await self._caller.call(self._synchronous.temporary_queue, undo=TemporaryQueue.close)
+            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._engine, made._queue, self._caller))
+
+        return Opening(make, "bay.temporary_queue()")
+
+    def temporary_topic(self) -> Opening[AsyncTemporaryTopic]:
+        """Make a topic that ends with its `close`. Await it, or enter it with `async with`.
+
+        As Forebay.temporary_topic.
+        """
+
+        async def make() -> AsyncTemporaryTopic:
+            made = await self._caller.call(self._synchronous.temporary_topic, undo=TemporaryTopic.close)
+            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._engine, made._topic, self._caller))
+
+        return Opening(make, "bay.temporary_topic()")
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

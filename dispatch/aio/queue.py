@@ -15,8 +15,8 @@ from ..config.checks import check_bounds, deadline_after
 from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
-from ..queue import JOIN_POLL_SECONDS, Queue
-from ..topic import Topic
+from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
+from ..topic import TemporaryTopic, Topic
 from .awaiting import awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import MustAwait
@@ -367,6 +367,44 @@ class AsyncTopic(AsyncSender):
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._sender.statistics()
+
+
+class AsyncTemporaryQueue(AsyncQueue):
+    """Made by `Forebay.temporary_queue`. An async context manager: the queue is gone at the end of its block."""
+
+    _sender: TemporaryQueue
+
+    async def close(self) -> None:
+        """Delete the queue with everything in it. As TemporaryQueue.close; cancelled, it goes on to its end."""
+        if not self._engine.monitor.is_closed:
+            await self._caller.call(self._sender.close)
+
+    async def delete(self) -> None:
+        """Delete the queue at once. As TemporaryQueue.delete."""
+        await self._caller.call(self._sender.delete)
+
+    async def __aenter__(self) -> AsyncTemporaryQueue:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncTemporaryTopic(AsyncTopic):
+    """Made by `Forebay.temporary_topic`. An async context manager: the topic is gone at the end of its block."""
+
+    _sender: TemporaryTopic
+
+    async def close(self) -> None:
+        """Delete the topic with its subscriptions. As TemporaryTopic.close; cancelled, it goes on to its end."""
+        if not self._engine.monitor.is_closed:
+            await self._caller.call(self._sender.close)
+
+    async def __aenter__(self) -> AsyncTemporaryTopic:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

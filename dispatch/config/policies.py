@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from .policy import DestinationPolicy, is_dead_letter_queue, policy_for
 from .redelivery import RedeliveryRule, dead_letter_name
+from .temporary import lasting_name
 
 
 class Policies:
@@ -32,7 +33,7 @@ class Policies:
         template, max_attempts = policy.dead_letter_queue, policy.max_attempts
         if template is not None and max_attempts is not None and self.is_dead_letter_queue(name):
             max_attempts = None
-        target = dead_letter_name(template, name) if template is not None else None
+        target = dead_letter_name(template, lasting_name(name)) if template is not None else None
         return RedeliveryRule(
             max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target, policy.count_on_close
         )
@@ -42,4 +43,4 @@ class Policies:
         policy = self.of(name)
         if not policy.expired_to_dead_letter or policy.dead_letter_queue is None or self.is_dead_letter_queue(name):
             return None
-        return dead_letter_name(policy.dead_letter_queue, name)
+        return dead_letter_name(policy.dead_letter_queue, lasting_name(name))

@@ -13,6 +13,7 @@ from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..admission.deduplication import DuplicateWindows
 from ..admission.limits import DestinationLimits
 from ..config.policies import Policies
+from ..config.temporary import raise_if_temporary
 from .delays import TimedLanes
 from .lists import TargetArea
 from .model import NonPersistentLaneState, PersistentLaneState, QueueArea
@@ -54,24 +55,30 @@ class Destinations:
     # ------------------------------------------------------------------ queues
 
     def queue(self, name: str, confirmer: Confirmer) -> QueueArea:
-        """Return the queue of that name; a new one is recorded in the journal. Requires: no lock."""
+        """Return the queue of that name; a new one is recorded in the journal. Requires: no lock.
+
+        Closed: the store, or a temporary queue of that name, which is gone.
+        """
         self._monitor.raise_if_closed()
         queue = self.queues.get(name)
         if queue is not None:
             return queue
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
+            if name not in self.queues:
+                raise_if_temporary(name)
             queue = self.queue_locked(name)
             position = self._store.journal.end
         confirmer.confirm(position)
         return queue
 
-    def queue_locked(self, name: str) -> QueueArea:
+    def queue_locked(self, name: str, *, is_temporary: bool = False) -> QueueArea:
         """Return the queue of that name, which may be new and not synced yet. Requires: the lock."""
         queue = self.queues.get(name)
         if queue is None:
             with self._overhead.one_more(QUEUE_BYTES):
-                queue = self._add(self._store.create_destination(name).number, name)
+                destination = self._store.create_destination(name, is_temporary=is_temporary)
+                queue = self._add(destination.number, name)
         return queue
 
     def _add(self, number: int, name: str) -> QueueArea:

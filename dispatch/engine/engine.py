@@ -38,6 +38,7 @@ from ..admin.expiry import ExpirySweeper
 from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
 from ..admin.queue_admin import QueueAdmin
+from ..admin.temporaries import Temporaries
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
     ATTEMPTS_BYTES,
@@ -152,7 +153,7 @@ class Engine:
         )
         self._make_core(settings)
         self._make_clients(settings)
-        self._make_admin()
+        self._make_admin(clock)
         self._make_status(settings, status, partial(in_short, self))
         self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
@@ -358,7 +359,7 @@ class Engine:
             settings=settings,
         )
 
-    def _make_admin(self) -> None:
+    def _make_admin(self, clock: Clock) -> None:
         monitor, store, target_area, publisher = self.monitor, self.store, self.target_area, self.publisher
         self.browsers = Browsers(
             monitor,
@@ -396,6 +397,15 @@ class Engine:
             monitor, store, self.timed, self.removals, self.browsers, self.dead_letters, self.policies
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
+        self.temporaries = Temporaries(
+            monitor=monitor,
+            store=store,
+            publisher=publisher,
+            destinations=self.destinations,
+            topics=self.topics,
+            queue_admin=self.queue_admin,
+            random_bytes=clock.random_bytes,
+        )
 
     def _make_status(
         self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
@@ -451,6 +461,7 @@ class Engine:
                 Duty("publishing", self.publisher.publish_left),
                 Duty("dead letters", self.dead_letters.steps),
                 Duty("duplicate windows", self.windows.warn),
+                Duty("temporary destinations", self.temporaries.sweep),
                 *([Duty("status", self.status.step)] if self.status is not None else []),
             ],
         )
@@ -487,6 +498,8 @@ class Engine:
             self.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
             forgotten = self.delayed.restore()
+            self.temporaries.restore()
+        self.temporaries.sweep()
         if forgotten:
             logger.warning(
                 "%d messages with a group come back before their delay is over: memory_limit has no room to hold their "
@@ -554,6 +567,7 @@ class Engine:
             monitor.is_closed = True
             monitor.deferred.clear()
         self.transactions.close()
+        self.temporaries.delete_all()
         self.overflow.close()
         for queue in [*self.destinations.queues.values(), *self.topics.online()]:
             queue.end_consumers()

@@ -14,6 +14,7 @@ from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..config.policies import Policies
+from ..config.temporary import raise_if_temporary
 from ..consumer.consumer import Consumer, Consumers
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
@@ -98,7 +99,10 @@ class Topics(SubscriptionKeeper):
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
     def topic(self, name: str) -> TopicState:
-        """Return the topic of that name; a new one is recorded in the journal."""
+        """Return the topic of that name; a new one is recorded in the journal.
+
+        Closed: the store, or a temporary topic of that name, which is gone.
+        """
         self._monitor.raise_if_closed()
         topic = self.by_name.get(name)
         if topic is not None:
@@ -107,11 +111,17 @@ class Topics(SubscriptionKeeper):
             self._monitor.raise_if_closed()
             topic = self.by_name.get(name)
             if topic is None:
-                with self._overhead.one_more(TOPIC_BYTES):
-                    topic = self._add(self._message_store.create_destination(name, TOPIC).number, name)
+                raise_if_temporary(name)
+                topic = self.create(name)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
         return topic
+
+    def create(self, name: str, *, is_temporary: bool = False) -> TopicState:
+        """Record a new topic, which is not synced yet. Requires: the lock; there is none of that name."""
+        with self._overhead.one_more(TOPIC_BYTES):
+            destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
+            return self._add(destination.number, name)
 
     def _add(self, number: int, name: str) -> TopicState:
         topic = self.by_name[name] = self._make(number, name)
@@ -212,32 +222,35 @@ class Topics(SubscriptionKeeper):
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if not topic.is_deleted:
-                subscriptions = {
-                    *topic.subscriptions(),
-                    *(subscription for _, subscription in topic.durable_subscriptions()),
-                }
-                if self._transactions.concern({topic.number, *(subscription.number for subscription in subscriptions)}):
-                    raise TransactionError(
-                        f"a transaction without an outcome knows the topic {topic.name!r}: end it first"
-                    )
-                self._message_store.delete_destination(topic.number)
-                topic.is_deleted = True
-                del self.by_name[topic.name]
-                self._destinations.unregister(topic)
-                for subscription in subscriptions:
-                    self._end(subscription)
-                if topic.admission is not None:
-                    topic.admission.close("the topic")
-                for lane in topic.all_lanes():
-                    self._removals.drop_lane(lane)
-                topic.drop()
-                self._overhead.one_less(TOPIC_BYTES)
+            self.delete_locked(topic)
             position = self._message_store.journal.end
         try:
             self._publisher.confirm(position)
         finally:
             self._monitor.run_deferred()
+
+    def delete_locked(self, topic: TopicState) -> None:
+        """Delete a topic, which is not synced yet. Twice is once. Requires: the lock."""
+        if topic.is_deleted:
+            return
+        subscriptions = {
+            *topic.subscriptions(),
+            *(subscription for _, subscription in topic.durable_subscriptions()),
+        }
+        if self._transactions.concern({topic.number, *(subscription.number for subscription in subscriptions)}):
+            raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
+        self._message_store.delete_destination(topic.number)
+        topic.is_deleted = True
+        del self.by_name[topic.name]
+        self._destinations.unregister(topic)
+        for subscription in subscriptions:
+            self._end(subscription)
+        if topic.admission is not None:
+            topic.admission.close("the topic")
+        for lane in topic.all_lanes():
+            self._removals.drop_lane(lane)
+        topic.drop()
+        self._overhead.one_less(TOPIC_BYTES)
 
     def _end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""

@@ -43,6 +43,8 @@ _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 _DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
 """Flag beside the kind of a queue."""
+_IS_TEMPORARY: Final = 0x20
+"""Flag beside the kind of a queue or topic."""
 
 
 class Destination(NamedTuple):
@@ -51,11 +53,14 @@ class Destination(NamedTuple):
     name: str
     has_groups: bool = False
     """Messages with a group were sent there, once at least."""
+    is_temporary: bool = False
+    """It ends with the process that made it, at the latest."""
 
 
 def encode_destination(destination: Destination) -> bytes:
     name = destination.name.encode()
     kind = destination.kind | (_HAS_GROUPS if destination.has_groups else 0)
+    kind |= _IS_TEMPORARY if destination.is_temporary else 0
     return _DESTINATION.pack(destination.number, kind, len(name)) + name
 
 
@@ -270,10 +275,12 @@ class _Reader:
         return struct.unpack(f"<{count}I", self.take(4 * count))
 
     def destination(self) -> Destination:
-        number, kind, size = self.numbers(_DESTINATION)
-        if kind & ~_HAS_GROUPS not in (QUEUE, TOPIC):
-            raise RecordDamaged(f"a destination of kind {kind} cannot be")
-        return Destination(self.number(number), kind & ~_HAS_GROUPS, self.name(size), bool(kind & _HAS_GROUPS))
+        number, flags, size = self.numbers(_DESTINATION)
+        kind = flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
+        if kind not in (QUEUE, TOPIC):
+            raise RecordDamaged(f"a destination of kind {flags} cannot be")
+        has_groups, is_temporary = bool(flags & _HAS_GROUPS), bool(flags & _IS_TEMPORARY)
+        return Destination(self.number(number), kind, self.name(size), has_groups, is_temporary)
 
     def number(self, number: int) -> int:
         """Return the number of a destination or subscription. RecordDamaged for one that cannot be."""

@@ -43,7 +43,16 @@ from machine_calls import (
 from plain_model import SELECTORS, Branch, Entry, Letter, Place, PlainModel, Reader, own_id
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Consumer, Delivery, SettingsError, StateError, Transaction, TransactionError
+from forebay import (
+    Closed,
+    Consumer,
+    Delivery,
+    SettingsError,
+    StateError,
+    TemporaryQueue,
+    Transaction,
+    TransactionError,
+)
 
 
 class Traffic(RuleBasedStateMachine):
@@ -65,6 +74,7 @@ class Traffic(RuleBasedStateMachine):
         self.searching: set[Reader] = set()
         """Whose last take found nothing, and who was not called since."""
         self.numbers = 0
+        self.temporary: dict[str, TemporaryQueue] = {}
 
     @initialize(
         sync=st.sampled_from(("always", "always", "never", "interval")),
@@ -78,7 +88,7 @@ class Traffic(RuleBasedStateMachine):
     def opened(
         self, sync: str, adds: int, file_length: str, queues: list[str], topic: str, left_out: set[str], number: int
     ) -> None:
-        self.sync, self.queues, self.topic, self.left_out = sync, queues, topic, left_out
+        self.sync, self.queues, self.topic, self.left_out = sync, list(queues), topic, left_out
         self.random = Random(number)
         self.store = SimulatedBay(
             number,

@@ -45,7 +45,8 @@ class StateMachine(Traffic):
 
     @call(picks, picks, st.lists(shapes, min_size=1, max_size=4), st.sampled_from((1, 1, 8)), weight=2)
     def send_in(self, pick: int, where: int, given: list[Shape], times: int) -> None:
-        name = self.queues[where % len(self.queues)]
+        lasting = self.lasting_queues()
+        name = lasting[where % len(lasting)]
         branch = self.some_open(pick)
         letters = self.letters(given * times, name, is_plain=True)
         ids = self.store.queue(name).send_many(
@@ -57,7 +58,7 @@ class StateMachine(Traffic):
     @call(picks, st.sampled_from((1, 3, 100)), weight=5)
     def ack_in(self, pick: int, count: int) -> None:
         found = self.some_held(pick, count)
-        if found is None or found[0].place not in self.queue_places():
+        if found is None or found[0].place not in self.queue_places() or found[0].place.name in self.temporary:
             return
         branch = self.some_open(pick // 3)
         reader, entries = found
@@ -156,9 +157,35 @@ class StateMachine(Traffic):
         with pytest.raises(Closed):
             queue.send(b"late")
         assert queue.depth == 0
+        self.deleted(place)
+
+    def deleted(self, place: Place) -> None:
         for reader in place.readers:
             del self.consumers[reader]
         self.model.delete(place.name)
+        if self.temporary.pop(place.name, None) is not None:
+            self.queues.remove(place.name)
+            with pytest.raises(Closed):
+                self.store.queue(place.name)
+
+    @call()
+    def make_temporary(self) -> None:
+        """Transactions leave it alone: it would go when they are decided."""
+        if len(self.temporary) < 2:
+            queue = self.store.bay.temporary_queue()
+            self.temporary[queue.name] = queue
+            self.queues.append(queue.name)
+            self.model.queue(queue.name)
+
+    @call(picks)
+    def close_temporary(self, pick: int) -> None:
+        if self.temporary:
+            name = list(self.temporary)[pick % len(self.temporary)]
+            self.temporary[name].close()
+            self.deleted(self.model.queues[name])
+
+    def lasting_queues(self) -> list[str]:
+        return [name for name in self.queues if name not in self.temporary]
 
     @call(picks)
     def pause(self, pick: int) -> None:
@@ -220,7 +247,10 @@ class StateMachine(Traffic):
         else:
             self.model.crash(is_power_cut=False)
             self.store.crash(is_index_lost=is_index_lost)
-        for kept in (self.consumers, self.deliveries, self.transactions, self.settled, self.searching):
+        for name in self.temporary:
+            self.model.delete(name)
+        self.queues = self.lasting_queues()
+        for kept in (self.consumers, self.deliveries, self.transactions, self.settled, self.searching, self.temporary):
             kept.clear()
         bay = self.store.bay
         assert sorted(found.xid for found in bay.prepared() if found.xid) == sorted(self.model.prepared)

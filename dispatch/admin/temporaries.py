@@ -1,0 +1,131 @@
+"""Temporaries: queues and topics that end with the handle that made them, with the store, or at the next open.
+
+A flag in the destination's record says that it is one, so that an open finds
+those that a killed process left, and deletes them before anybody sees them.
+One that a transaction without an outcome knows stays until that is decided:
+background work asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ...store.errors import ForebayError, StoreFull, TransactionError
+from ...store.late_log import LateLogger
+from ...store.message_store import MessageStore
+from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
+from ..core.destinations import Destinations
+from ..core.model import QueueArea
+from ..core.monitor import Monitor
+from ..core.publisher import Confirmer, Publisher
+from ..topics.registry import Topics
+from ..topics.state import TopicState
+from .queue_admin import QueueAdmin
+
+logger = LateLogger("forebay.dispatch")
+
+
+class Temporaries:
+    """Makes temporary destinations and deletes them. The state lock guards what it knows."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        destinations: Destinations,
+        topics: Topics,
+        queue_admin: QueueAdmin,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._publisher = publisher
+        self._destinations = destinations
+        self._topics = topics
+        self._queue_admin = queue_admin
+        self._random_bytes = random_bytes
+        self._deletions: dict[int, Callable[[], None]] = {}
+        """By number, what deletes each that exists. Requires: the lock."""
+        self._released: dict[int, None] = {}
+        """Numbers of those that nobody has a handle of any more."""
+
+    def queue(self, confirmer: Confirmer) -> QueueArea:
+        """Make a temporary queue. Requires: no lock. StoreFull, StoreFailed, Closed."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
+            queue = self._destinations.queue_locked(name, is_temporary=True)
+            self._deletions[queue.number] = partial(self._queue_admin.delete_locked, queue)
+            position = self._store.journal.end
+        confirmer.confirm(position)
+        return queue
+
+    def topic(self) -> TopicState:
+        """Make a temporary topic. Requires: no lock. StoreFull, StoreFailed, Closed."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
+            self._deletions[topic.number] = partial(self._topics.delete_locked, topic)
+            position = self._store.journal.end
+        self._publisher.confirm(position)
+        return topic
+
+    def restore(self) -> None:
+        """Take over those that a killed process left: nobody has a handle of any. Requires: the lock."""
+        by_number = {topic.number: topic for topic in self._topics.by_name.values()}
+        for destination in self._store.destinations.values():
+            if not destination.is_temporary:
+                continue
+            number = destination.number
+            self._released[number] = None
+            topic = by_number.get(number)
+            self._deletions[number] = (
+                partial(self._topics.delete_locked, topic)
+                if topic is not None
+                else partial(self._queue_admin.delete_locked, self._destinations.by_number[number])
+            )
+
+    def release(self, number: int) -> None:
+        """Delete one whose handle is closed, now or as soon as it can be. Twice is once. Requires: no lock."""
+        with self._monitor.lock:
+            if self._monitor.is_closed or number not in self._deletions:
+                return
+            self._released[number] = None
+        self.sweep()
+
+    def sweep(self) -> int:
+        """Delete those that nobody has a handle of; return how many went. Requires: no lock."""
+        if not self._released:
+            return 0
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            deleted = sum(self._delete(number) for number in list(self._released))
+            position = self._store.journal.end
+        try:
+            if deleted:
+                self._publisher.confirm(position)
+        finally:
+            self._monitor.run_deferred()
+        return deleted
+
+    def _delete(self, number: int) -> bool:
+        try:
+            self._deletions[number]()
+        except (StoreFull, TransactionError) as error:
+            logger.debug("a temporary destination is deleted later: %s", error, event="temporary_left")
+            return False
+        del self._deletions[number], self._released[number]
+        return True
+
+    def delete_all(self) -> None:
+        """Delete every one, because the store closes; what fails here is done at the next open. Requires: the lock."""
+        for delete in self._deletions.values():
+            try:
+                delete()
+            except ForebayError as error:
+                logger.debug("a temporary destination is left to the next open: %s", error, event="temporary_left")
+        self._deletions.clear()
+        self._released.clear()
