@@ -6,21 +6,18 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final
 
-from ..store.errors import ArgumentError, Empty, SettingsError, argument_error
+from ..store.errors import Empty, SettingsError, argument_error
 from ..store.locks import condition_of
 from ..store.message import Message
 from .config.checks import check_bounds, check_name
-from .consumer.consumer import Consumer, as_message, check_subscription, compiled, deadline_of
+from .consumer.consumer import Consumer, as_message, compiled, consumer_options
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
-from .distribution.grouped import assign
 from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender
 
-CONSUMER_PRIORITY_MIN: Final = -128
-CONSUMER_PRIORITY_MAX: Final = 127
 JOIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a join, so that no ack pays for those who wait for the last one."""
 
@@ -63,31 +60,22 @@ class Queue(Sender):
         policy says, which by default is no deadline. SelectorError,
         SettingsError, Closed; StoreFull where memory has no room for a deadline.
         """
-        policy = self._engine.policies.of(self._queue.name)
-        if prefetch is None:
-            prefetch = policy.prefetch
-        deadline_seconds = deadline_of(ack_deadline_seconds, policy)
-        chosen = check_subscription(selector, prefetch, on_ready, on_slow)
-        if type(exclusive) is not bool:
-            raise ArgumentError(f"exclusive must be True or False, not {exclusive!r}")
-        if type(priority) is not int or not CONSUMER_PRIORITY_MIN <= priority <= CONSUMER_PRIORITY_MAX:
-            problem = (
-                f"a consumer's priority must be an int from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}, "
-                f"not {priority!r}"
-            )
-            raise argument_error(problem, priority, int)
         engine, monitor, queue = self._engine, self._engine.monitor, self._queue
+        options = consumer_options(
+            engine.policies.of(queue.name),
+            selector=selector,
+            prefetch=prefetch,
+            exclusive=exclusive,
+            priority=priority,
+            on_ready=on_ready,
+            on_slow=on_slow,
+            ack_deadline_seconds=ack_deadline_seconds,
+        )
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
-            if priority:
-                assign(engine.target_area, queue)
-            with engine.deadlines.room(deadline_seconds):
-                consumer = engine.consumers.attach(
-                    queue, chosen, prefetch, on_ready, priority, on_slow, deadline_seconds=deadline_seconds
-                )
-            if exclusive:
-                queue.join_exclusive(consumer)
+            with engine.deadlines.room(options.deadline_seconds):
+                consumer = engine.consumers.attach(queue, options)
         if monitor.deferred:
             monitor.run_deferred()
         return consumer

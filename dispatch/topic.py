@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..store.errors import ArgumentError, SettingsError
 from .config.checks import check_name
-from .consumer.consumer import Consumer, check_subscription, deadline_of
+from .consumer.consumer import Consumer, consumer_options
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .engine.engine import Engine
@@ -38,28 +39,45 @@ class Topic(Sender):
         self,
         *,
         durable: str | None = None,
+        shared: bool = False,
         selector: str | None = None,
         prefetch: int | None = None,
+        exclusive: bool = False,
+        priority: int = 0,
         on_ready: Callable[[], None] | None = None,
+        on_slow: Callable[[Consumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Consumer:
         """Return a consumer of what is sent from now on.
 
         durable: name of a subscription that goes on without its consumer, and
         over restarts, until `unsubscribe`; subscribing again finds what came
-        meanwhile. It has one consumer at a time and keeps its selector.
-        Without a name the subscription ends with its consumer, a close or a
-        crash. prefetch, ack_deadline_seconds: as of a queue. Raises SubscriptionInUse,
-        SelectorError, SettingsError (another selector than it was made with;
-        nothing was changed), StoreFull, Closed.
+        meanwhile. It keeps its selector, and has one consumer at a time.
+        shared: it may have several, all of which say so; they compete for its
+        messages as consumers of a queue do, and what one gives back the others
+        get. exclusive, priority, on_slow, prefetch, ack_deadline_seconds: as
+        of a queue, among the consumers of one subscription. Without a name the
+        subscription ends with its consumer, a close or a crash. Raises
+        SubscriptionInUse, SelectorError, SettingsError (another selector than
+        it was made with, shared without a name; nothing was changed),
+        StoreFull, Closed.
         """
-        policy = self._engine.policies.of(self._queue.name)
-        if prefetch is None:
-            prefetch = policy.prefetch
-        deadline = deadline_of(ack_deadline_seconds, policy)
-        compiled = check_subscription(selector, prefetch, on_ready)
+        options = consumer_options(
+            self._engine.policies.of(self._queue.name),
+            selector=selector,
+            prefetch=prefetch,
+            exclusive=exclusive,
+            priority=priority,
+            on_ready=on_ready,
+            on_slow=on_slow,
+            ack_deadline_seconds=ack_deadline_seconds,
+        )
         name = check_name(durable, "a durable subscription") if durable is not None else None
-        return self._engine.topics.subscribe(self._topic, name, compiled, prefetch, on_ready, deadline)
+        if type(shared) is not bool:
+            raise ArgumentError(f"shared must be True or False, not {shared!r}")
+        if shared and name is None:
+            raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
+        return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.

@@ -14,7 +14,7 @@
       ├─ DecodeError          a body that is no value of its queue's codec
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
-      ├─ SubscriptionInUse    a durable subscription that has its one consumer already
+      ├─ SubscriptionInUse    a durable subscription that has a consumer already
       ├─ StateError           a call for which it is too late; a RuntimeError too
       ├─ Empty                a get found no message in time; a queue.Empty too
       ├─ NotAwaited           an `await` or `async` is missing; a TypeError and an AttributeError too
@@ -227,10 +227,10 @@ class TransactionError(ForebayError):
 
 
 class SubscriptionInUse(ForebayError):
-    """A durable subscription has one consumer at a time, and this one has it. Close that one, then call again."""
+    """A durable subscription has one consumer at a time, unless all share it. Close that one, then call again."""
 
-    def __init__(self, topic: str, name: str) -> None:
-        super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: close that one first")
+    def __init__(self, topic: str, name: str, remedy: str = "close that one first") -> None:
+        super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: {remedy}")
         self.topic = topic
         self.name = name
 

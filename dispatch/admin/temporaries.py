@@ -90,7 +90,7 @@ class Temporaries:
 
     def release(self, number: int) -> None:
         """Delete one whose handle is closed, now or as soon as it can be. Twice is once. Requires: no lock."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             if self._monitor.is_closed or number not in self._deletions:
                 return
             self._released[number] = None

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...store.errors import Empty, ForebayError
 from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
@@ -145,12 +145,13 @@ class AsyncSender:
             if self._caller.owed:
                 await self._caller.confirmed()
 
-    def _subscribe(self, subscribe: Callable[[ConsumerWaker], Consumer]) -> AsyncConsumer:
-        bell = ConsumerWaker(self._context.bell)
-        return self._adopt(subscribe(bell), bell)
-
-    def _adopt(self, consumer: Consumer, bell: ConsumerWaker) -> AsyncConsumer:
-        return AsyncConsumer(self._caller, consumer, self._context.lines, bell)
+    def _adopt(
+        self, consumer: Consumer, bell: ConsumerWaker, on_slow: Callable[[AsyncConsumer], None] | None
+    ) -> AsyncConsumer:
+        adopted = AsyncConsumer(self._caller, consumer, self._context.lines, bell)
+        if on_slow is not None:
+            bell.slow_called = partial(on_slow, adopted)
+        return adopted
 
     def __repr__(self) -> str:
         return repr(self._sender)
@@ -180,22 +181,16 @@ class AsyncQueue(AsyncSender):
 
         async def subscribe() -> AsyncConsumer:
             bell = ConsumerWaker(self._context.bell)
-            called = on_slow
-            if called is not None and callable(called):
-                called = bell.tell_slow  # type: ignore[assignment]
             consumer = self._sender.subscribe(
                 selector=selector,
                 prefetch=prefetch,
                 exclusive=exclusive,
                 priority=priority,
                 on_ready=bell,
-                on_slow=called,  # type: ignore[arg-type]
+                on_slow=_told_slow(bell, on_slow),
                 ack_deadline_seconds=ack_deadline_seconds,
             )
-            adopted = self._adopt(consumer, bell)
-            if on_slow is not None:
-                bell.slow_called = partial(on_slow, adopted)
-            return adopted
+            return self._adopt(consumer, bell, on_slow)
 
         return Opening(subscribe, "queue.subscribe()")
 
@@ -330,11 +325,18 @@ class AsyncTopic(AsyncSender):
         self,
         *,
         durable: str | None = None,
+        shared: bool = False,
         selector: str | None = None,
         prefetch: int | None = None,
+        exclusive: bool = False,
+        priority: int = 0,
+        on_slow: Callable[[AsyncConsumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
-        """Return a consumer of what is sent from now on. Await it, or enter it by `async with`. As Topic.subscribe."""
+        """Return a consumer of what is sent from now on. Await it, or enter it with `async with`.
+
+        As Topic.subscribe, without on_ready. on_slow is called in the loop's thread.
+        """
 
         async def subscribe() -> AsyncConsumer:
             bell = ConsumerWaker(self._context.bell)
@@ -342,13 +344,17 @@ class AsyncTopic(AsyncSender):
             def in_thread() -> Consumer:
                 return self._sender.subscribe(
                     durable=durable,
+                    shared=shared,
                     selector=selector,
                     prefetch=prefetch,
+                    exclusive=exclusive,
+                    priority=priority,
                     on_ready=bell,
+                    on_slow=_told_slow(bell, on_slow),
                     ack_deadline_seconds=ack_deadline_seconds,
                 )
 
-            return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell)
+            return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell, on_slow)
 
         return Opening(subscribe, "topic.subscribe()")
 
@@ -405,6 +411,11 @@ class AsyncTemporaryTopic(AsyncTopic):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _told_slow(bell: ConsumerWaker, on_slow: Any) -> Any:
+    """Return what a Consumer is to call when it has become slow. What cannot be called is refused by `subscribe`."""
+    return bell.tell_slow if callable(on_slow) else on_slow
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -33,6 +33,7 @@ from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Loa
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
+from ..distribution.grouped import assign
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
@@ -41,6 +42,8 @@ from .stuck import AckReminder
 
 logger = LateLogger("forebay.dispatch")
 
+CONSUMER_PRIORITY_MIN: Final = -128
+CONSUMER_PRIORITY_MAX: Final = 127
 LOAD_WAIT_SECONDS = 5.0
 DRAIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a drain, so that no ack pays for those who wait for the last one."""
@@ -910,6 +913,21 @@ class Consumer(Taker):
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a `subscribe` asks for, checked."""
+
+    selector: Selector | None
+    prefetch: int
+    is_exclusive: bool
+    """It gets all, or waits to take over."""
+    priority: int
+    on_ready: Callable[[], None] | None
+    on_slow: Callable[[Consumer], None] | None
+    deadline_seconds: float
+    """0: it has all time."""
+
+
 class Consumers:
     """Makes the consumers of an open store: what each of them reaches."""
 
@@ -942,33 +960,27 @@ class Consumers:
         self.reject = reject
         self.reminder = AckReminder()
 
-    def attach(
-        self,
-        queue: QueueArea,
-        selector: Selector | None,
-        prefetch: int,
-        on_ready: Callable[[], None] | None,
-        priority: int = 0,
-        on_slow: Callable[[Consumer], None] | None = None,
-        *,
-        deadline_seconds: float = 0.0,
-    ) -> Consumer:
-        """Make a consumer of a queue or subscription. deadline_seconds: 0: it has none.
+    def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
+        """Make a consumer of a queue or subscription.
 
-        Requires: the lock, and `deadlines.room`.
+        Requires: the lock, and `deadlines.room`; nothing that is asked for was refused.
         """
-        group = self.target_area.subscribe(queue, selector)
-        consumer = Consumer(self, queue, group, prefetch, on_ready)
-        if deadline_seconds:
-            self.deadlines.watch(consumer, deadline_seconds)
-            consumer.ack_deadline_seconds = deadline_seconds
-        consumer.priority, consumer.on_slow = priority, on_slow
+        if options.priority:
+            assign(self.target_area, queue)
+        group = self.target_area.subscribe(queue, options.selector)
+        consumer = Consumer(self, queue, group, options.prefetch, options.on_ready)
+        if options.deadline_seconds:
+            self.deadlines.watch(consumer, options.deadline_seconds)
+            consumer.ack_deadline_seconds = options.deadline_seconds
+        consumer.priority, consumer.on_slow = options.priority, options.on_slow
         group.consumers[consumer] = None
         if queue.assigner is not None:
             queue.assigner.join(consumer, group)
         consumer.arm()
         if self.target_area.starving(consumer.consumer_group) is not None:
             self.target_area.wake(group)
+        if options.is_exclusive:
+            queue.join_exclusive(consumer)
         return consumer
 
 
@@ -977,17 +989,36 @@ def _nothing(consumer: Taker) -> Delivery | None:
     return None
 
 
-def check_subscription(selector: object, prefetch: object, on_ready: object, on_slow: object = None) -> Selector | None:
-    """Check what every `subscribe` checks, and return the compiled selector. SelectorError, SettingsError."""
+def consumer_options(
+    policy: DestinationPolicy,
+    *,
+    selector: object,
+    prefetch: object,
+    exclusive: object,
+    priority: object,
+    on_ready: Callable[[], None] | None,
+    on_slow: Callable[[Consumer], None] | None,
+    ack_deadline_seconds: object,
+) -> ConsumerOptions:
+    """Check what `subscribe` of a queue or topic is given, beside the policy. SelectorError, SettingsError."""
+    if prefetch is None:
+        prefetch = policy.prefetch
     check_prefetch(prefetch)
+    assert isinstance(prefetch, int)
     if on_ready is not None and not callable(on_ready):
         raise ArgumentError(f"on_ready must be callable, not {type(on_ready).__name__}")
     if on_slow is not None and not callable(on_slow):
         raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
-    return compiled(selector)
+    if type(exclusive) is not bool:
+        raise ArgumentError(f"exclusive must be True or False, not {exclusive!r}")
+    if type(priority) is not int or not CONSUMER_PRIORITY_MIN <= priority <= CONSUMER_PRIORITY_MAX:
+        bounds = f"from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}"
+        raise argument_error(f"a consumer's priority must be an int {bounds}, not {priority!r}", priority, int)
+    deadline_seconds = _deadline_of(ack_deadline_seconds, policy)
+    return ConsumerOptions(compiled(selector), prefetch, exclusive, priority, on_ready, on_slow, deadline_seconds)
 
 
-def deadline_of(given: object, policy: DestinationPolicy) -> float:
+def _deadline_of(given: object, policy: DestinationPolicy) -> float:
     """Return the ack deadline that a `subscribe` asks for, else that of the policy; 0: none. SettingsError."""
     if given is None:
         return policy.ack_deadline_seconds or 0.0

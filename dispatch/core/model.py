@@ -1223,6 +1223,8 @@ class QueueArea(LimitedDestination):
     """One destination. Lanes are made on first use. The state lock guards it."""
 
     is_queue: ClassVar[bool] = True
+    keeps_groups: ClassVar[bool] = True
+    """Messages of one group are for one of its consumers."""
 
     def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
         super().__init__(name)

@@ -784,7 +784,9 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ groups
 
     def group_of(self, lane: LaneState, message: StoredMessage) -> str | None:
-        """Headers that make no sense are in no group."""
+        """Return the group of a message; None: it has none, its headers make no sense, or groups mean nothing here."""
+        if not self.queue.keeps_groups:
+            return None
         if message[2] is None:
             return self._known.get((lane, message[0]))
         try:

@@ -122,7 +122,7 @@ def statistics_of_topic(topic: TopicState) -> TopicStatistics:
         evicted=topic.evicted,
         blocked_sends=topic.blocked_sends,
         blocked_seconds=topic.blocked_seconds,
-        consumers=len(topic.online),
+        consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),
         subscriptions={
             name: destination_statistics(subscription) for name, subscription in topic.durable_subscriptions()
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from ...cache.budget import Holder
@@ -15,7 +15,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..config.policies import Policies
 from ..config.temporary import raise_if_temporary
-from ..consumer.consumer import Consumer, Consumers
+from ..consumer.consumer import Consumer, ConsumerOptions, Consumers
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -149,49 +149,49 @@ class Topics(SubscriptionKeeper):
     # ------------------------------------------------------------------ subscribing
 
     def subscribe(
-        self,
-        topic: TopicState,
-        name: str | None,
-        selector: Selector | None,
-        prefetch: int,
-        on_ready: Callable[[], None] | None,
-        deadline_seconds: float = 0.0,
+        self, topic: TopicState, name: str | None, options: ConsumerOptions, *, is_shared: bool = False
     ) -> Consumer:
-        """name: of the durable subscription, which is made if it is not there; None: one that ends with its consumer.
+        """Make a consumer of a subscription.
 
+        name: of the durable subscription, which is made if it is not there; None: one that ends with its consumer.
         SubscriptionInUse; SettingsError for another selector than the subscription has.
         """
         deadlines = self._consumers.deadlines
-        with self._monitor.lock, self._monitor.whole, deadlines.room(deadline_seconds):
+        with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             subscription = topic.durable_subscription(name) if name in topic.durable else None
-            text = selector.text if selector is not None else None
+            text = options.selector.text if options.selector is not None else None
             if subscription is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     subscription = self._add_subscription(
-                        topic, self._message_store.subscribe(topic.number, name, text), selector
+                        topic, self._message_store.subscribe(topic.number, name, text), options.selector
                     )
-            elif subscription in topic.online:
-                raise SubscriptionInUse(topic.name, subscription.subscriber.facts.name)
+            elif subscription in topic.online and not (is_shared and subscription.is_shared):
+                raise _in_use(subscription, is_shared=is_shared)
             elif text != subscription.subscriber.facts.selector:
                 raise SettingsError(
                     f"subscription {name!r} of topic {topic.name!r} was made with another selector: "
                     "subscribe with that one, or unsubscribe first and lose its backlog"
                 )
-            topic.online[subscription] = None
-            if len(topic.online) == 2:
-                topic.meet()
-            for _ in subscription.open_lanes():
-                pass
-            if name is not None:
-                topic.kept[name] = subscription
-            consumer = self._consumers.attach(
-                subscription, selector, prefetch, on_ready, deadline_seconds=deadline_seconds
-            )
+            if subscription not in topic.online:
+                self._go_online(subscription, is_shared=is_shared)
+            consumer = self._consumers.attach(subscription, options)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
         return consumer
+
+    def _go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
+        """Let a subscription have what arrives, because its first consumer comes. Requires: the lock."""
+        topic = subscription.topic
+        subscription.is_shared = is_shared
+        topic.online[subscription] = None
+        if len(topic.online) == 2:
+            topic.meet()
+        for _ in subscription.open_lanes():
+            pass
+        if subscription.is_durable:
+            topic.kept[subscription.subscriber.facts.name] = subscription
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
@@ -336,3 +336,14 @@ class Topics(SubscriptionKeeper):
     def sift(self) -> bool:
         """Let the sweeper do some of what there is; whether there is more. Requires: no lock."""
         return all(self.unmatched_sweeper.step() for _ in range(SIEVE_STEPS))
+
+
+def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> SubscriptionInUse:
+    """Return what says why a subscription that has a consumer admits no other."""
+    if subscription.is_shared:
+        remedy = "they share it: subscribe with shared=True as they did, or close them first"
+    elif is_shared:
+        remedy = "it is that consumer's alone: close it first, and let all subscribe with shared=True"
+    else:
+        remedy = "close that one first, or let both subscribe with shared=True"
+    return SubscriptionInUse(subscription.topic.name, subscription.subscriber.facts.name, remedy)

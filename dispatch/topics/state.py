@@ -150,7 +150,7 @@ class SubscriptionKeeper(ABC):
 
     @abstractmethod
     def leave(self, subscription: SubscriptionState) -> None:
-        """Let a subscription go whose consumer is closed. Requires: the lock."""
+        """Let a subscription go offline: its last consumer is closed. Requires: the lock."""
 
 
 class TopicState(QueueArea):
@@ -468,6 +468,8 @@ class UnrecordedStore:
 class SubscriptionState(QueueArea):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
 
+    keeps_groups = False
+
     def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None) -> None:
         super().__init__(topic.target_area, subscriber.facts.number, topic.name)
         self.topic = topic
@@ -480,12 +482,18 @@ class SubscriptionState(QueueArea):
         """Where its policy evicts by key."""
         self.arrivals: ArrivalOrder | None = None
         """Where its policy evicts what waits."""
+        self.is_shared = False
+        """While it has consumers: they compete, and others that say so may join them."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
+        if self.assigner is not None:
+            return super().make_consumer_group(selector)
         return SubscriptionGroup(selector, self.monitor.lock, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:
-        """See QueueArea."""
+        """See QueueArea. With the last one the subscription goes offline."""
+        if self.consumer_groups:
+            return
         self.topic.keeper.leave(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():

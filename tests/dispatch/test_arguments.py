@@ -51,13 +51,7 @@ SUBSCRIBE: dict[str, Types] = {
     "on_slow": (NONE,),
     "ack_deadline_seconds": (int, float, NONE),
 }
-DURABLE: dict[str, Types] = {
-    "durable": (str, NONE),
-    "selector": (str, NONE),
-    "prefetch": (int, NONE),
-    "on_ready": (NONE,),
-    "ack_deadline_seconds": (int, float, NONE),
-}
+DURABLE: dict[str, Types] = {"durable": (str, NONE), "shared": (bool,), **SUBSCRIBE}
 TAKE: dict[str, Types] = {"max_messages": (int,), "timeout": (int, float, NONE), "max_bytes": (int, NONE)}
 ACK: dict[str, Types] = {"deliveries": (list, tuple), "transaction": (NONE,)}
 NACK: dict[str, Types] = {"deliveries": (list, tuple), "delay": (int, float)}

@@ -48,6 +48,9 @@ RANKED = ("parcels", "logs")
 """Where consumers have priorities."""
 EXCLUSIVE = ("logs",)
 """Where consumers want to be the only one."""
+RANKED_SUBSCRIPTIONS = ("late",)
+EXCLUSIVE_SUBSCRIPTIONS = ("late", "some")
+"""The same for subscriptions of topics."""
 START_MS = ManualClock().time_ms()
 EVERYTHING = 1_000_000
 ENTRIES_MAX = 250

@@ -17,12 +17,14 @@ from machine_calls import (
     ENTRIES_MAX,
     EVERYTHING,
     EXCLUSIVE,
+    EXCLUSIVE_SUBSCRIPTIONS,
     EXPIRING,
     GROUPED,
     POLICIES,
     QUEUE_RULES,
     QUEUES,
     RANKED,
+    RANKED_SUBSCRIPTIONS,
     REJECTING,
     START_MS,
     SUBSCRIPTIONS,
@@ -49,6 +51,7 @@ from forebay import (
     Delivery,
     SettingsError,
     StateError,
+    SubscriptionInUse,
     TemporaryQueue,
     Transaction,
     TransactionError,
@@ -196,20 +199,44 @@ class Traffic(RuleBasedStateMachine):
             )
             self.model.join(reader, is_exclusive=is_exclusive)
 
-    @call(st.sampled_from((None, *SUBSCRIPTIONS)), st.sampled_from((0, 5, 1000)), weight=2)
-    def subscribe_topic(self, name: str | None, prefetch: int) -> None:
+    @call(
+        st.sampled_from((None, *SUBSCRIPTIONS)),
+        st.sampled_from((0, 5, 1000)),
+        st.sampled_from((0, 0, 5, -5)),
+        st.booleans(),
+        st.booleans(),
+        weight=3,
+    )
+    def subscribe_topic(
+        self, name: str | None, prefetch: int, priority: int = 0, is_shared: bool = False, is_exclusive: bool = False
+    ) -> None:
         topic = self.topic
         self.model.topics.setdefault(topic, {})
         selector = self.subscriptions[name] if name is not None else None
         key = name or object()
         known = self.model.topics[topic].get(key)
-        if len(self.model.topics[topic]) < self.subscriptions_max and (known is None or not known.readers):
-            place = self.model.subscribe(topic, key, selector, is_durable=name is not None)
-            reader = Reader(place, selector, prefetch)
-            self.consumers[reader] = self.store.bay.topic(topic).subscribe(
-                durable=name, selector=selector, prefetch=prefetch, on_ready=lambda: self.ready(reader)
-            )
-            self.model.join(reader)
+        readers = len(known.readers) if known is not None else 0
+        if readers > 3 or (known is None and len(self.model.topics[topic]) >= self.subscriptions_max):
+            return
+        options: dict[str, Any] = {"durable": name, "selector": selector, "prefetch": prefetch}
+        is_shared = is_shared and name is not None
+        if known is not None and readers and not (is_shared and known.is_shared):
+            with pytest.raises(SubscriptionInUse):
+                self.store.bay.topic(topic).subscribe(**options, shared=is_shared)
+            return
+        place = self.model.subscribe(topic, key, selector, is_durable=name is not None)
+        place.is_shared = is_shared
+        priority = priority if name in RANKED_SUBSCRIPTIONS else 0
+        is_exclusive = is_exclusive and name in EXCLUSIVE_SUBSCRIPTIONS
+        reader = Reader(place, selector, prefetch, priority)
+        self.consumers[reader] = self.store.bay.topic(topic).subscribe(
+            **options,
+            shared=is_shared,
+            priority=priority,
+            exclusive=is_exclusive,
+            on_ready=lambda: self.ready(reader),
+        )
+        self.model.join(reader, is_exclusive=is_exclusive)
 
     @call(picks)
     def unsubscribe(self, pick: int) -> None:

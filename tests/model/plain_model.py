@@ -146,6 +146,8 @@ class Place:
     """Of a subscription: what else comes is not for it."""
     subscription: str | None = None
     is_durable: bool = True
+    is_shared: bool = False
+    """The readers that it has admit others."""
     entries: list[Entry] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     line: list[Reader] = field(default_factory=list)
