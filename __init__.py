@@ -22,7 +22,7 @@ from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue, TemporaryQueue
-from forebay.dispatch.topic import TemporaryTopic, Topic
+from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern
 from forebay.dispatch.transactions.transaction import Transaction
 from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
 from forebay.store.clock import Clock
@@ -105,6 +105,7 @@ __all__ = [
     "TemporaryTopic",
     "TooManyFiles",
     "Topic",
+    "TopicPattern",
     "TopicStatistics",
     "Transaction",
     "TransactionError",

@@ -84,6 +84,7 @@ DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
     "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
     "topic.Topic": ("subscribe", "unsubscribe"),
+    "topic.TopicPattern": ("subscribe",),
     "consumer.consumer.Consumer": (
         "prefetch",
         "take",

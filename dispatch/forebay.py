@@ -24,7 +24,8 @@ from ..store.metadata.store import MetadataStore
 from ..store.progress import OnProgress, tell_nobody
 from ..store.recovery.recovery import RecoveryReport
 from .codecs import Codec
-from .config.checks import check_bounds, check_clock, check_codec, check_disk, check_name
+from .config.checks import check_bounds, check_clock, check_codec, check_disk, check_name, check_topic_name
+from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.model import QueueArea, Taker
@@ -35,7 +36,7 @@ from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import DataLogReport, Explanation
 from .queue import Queue, TemporaryQueue
-from .topic import TemporaryTopic, Topic
+from .topic import TemporaryTopic, Topic, TopicPattern
 from .transactions.transaction import Transaction
 from .typed import TypedQueue, TypedTopic
 
@@ -94,11 +95,15 @@ class Forebay:
     def topic(self, name: str, *, codec: Codec[T] | None = None) -> Topic | TypedTopic[T]:
         """Return the topic of that name, which begins to exist with this call. A queue may have the same name.
 
-        codec: as of `queue`. SettingsError for a name that can't be. Closed: it is the name of a temporary
-        topic, which is gone.
+        A name with the word "*" or ">" is a pattern: a TopicPattern, to which nothing is sent. codec: as of `queue`.
+        SettingsError for a name that can't be. Closed: it is the name of a temporary topic, which is gone.
         """
         check_codec(codec)
-        found = Topic(self._engine, self._engine.topics.topic(check_name(name)))
+        checked = check_topic_name(name)
+        if is_pattern(checked) and checked not in self._engine.topics.by_name:
+            found: Topic = TopicPattern(self._engine, checked)
+        else:
+            found = Topic(self._engine, self._engine.topics.topic(checked))
         return found if codec is None else TypedTopic(found, codec)
 
     @property

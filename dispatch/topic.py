@@ -110,6 +110,74 @@ class Topic(Sender):
         return f"<Topic {self._queue.name!r}>"
 
 
+class TopicPattern(Topic):
+    """Made by `Forebay.topic` for a name with "*" or ">". It has consumers, and nothing can be sent to it.
+
+    "*" stands for any one word between dots, and ">" as the last word for the rest, which may be nothing.
+    """
+
+    def __init__(self, engine: Engine, pattern: str, confirmer: Confirmer | None = None) -> None:
+        Sender.__init__(self, engine.producers, engine.topics.no_destination(pattern), confirmer)
+        self._engine = engine
+
+    def subscribe(
+        self,
+        *,
+        durable: str | None = None,
+        shared: bool = False,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        exclusive: bool = False,
+        priority: int = 0,
+        on_ready: Callable[[], None] | None = None,
+        on_slow: Callable[[Consumer], None] | None = None,
+        ack_deadline_seconds: float | None = None,
+    ) -> Consumer:
+        """Return a consumer of what is sent from now on to all topics that match, also to those made later.
+
+        `Delivery.destination` names the topic. Messages of one topic come in order, the highest priority of all first,
+        and topics of one priority in turns. prefetch, ack_deadline_seconds: of the whole. It ends with its close, and
+        a deleted topic leaves it, with what it held of that. Temporary topics are not among them. A take costs
+        O(topics that match), and each topic is charged as a subscription. SettingsError: durable or shared;
+        SelectorError, StoreFull, Closed.
+        """
+        if durable is not None or shared:
+            raise self._refusal("a durable subscription is of one topic: subscribe to each with that name")
+        options = consumer_options(
+            self._engine.policies.of(self._queue.name),
+            selector=selector,
+            prefetch=prefetch,
+            exclusive=exclusive,
+            priority=priority,
+            on_ready=on_ready,
+            on_slow=on_slow,
+            ack_deadline_seconds=ack_deadline_seconds,
+        )
+        return self._engine.topics.subscribe_pattern(self._queue.name, options)
+
+    def unsubscribe(self, durable: str) -> None:
+        """Refuse it: SettingsError."""
+        raise self._refusal("a durable subscription is of one topic: unsubscribe there")
+
+    def delete(self) -> None:
+        """Refuse it: SettingsError."""
+        raise self._refusal("delete each topic by its name")
+
+    def subscriptions(self) -> list[str]:
+        """Return nothing: a pattern has no durable subscriptions."""
+        return []
+
+    def statistics(self) -> TopicStatistics:
+        """Refuse it: SettingsError."""
+        raise self._refusal("ask each topic by its name")
+
+    def _refusal(self, remedy: str) -> SettingsError:
+        return SettingsError(f"{self._queue.name!r} is a pattern: {remedy}")
+
+    def __repr__(self) -> str:
+        return f"<TopicPattern {self._queue.name!r}>"
+
+
 class TemporaryTopic(Topic):
     """Made by `Forebay.temporary_topic`. A context manager: the topic is gone at the end of its block.
 

@@ -14,7 +14,8 @@ from ...store.maintenance.cleaner import CleanupReport
 from ...store.progress import OnProgress
 from ...store.recovery.recovery import RecoveryReport
 from ..codecs import Codec
-from ..config.checks import check_codec, check_name
+from ..config.checks import check_codec, check_name, check_topic_name
+from ..config.policy import is_pattern
 from ..config.settings import Settings, SettingsFields
 from ..engine.health import Health
 from ..engine.resizing import ResizeReport
@@ -22,7 +23,7 @@ from ..engine.statistics import Statistics
 from ..explain.cause import DataLogReport, Explanation
 from ..forebay import Forebay, open_forebay
 from ..queue import Queue, TemporaryQueue
-from ..topic import TemporaryTopic, Topic
+from ..topic import TemporaryTopic, Topic, TopicPattern
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
@@ -101,10 +102,14 @@ class AsyncForebay:
         """Return the topic of that name, which begins to exist with this call. As Forebay.topic."""
         check_codec(codec)
         self._engine.monitor.raise_if_closed()
-        topic = self._engine.topics.by_name.get(check_name(name))
-        if topic is None:
-            topic = await self._caller.call(self._engine.topics.topic, name)
-        found = AsyncTopic(self._context, Topic(self._engine, topic, self._caller))
+        topic = self._engine.topics.by_name.get(check_topic_name(name))
+        if topic is None and is_pattern(name):
+            sender: Topic = TopicPattern(self._engine, name, self._caller)
+        else:
+            if topic is None:
+                topic = await self._caller.call(self._engine.topics.topic, name)
+            sender = Topic(self._engine, topic, self._caller)
+        found = AsyncTopic(self._context, sender)
         return found if codec is None else AsyncTypedTopic(found, codec)
 
     @property

@@ -8,7 +8,7 @@ from ...store.clock import Clock
 from ...store.disk.disk import Disk
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
-from .policy import TIMEOUT_SECONDS_MAX
+from .policy import TIMEOUT_SECONDS_MAX, is_pattern, pattern_problem
 from .sizes import is_number
 
 SECONDS_MAX: Final = 1_000_000_000
@@ -83,6 +83,14 @@ def check_name(name: object, what: str = "a destination") -> str:
     if not name.isprintable():
         raise SettingsError(f"{what}'s name holds a control character: leave it out")
     return name
+
+
+def check_topic_name(name: object) -> str:
+    """Return the name if it can be that of a topic, or a pattern of such names."""
+    checked = check_name(name)
+    if is_pattern(checked) and (problem := pattern_problem(checked)) is not None:
+        raise SettingsError(problem)
+    return checked
 
 
 def deadline_after(timeout: object, now: float) -> float | None:

@@ -227,6 +227,11 @@ def pattern_problem(pattern: object) -> str | None:
     return None
 
 
+def is_pattern(name: str) -> bool:
+    """Return whether some word of a name stands for others."""
+    return any(word in ("*", ">") for word in name.split("."))
+
+
 def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> DestinationPolicy:
     """Return the policy of the most specific pattern that matches; the defaults where none does. O(patterns).
 

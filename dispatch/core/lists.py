@@ -35,8 +35,8 @@ from .model import (
     QueueArea,
     Taker,
     TargetList,
+    arrange,
     next_by_arrival,
-    pair,
 )
 from .monitor import Monitor
 from .observer import ListObserver
@@ -133,7 +133,7 @@ class TargetArea(ListKeeper):
             consumer_group = queue.consumer_groups[key] = queue.make_consumer_group(selector)
             for lane in queue.all_lanes():
                 self.add_list(lane, consumer_group)
-            pair(consumer_group)
+            arrange(consumer_group)
             if len(queue.consumer_groups) <= 2:
                 self.settle_consumer_groups(queue)
             for target in consumer_group.lists if len(queue.consumer_groups) > 1 else ():
@@ -144,8 +144,7 @@ class TargetArea(ListKeeper):
         """Give each consumer group a list over a lane that came into being."""
         for consumer_group in lane.queue.consumer_groups.values():
             self.add_list(lane, consumer_group)
-            consumer_group.lists.sort(key=lambda target: (-target.lane.stored.priority, not target.lane.is_persistent))
-            pair(consumer_group)
+            arrange(consumer_group)
         if lane.queue.assigner is not None:
             lane.queue.assigner.add_lane(lane)
         self.settle_consumer_groups(lane.queue)
@@ -189,22 +188,38 @@ class TargetArea(ListKeeper):
         del queue.consumer_groups[key]
         queue.misses += consumer_group.misses
         for target in consumer_group.lists:
-            self.drop(target)
-            self.lists_holder.release(target.direct_bytes)
-            lane = target.lane.stored.number
-            self.head_queue_cache.reopen(lane)
-            dropped: list[StoredMessage] = []
-            for message in target.direct:
-                if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
-                    dropped.append(message)
-            target.direct.clear()
-            target.lane.leave_ram(dropped)
-            target.direct_bytes = 0
-            if dropped or target.has_supply:
-                self._on_unread(target.lane)
+            self._end_list(target)
         consumer_group.lists.clear()
         if len(queue.consumer_groups) <= 1:
             self.settle_consumer_groups(queue)
+
+    def withdraw(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
+        """Take from a consumer group that reads several destinations its lists over one of them."""
+        kept: list[TargetList] = []
+        for target in consumer_group.lists:
+            if target.lane.queue is queue:
+                self._end_list(target)
+            else:
+                kept.append(target)
+        consumer_group.lists[:] = kept
+        queue.consumer_groups.clear()
+        self.settle_consumer_groups(queue)
+
+    def _end_list(self, target: TargetList) -> None:
+        """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
+        self.drop(target)
+        self.lists_holder.release(target.direct_bytes)
+        lane = target.lane.stored.number
+        self.head_queue_cache.reopen(lane)
+        dropped: list[StoredMessage] = []
+        for message in target.direct:
+            if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
+                dropped.append(message)
+        target.direct.clear()
+        target.lane.leave_ram(dropped)
+        target.direct_bytes = 0
+        if dropped or target.has_supply:
+            self._on_unread(target.lane)
 
     def drop(self, target: TargetList) -> None:
         """End a list's share of memory. What a load of it reserved stays reserved until the load ends."""

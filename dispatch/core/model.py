@@ -1377,10 +1377,19 @@ class QueueArea(LimitedDestination):
         return sum(lane.stored.pending_bytes for lane in self.all_lanes())
 
 
+def arrange(consumer_group: ConsumerGroup) -> None:
+    """Put the lists of a consumer group in the order in which they are looked at, and pair them."""
+    consumer_group.lists.sort(
+        key=lambda target: (-target.lane.stored.priority, target.lane.queue.number, not target.lane.is_persistent)
+    )
+    pair(consumer_group)
+
+
 def pair(consumer_group: ConsumerGroup) -> None:
-    """Find the lists of a consumer group that have one priority."""
+    """Find the lists of a consumer group that have one priority of one destination."""
     for target, following in pairwise(consumer_group.lists):
-        if target.lane.stored.priority == following.lane.stored.priority:
+        one, other = target.lane, following.lane
+        if one.stored.priority == other.stored.priority and one.queue is other.queue:
             target.pair(following)
             following.pair(target)
 

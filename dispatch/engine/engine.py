@@ -569,7 +569,7 @@ class Engine:
         self.transactions.close()
         self.temporaries.delete_all()
         self.overflow.close()
-        for queue in [*self.destinations.queues.values(), *self.topics.online()]:
+        for queue in [*self.destinations.queues.values(), *self.topics.patterns, *self.topics.online()]:
             queue.end_consumers()
         for queue in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
             if queue.admission is not None:

@@ -17,6 +17,7 @@ from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
 from ..core.model import QueueArea
 from ..engine.engine import Engine
+from ..topics.patterns import PatternArea
 from ..topics.state import SubscriptionState, TopicState
 from .cause import Cause
 from .disk import age_text, explain_whole, plural, size_text
@@ -110,7 +111,7 @@ def destination_text(queue: LimitedDestination) -> str:
     """Name the destination as other explanations do: "0:orders", "1:prices/audit"."""
     if isinstance(queue, SubscriptionState) and queue.is_durable:
         return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
-    is_topic = isinstance(queue, TopicState | SubscriptionState)
+    is_topic = isinstance(queue, TopicState | SubscriptionState | PatternArea)
     return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
 
 

@@ -14,12 +14,13 @@ from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..config.policies import Policies
+from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
 from ..consumer.consumer import Consumer, ConsumerOptions, Consumers
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import PersistentLaneState, Taker
+from ..core.model import PersistentLaneState, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES, DestinationOverhead
 from ..core.publisher import Publisher
@@ -27,7 +28,8 @@ from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .eviction import Evictor
-from .state import FanOut, SubscriptionKeeper, SubscriptionState, TopicState, UnrecordedStore, Verdicts
+from .patterns import PatternArea, PatternKeeper, PatternMember
+from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
 logger = LateLogger("forebay.dispatch")
@@ -36,7 +38,7 @@ SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
 
-class Topics(SubscriptionKeeper):
+class Topics(PatternKeeper):
     """See the module. The state lock guards it."""
 
     def __init__(
@@ -73,6 +75,8 @@ class Topics(SubscriptionKeeper):
         self.verdicts = Verdicts()
         self.unmatched_sweeper = UnmatchedSweeper(target_area, store, reading)
         self.by_name: dict[str, TopicState] = {}
+        self.patterns: dict[PatternArea, Selector | None] = {}
+        """Those that have a consumer, with its selector."""
 
     def restore(self) -> None:
         """Take over what opening found. Requires: the lock."""
@@ -118,10 +122,17 @@ class Topics(SubscriptionKeeper):
         return topic
 
     def create(self, name: str, *, is_temporary: bool = False) -> TopicState:
-        """Record a new topic, which is not synced yet. Requires: the lock; there is none of that name."""
-        with self._overhead.one_more(TOPIC_BYTES):
+        """Record a new topic, which is not synced yet, and let patterns have it: not one that is temporary.
+
+        Requires: the lock; there is none of that name.
+        """
+        found = [] if is_temporary else [area for area in self.patterns if matches(area.name, name)]
+        with self._overhead.one_more(TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
-            return self._add(destination.number, name)
+            topic = self._add(destination.number, name)
+            for area in found:
+                self._join(area, topic)
+        return topic
 
     def _add(self, number: int, name: str) -> TopicState:
         topic = self.by_name[name] = self._make(number, name)
@@ -192,6 +203,43 @@ class Topics(SubscriptionKeeper):
             pass
         if subscription.is_durable:
             topic.kept[subscription.subscriber.facts.name] = subscription
+
+    def no_destination(self, pattern: str) -> PatternArea:
+        """Return what refuses whatever is sent to a pattern."""
+        return PatternArea(self._target_area, pattern, self)
+
+    def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
+        """Make a consumer of all topics that match, those that come later among them."""
+        with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
+            self._monitor.raise_if_closed()
+            destinations = self._message_store.destinations
+            found = [
+                topic
+                for topic in self.by_name.values()
+                if matches(pattern, topic.name) and not destinations[topic.number].is_temporary
+            ]
+            with self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
+                area = PatternArea(self._target_area, pattern, self)
+                consumer = self._consumers.attach(area, options)
+                self.patterns[area] = options.selector
+                for topic in found:
+                    self._join(area, topic)
+        return consumer
+
+    def _join(self, area: PatternArea, topic: TopicState) -> None:
+        """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
+        selector = self.patterns[area]
+        text = selector.text if selector is not None else None
+        subscriber = self._message_store.subscribe(topic.number, None, text)
+        member = area.members[topic] = PatternMember(topic, subscriber, selector, area)
+        if selector is not None:
+            self.unmatched_sweeper.subscriptions[member] = None
+        self._go_online(member, is_shared=False)
+        self._target_area.subscribe(member, selector)
+
+    def forget_pattern(self, area: PatternArea) -> None:
+        """See PatternKeeper."""
+        del self.patterns[area]
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
@@ -329,7 +377,9 @@ class Topics(SubscriptionKeeper):
         return next((subscription for subscription in found if subscription.number == number), None)
 
     def consumers(self) -> Iterator[Taker]:
-        return (consumer for subscription in self.online() for consumer in subscription.consumers())
+        """Yield the consumers of all subscriptions and patterns, each once."""
+        areas: tuple[QueueArea, ...] = (*self.patterns, *self.online())
+        return iter(dict.fromkeys(consumer for area in areas for consumer in area.consumers()))
 
     # ------------------------------------------------------------------ background
 

@@ -249,9 +249,10 @@ def test_members_named_are_there(tmp_path: Path) -> None:
             transaction = bay.transaction()
             topic = bay.topic("prices")
             objects = {"Forebay": bay, "Queue": queue, "Topic": topic}
-            temporary = {"TemporaryQueue": bay.temporary_queue(), "TemporaryTopic": bay.temporary_topic()}
-            objects |= temporary
-            inherited = {temporary["TemporaryQueue"]: set(dir(queue)), temporary["TemporaryTopic"]: set(dir(topic))}
+            pattern, replies, news = bay.topic("prices.>"), bay.temporary_queue(), bay.temporary_topic()
+            objects |= {"TopicPattern": pattern, "TemporaryQueue": replies, "TemporaryTopic": news}
+            inherited: dict[object, set[str]] = {replies: set(dir(queue)), news: set(dir(topic))}
+            inherited[pattern] = set(dir(topic)) - {"subscribe", "subscriptions"}
             objects |= {"Consumer": consumer, "Delivery": delivery, "Transaction": transaction}
             for name, members in rows(section(TEXTS["docs/reference/api.md"], "API"))[1:]:
                 found = objects.pop(name.strip("`"))
