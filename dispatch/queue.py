@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final
 
-from ..store.errors import Empty, SettingsError, argument_error
+from ..store.errors import Closed, Empty, SettingsError, argument_error
 from ..store.locks import condition_of
 from ..store.message import Message
 from .config.checks import check_bounds, check_name
-from .consumer.consumer import Consumer, as_message, compiled, consumer_options
+from .consumer.consumer import Consumer, ConsumerOptions, as_message, compiled, consumer_options
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
@@ -60,9 +60,8 @@ class Queue(Sender):
         policy says, which by default is no deadline. SelectorError,
         SettingsError, Closed; StoreFull where memory has no room for a deadline.
         """
-        engine, monitor, queue = self._engine, self._engine.monitor, self._queue
         options = consumer_options(
-            engine.policies.of(queue.name),
+            self._engine.policies.of(self._queue.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -71,6 +70,15 @@ class Queue(Sender):
             on_slow=on_slow,
             ack_deadline_seconds=ack_deadline_seconds,
         )
+        try:
+            return self._attach(options)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            return self._attach(options)
+
+    def _attach(self, options: ConsumerOptions) -> Consumer:
+        engine, monitor, queue = self._engine, self._engine.monitor, self._queue
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
@@ -79,6 +87,19 @@ class Queue(Sender):
         if monitor.deferred:
             monitor.run_deferred()
         return consumer
+
+    def _name_again(self) -> None:
+        """See Sender."""
+        self._bind(self._engine.destinations.queue(self._queue.name, self._confirmer))
+
+    @property
+    def current(self) -> QueueArea:
+        """Of this name now: not the one that was deleted for want of use, if another has begun."""
+        if self._queue.is_forgotten:
+            found = self._engine.destinations.queues.get(self._queue.name)
+            if found is not None:
+                self._bind(found)
+        return self._queue
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -118,7 +139,7 @@ class Queue(Sender):
         with monitor.lock:
             while True:
                 monitor.raise_if_closed()
-                if not self._queue.depth:
+                if not self.current.depth:
                     return True
                 if deadline is not None and monitor.monotonic() >= deadline:
                     return False
@@ -135,7 +156,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        return self._engine.browsers.browse(self._queue, chosen)
+        return self._engine.browsers.browse(self.current, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id; None: there is none.
@@ -146,7 +167,7 @@ class Queue(Sender):
         the memory of one load. SettingsError when it is not a str; Closed.
         MessagesUnreadable: none that can be read is it, and some can't be read.
         """
-        return self._engine.browsers.find(self._queue, message_id)
+        return self._engine.browsers.find(self.current, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -156,7 +177,7 @@ class Queue(Sender):
         what is sent meanwhile may stay. O(blocks of the index). StoreFull,
         StoreFailed, Closed: the rest is still there.
         """
-        return self._engine.queue_admin.purge(self._queue)
+        return self._engine.queue_admin.purge(self.current)
 
     def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
         """Move what is pending and matches to another queue of this store, in order; returns how many messages.
@@ -178,13 +199,14 @@ class Queue(Sender):
             if isinstance(to, str)
             else self._other(to)
         )
-        if target is self._queue:
+        if target is self.current:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self._engine.mover.move(self._queue, target, chosen, limit)
+        return self._engine.mover.move(self.current, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
+        queue._begins_anew()
         queue._queue.raise_if_deleted()
         return queue._queue
 
@@ -197,22 +219,23 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        self._engine.queue_admin.delete(self._queue)
+        self._engine.queue_admin.delete(self.current)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
 
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
+        self._begins_anew()
         self._engine.queue_admin.pause(self._queue)
 
     def resume(self) -> None:
         """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
-        self._engine.queue_admin.resume(self._queue)
+        self._engine.queue_admin.resume(self.current)
 
     @property
     def is_paused(self) -> bool:
-        return self._queue.is_paused
+        return self.current.is_paused
 
     @property
     def depth(self) -> int:
@@ -222,13 +245,13 @@ class Queue(Sender):
         goes. A browser that began earlier, or begins later, may count another number.
         """
         with self._engine.monitor.lock:
-            return self._queue.depth
+            return self.current.depth
 
     @property
     def depth_bytes(self) -> int:
         """Return the bytes of the pending messages' bodies and headers. O(1)."""
         with self._engine.monitor.lock:
-            return self._queue.depth_bytes
+            return self.current.depth_bytes
 
     def __len__(self) -> int:
         """Return the depth."""
@@ -241,7 +264,7 @@ class Queue(Sender):
     def statistics(self) -> DestinationStatistics:
         """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self._engine.monitor.lock:
-            return destination_statistics(self._queue)
+            return destination_statistics(self.current)
 
     def __repr__(self) -> str:
         return f"<Queue {self._queue.name!r}>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.errors import ArgumentError, SettingsError
+from ..store.errors import ArgumentError, Closed, SettingsError
 from .config.checks import check_name
 from .consumer.consumer import Consumer, consumer_options
 from .core.monitor import Monitor
@@ -77,14 +77,34 @@ class Topic(Sender):
             raise ArgumentError(f"shared must be True or False, not {shared!r}")
         if shared and name is None:
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
-        return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+        try:
+            return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+
+    def _name_again(self) -> None:
+        """See Sender."""
+        self._topic = self._engine.topics.topic(self._queue.name)
+        self._bind(self._topic)
+
+    @property
+    def current(self) -> TopicState:
+        """Of this name now: not the one that was deleted for want of use, if another has begun."""
+        if self._topic.is_forgotten:
+            found = self._engine.topics.by_name.get(self._topic.name)
+            if found is not None:
+                self._topic = found
+                self._bind(found)
+        return self._topic
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
 
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
-        self._engine.topics.unsubscribe(self._topic, check_name(durable, "a durable subscription"))
+        self._engine.topics.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
@@ -94,17 +114,17 @@ class Topic(Sender):
         in the journal; O(blocks of the index). Twice is once. StoreFull: it is
         as it was. StoreFailed, Closed.
         """
-        self._engine.topics.delete(self._topic)
+        self._engine.topics.delete(self.current)
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
         with self._engine.monitor.lock:
-            return sorted(self._topic.durable)
+            return sorted(self.current.durable)
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         with self._engine.monitor.lock:
-            return statistics_of_topic(self._topic)
+            return statistics_of_topic(self.current)
 
     def __repr__(self) -> str:
         return f"<Topic {self._queue.name!r}>"
@@ -155,21 +175,10 @@ class TopicPattern(Topic):
         )
         return self._engine.topics.subscribe_pattern(self._queue.name, options)
 
-    def unsubscribe(self, durable: str) -> None:
-        """Refuse it: SettingsError."""
-        raise self._refusal("a durable subscription is of one topic: unsubscribe there")
-
-    def delete(self) -> None:
-        """Refuse it: SettingsError."""
-        raise self._refusal("delete each topic by its name")
-
-    def subscriptions(self) -> list[str]:
-        """Return nothing: a pattern has no durable subscriptions."""
-        return []
-
-    def statistics(self) -> TopicStatistics:
-        """Refuse it: SettingsError."""
-        raise self._refusal("ask each topic by its name")
+    @property
+    def current(self) -> TopicState:
+        """Refuse whatever is for one topic. SettingsError."""
+        raise self._refusal("name one of its topics")
 
     def _refusal(self, remedy: str) -> SettingsError:
         return SettingsError(f"{self._queue.name!r} is a pattern: {remedy}")

@@ -197,7 +197,7 @@ class AsyncQueue(AsyncSender):
     @property
     def _synchronous(self) -> Queue:
         """Of the engine that waits, for worker threads."""
-        return Queue(self._engine, self._sender._queue)
+        return Queue(self._engine, self._sender.current)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
         """Yield every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
@@ -206,7 +206,7 @@ class AsyncQueue(AsyncSender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        windows = self._engine.browsers.windows(self._sender._queue, chosen)
+        windows = self._engine.browsers.windows(self._sender.current, chosen)
         lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
 
         def read() -> list[Message] | None:

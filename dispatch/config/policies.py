@@ -23,6 +23,12 @@ class Policies:
             return replace(policy, when_full="fail")
         return policy
 
+    @property
+    def shortest_inactive_seconds(self) -> float | None:
+        """The least `inactive_seconds` of any policy; None: no policy has it. O(patterns)."""
+        given = (policy.inactive_seconds for policy in self._by_pattern.values())
+        return min((seconds for seconds in given if seconds is not None), default=None)
+
     def is_dead_letter_queue(self, name: str) -> bool:
         """Return whether dead letters of any destination may go to that queue."""
         return is_dead_letter_queue(self._by_pattern, name)

@@ -25,6 +25,7 @@ PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
 SWEEP_SECONDS_MIN: Final = 0.1
 ACK_DEADLINE_SECONDS_MIN: Final = 1.0
+INACTIVE_SECONDS_MIN: Final = 1.0
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
@@ -65,6 +66,10 @@ class DestinationPolicy:
     slow_consumer_seconds: float | None = 30.0
     """Seconds without a take or an ack after which a consumer that holds or could have messages is slow; None: never.
     More: fewer false alarms, slower to notice."""
+
+    inactive_seconds: float | None = None
+    """Seconds after which an empty queue or topic that nobody uses is deleted, until the next send; None: never.
+    More: a destination that is used now and then is made anew less often. Not where there is a duplicate_window."""
 
     group_rebalance: bool = False
     """Whether groups of which nothing is in flight go from their owner to idle consumers, or when it becomes slow.
@@ -156,6 +161,10 @@ class DestinationPolicy:
         if seconds is not None:
             is_right = is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0
             _check_number("slow_consumer_seconds", seconds, is_right, int, float)
+        seconds = self.inactive_seconds
+        if seconds is not None:
+            is_right = is_number(seconds, INACTIVE_SECONDS_MIN, TIMEOUT_SECONDS_MAX)
+            _check_number("inactive_seconds", seconds, is_right, int, float)
 
         for name in ("group_rebalance", "expired_to_dead_letter"):
             if type(getattr(self, name)) is not bool:

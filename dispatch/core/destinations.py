@@ -91,6 +91,8 @@ class Destinations:
         queue.is_watched = self._windows.watch(queue.number, queue.name)
         policy = self._policies.of(queue.name)
         queue.rebalances_groups = policy.group_rebalance
+        if not queue.is_watched and not self._store.destinations[queue.number].is_temporary:
+            queue.inactive_seconds = policy.inactive_seconds
         if policy.is_limiting:
             queue.admission = DestinationLimits(queue, policy, self._monitor.lock, self._monitor.monotonic)
 

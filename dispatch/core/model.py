@@ -1249,6 +1249,10 @@ class QueueArea(LimitedDestination):
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
+        self.is_forgotten = False
+        """It was deleted for want of use: whoever knows it by its name makes it anew."""
+        self.inactive_seconds: float | None = None
+        """As its policy says. None: it stays, used or not."""
         self.is_watched = False
         """Its policy has a duplicate window."""
         self.drop_numbers = count(1)
@@ -1301,6 +1305,11 @@ class QueueArea(LimitedDestination):
         """Return whether a consumer gets nothing, whatever is there."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
         return self.is_paused or not is_exclusive or consumer.is_draining
+
+    @property
+    def is_unused(self) -> bool:
+        """Return whether it has nothing, and nobody takes from it or waits for it. O(lanes)."""
+        return not self.depth and not self.is_paused and next(self.consumers(), None) is None
 
     @property
     def missed(self) -> int:

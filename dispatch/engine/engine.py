@@ -35,6 +35,7 @@ from ...store.property_table import PropertyTable, limit_bytes_of
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
+from ..admin.inactive import InactiveDestinations
 from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
 from ..admin.queue_admin import QueueAdmin
@@ -406,6 +407,16 @@ class Engine:
             queue_admin=self.queue_admin,
             random_bytes=clock.random_bytes,
         )
+        self.inactive = InactiveDestinations(
+            monitor=monitor,
+            store=store,
+            publisher=publisher,
+            destinations=self.destinations,
+            topics=self.topics,
+            queue_admin=self.queue_admin,
+            transactions=self.transactions,
+            shortest_seconds=self.policies.shortest_inactive_seconds,
+        )
 
     def _make_status(
         self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
@@ -462,6 +473,7 @@ class Engine:
                 Duty("dead letters", self.dead_letters.steps),
                 Duty("duplicate windows", self.windows.warn),
                 Duty("temporary destinations", self.temporaries.sweep),
+                Duty("inactive destinations", self.inactive.step),
                 *([Duty("status", self.status.step)] if self.status is not None else []),
             ],
         )

@@ -115,8 +115,8 @@ def explain_subject(engine: Engine, subject: Queue | Topic | Consumer) -> Explan
     if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     if isinstance(subject, Topic):
-        return explain_topic(engine, subject._topic)
-    return explain_queue(engine, subject._queue) if isinstance(subject, Queue) else explain_consumer(engine, subject)
+        return explain_topic(engine, subject.current)
+    return explain_queue(engine, subject.current) if isinstance(subject, Queue) else explain_consumer(engine, subject)
 
 
 def explain_named(engine: Engine, name: str) -> Explanation:

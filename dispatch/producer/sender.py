@@ -75,6 +75,23 @@ class Sender:
     def name(self) -> str:
         return self._queue.name
 
+    def _name_again(self) -> None:
+        """Bind to the destination that has this name now, and make it if there is none. Requires: no lock."""
+        raise NotImplementedError
+
+    def _bind(self, queue: QueueArea) -> None:
+        """Send there from now on."""
+        self._queue = queue
+        self._steps = Steps(self.producers, queue, self._confirmer)
+        self._limits = queue.admission
+
+    def _begins_anew(self) -> bool:
+        """Return whether the destination was deleted for want of use; then it is there again, for this object too."""
+        if not self._queue.is_forgotten:
+            return False
+        self._name_again()
+        return True
+
     def send(
         self,
         body: bytes | bytearray | memoryview,
@@ -151,9 +168,9 @@ class Sender:
                 except BaseException as error:
                     producers.lock.break_by(error)
                     raise
-        except StoreFull as full:
+        except (StoreFull, Closed) as refused:
             one = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
-            return self._send_later(one, full)
+            return self._send_again(one, refused)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
@@ -172,7 +189,17 @@ class Sender:
 
     def _send_one(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
         """Send one message, in steps."""
-        return self._steps.send(self._batch(message, transaction, deadline))
+        return self._send_in_steps(self._batch(message, transaction, deadline))
+
+    def _store(self, batch: Batch) -> Generator[Wait, None, None]:
+        """Store a batch, in steps; what was deleted for want of use begins anew for it."""
+        before = len(batch.ids)
+        try:
+            yield from self._steps.store(batch)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            yield from self._steps.store(batch.part(len(batch.ids) - before))
 
     def _one(
         self,
@@ -201,12 +228,28 @@ class Sender:
     def _send_batch(self, batch: Batch) -> str:
         """Send one message, at once where it has to wait for nothing."""
         if self._limits is not None:
-            return self._confirmer.run(self._steps.send(batch))
+            return self._confirmer.run(self._send_in_steps(batch))
         try:
             self._steps.store_now(batch)
         except StoreFull as full:
             return self._send_later(batch, full)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            return self._confirmer.run(self._send_in_steps(batch))
         return self._steps.sent(batch)
+
+    def _send_in_steps(self, batch: Batch) -> Generator[Wait, None, str]:
+        yield from self._store(batch)
+        return self._steps.sent(batch)
+
+    def _send_again(self, batch: Batch, refused: StoreFull | Closed) -> str:
+        """Send one message for which there was just no room, or whose destination had gone for want of use."""
+        if isinstance(refused, StoreFull):
+            return self._send_later(batch, refused)
+        if not self._begins_anew():
+            raise refused
+        return self._send_batch(batch)
 
     def _send_later(self, batch: Batch, full: StoreFull) -> str:
         """Send one message for which there was just no room on the disk."""
@@ -301,9 +344,7 @@ class Sender:
                     or message.persistent is not is_persistent
                     or is_timed is not was_timed  # those with times are slices of their own
                 ):
-                    yield from self._steps.store(
-                        Batch(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
-                    )
+                    yield from self._store(Batch(priority, is_persistent, batch, batch_ids, ids, checked, deadline))
                     batch, batch_ids, batch_bytes = [], [], 0
                 if is_persistent and not message.persistent and len(ids) > before:
                     self._confirmer.confirm(
@@ -314,7 +355,7 @@ class Sender:
                 batch_ids.append(message.message_id)
                 batch_bytes += size
             if batch:
-                yield from self._steps.store(Batch(priority, is_persistent, batch, batch_ids, ids, checked, deadline))
+                yield from self._store(Batch(priority, is_persistent, batch, batch_ids, ids, checked, deadline))
         except ForebayError as error:
             error.stored = len(ids) - before + getattr(error, "stored", 0)  # type: ignore[attr-defined]
             raise
@@ -351,7 +392,7 @@ class Sender:
             if len(batch) < len(part) or sum(sizes) > SLICE_CONTENT_BYTES_MAX or max(sizes) > size_max:
                 break
             whole = Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
-            yield from self._steps.store(whole)
+            yield from self._store(whole)
             sent += len(batch)
         return sent
 
@@ -394,7 +435,12 @@ class Sender:
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
         producers = self.producers
-        use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+        try:
+            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
 
     def _too_large(self, size: int) -> MessageTooLarge:
         producers = self.producers

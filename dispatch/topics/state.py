@@ -206,6 +206,11 @@ class TopicState(QueueArea):
                 if isinstance(lane, SubscriptionLaneState):
                     lane.meet()
 
+    @property
+    def is_unused(self) -> bool:
+        """See QueueArea. A durable subscription is a use, read or not."""
+        return not self.durable and not self.online and super().is_unused
+
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
         self.drop_lanes()

@@ -55,8 +55,8 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     ("kind", "twin", "missing"),
     [
         (forebay.Forebay, forebay.aio.Forebay, set()),
-        (forebay.Queue, forebay.aio.Queue, {"monitor"}),
-        (forebay.Topic, forebay.aio.Topic, {"monitor"}),
+        (forebay.Queue, forebay.aio.Queue, {"current", "monitor"}),
+        (forebay.Topic, forebay.aio.Topic, {"current", "monitor"}),
         (forebay.Delivery, forebay.aio.Delivery, set()),
         (
             forebay.Transaction,

@@ -1,0 +1,121 @@
+"""InactiveDestinations: delete queues and topics that are empty and that nobody has used for long.
+
+What a destination had to do is compared with what it had at the look before,
+so no send and no take pays for it. A deletion is one record, as any other: a
+crash leaves the destination with nothing in it, or gone. Whoever holds a Queue
+or Topic of one that went notices nothing: a later send makes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from ...store.message_store import MessageStore
+from ..core.destinations import Destinations
+from ..core.model import QueueArea
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..topics.registry import Topics
+from ..transactions.transaction import TransactionRegistry
+from .queue_admin import QueueAdmin
+
+A = TypeVar("A", bound=QueueArea)
+
+LOOKS: Final = 10
+"""In the shortest time after which a destination goes: it goes at most so much of that later."""
+LOOK_SECONDS_MIN: Final = 0.5
+AT_ONCE: Final = 100
+"""Destinations that are looked at before others have the lock again."""
+
+
+class _Seen:
+    """What a destination had to do until a look, and since when it has had nothing to do."""
+
+    __slots__ = ("work", "since")
+
+    def __init__(self, work: tuple[int, int], since: float) -> None:
+        self.work = work
+        self.since = since
+
+
+class InactiveDestinations:
+    """`step` looks at all destinations that may go, when it is time. Only one thread calls it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        destinations: Destinations,
+        topics: Topics,
+        queue_admin: QueueAdmin,
+        transactions: TransactionRegistry,
+        shortest_seconds: float | None,
+    ) -> None:
+        """shortest_seconds: the least `inactive_seconds` of any policy; None: no destination ever goes."""
+        self._monitor = monitor
+        self._store = store
+        self._publisher = publisher
+        self._destinations = destinations
+        self._topics = topics
+        self._queue_admin = queue_admin
+        self._transactions = transactions
+        self._shortest_seconds = shortest_seconds
+        self._look_at = 0.0
+        self._deleted = 0
+        self._seen: dict[QueueArea, _Seen] = {}
+
+    def step(self) -> int:
+        """Delete what is due; return how many destinations went. O(destinations) at each look. Requires: no lock."""
+        now = self._monitor.monotonic()
+        if self._shortest_seconds is None or now < self._look_at:
+            return 0
+        self._look_at = now + max(self._shortest_seconds / LOOKS, LOOK_SECONDS_MIN)
+        with self._monitor.lock, self._monitor.whole:
+            queues, topics = list(self._destinations.queues.values()), list(self._topics.by_name.values())
+        before, self._seen = self._seen, {}
+        for queue in self._due(queues, before, now):
+            self._delete(queue, partial(self._queue_admin.delete_locked, queue))
+        for topic in self._due(topics, before, now):
+            self._delete(topic, partial(self._topics.delete_locked, topic))
+        deleted, self._deleted = self._deleted, 0
+        return deleted
+
+    def _due(self, areas: Sequence[A], before: dict[QueueArea, _Seen], now: float) -> list[A]:
+        """Return those that have had nothing to do for long enough, and note what the others had."""
+        due: list[A] = []
+        for begin in range(0, len(areas), AT_ONCE):
+            with self._monitor.lock, self._monitor.whole:
+                for area in areas[begin : begin + AT_ONCE]:
+                    if area.inactive_seconds is None or not area.is_unused:
+                        continue
+                    seen, work = before.get(area), _work(area)
+                    if seen is None or seen.work != work:
+                        seen = _Seen(work, now)
+                    self._seen[area] = seen
+                    if now - seen.since >= area.inactive_seconds:
+                        due.append(area)
+        return due
+
+    def _delete(self, area: QueueArea, delete: Callable[[], None]) -> None:
+        """Delete one, unless somebody began to use it since the look. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            seen = self._seen.pop(area)
+            if area.is_deleted or not area.is_unused or _work(area) != seen.work:
+                return
+            if self._transactions.concern((area.number,)):
+                return
+            delete()
+            area.is_forgotten = True
+            self._deleted += 1
+            position = self._store.journal.end
+        self._publisher.confirm(position)
+
+
+def _work(area: QueueArea) -> tuple[int, int]:
+    """Return what changes with every use. Requires: the lock."""
+    return area.enqueued, area.delivered
