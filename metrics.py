@@ -124,6 +124,7 @@ def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
 def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
     """Return a collector of prometheus_client, to be registered. The label `broker` tells several stores apart.
 
+    bay: of a store of forebay.aio, `bay.synchronous`.
     queues: at most so many are named, those with most pending messages and then those with most traffic. A store that
     is closed tells `forebay_healthy` alone. SettingsError: prometheus_client is not installed.
     """
@@ -175,7 +176,7 @@ def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
 def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> None:
     """Make observable instruments of a meter of OpenTelemetry, which ask the store whenever they are read.
 
-    queues: as of `prometheus`. What is a histogram there is counters here, with the suffixes and the label `le` of
+    bay, queues: as of `prometheus`. What is a histogram there is counters here, with the suffixes and the label `le` of
     Prometheus, for no histogram can be observed. They tell nothing once the store is closed. SettingsError: the API is
     not installed.
     """
@@ -211,7 +212,8 @@ class _Source:
 
     def __init__(self, bay: Forebay, queues: int) -> None:
         if not isinstance(bay, Forebay):
-            raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}: of forebay.aio, .synchronous")
+            instead = ": pass bay.synchronous" if hasattr(bay, "synchronous") else ""
+            raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}{instead}")
         if type(queues) is not int or queues < 0:
             raise ArgumentError(f"queues must be an int from 0 on, not {queues!r}")
         self.broker = bay.settings.broker_name

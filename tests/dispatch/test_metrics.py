@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
+import forebay.aio
 import forebay.metrics
 from forebay import ArgumentError, Message, Settings
 from forebay.testing import ManualClock
@@ -170,6 +172,16 @@ def test_what_is_no_open_store_is_an_argument_error(busy: SimulatedBay) -> None:
         forebay.metrics.prometheus(wrong)
     with pytest.raises(ArgumentError):
         forebay.metrics.prometheus(busy.bay, queues=-1)
+
+
+def test_store_of_a_loop_is_answered_with_what_to_pass(tmp_path: Path) -> None:
+    async def register() -> None:
+        async with forebay.aio.open(tmp_path, memory_limit="8MiB") as bay:
+            with pytest.raises(ArgumentError, match=r"not AsyncForebay: pass bay\.synchronous"):
+                forebay.metrics.prometheus(bay)  # type: ignore[arg-type]
+            assert forebay.metrics.prometheus(bay.synchronous)
+
+    asyncio.run(register())
 
 
 def test_names_follow_the_habits_of_prometheus(busy: SimulatedBay) -> None:
