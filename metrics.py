@@ -5,7 +5,8 @@
 >>> prometheus_client.REGISTRY.register(forebay.metrics.prometheus(bay))
 
 Both tell the same, under names that RabbitMQ and Kafka made usual. A scrape costs
-what `bay.statistics()` costs, and names no more queues than it is told to.
+a few times what `bay.statistics()` costs, outside the lock, and names no more
+queues than it is told to.
 """
 
 from __future__ import annotations

@@ -154,13 +154,17 @@ class EagerLoader:
             chosen = self._gather(target, runs)
             if chosen:
                 purges = target.lane.purges
-                return Load(target, chosen, chosen[-1][1], is_return, is_return, purges, began_at)
+                last = chosen[-1][1]
+                return Load(
+                    target, chosen, last, is_scan=is_return, is_return=is_return, purges=purges, began_at=began_at
+                )
         unseen = SequenceSet()
         if target.frontier < target.lane.published:
             unseen.add(target.frontier, target.lane.published - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            return Load(target, chosen, chosen[-1][1], True, False, target.lane.purges, began_at)
+            purges = target.lane.purges
+            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=purges, began_at=began_at)
         target.frontier = max(target.frontier, target.lane.published)  # that of a hand is behind all there will be
         return None
 
