@@ -5,7 +5,8 @@
 >>> prometheus_client.REGISTRY.register(forebay.metrics.prometheus(bay))
 
 Both tell the same, under names that RabbitMQ and Kafka made usual. A scrape costs
-what `bay.statistics()` costs, and names no more queues than it is told to.
+a few times what `bay.statistics()` costs, outside the lock, and names no more
+queues than it is told to.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
 from forebay.dispatch.forebay import Forebay
 from forebay.store.errors import ArgumentError, SettingsError
+from forebay.store.histogram import BOUNDS_SECONDS, DurationStatistics
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -79,9 +82,50 @@ class _Metric:
         return ".".join(filter(None, ("forebay", self.subsystem, self.name)))
 
 
+class _Histogram(NamedTuple):
+    """Durations of one kind, whoever asks for them."""
+
+    subsystem: str
+    name: str
+    help: str
+    key: str
+    """In Statistics.durations."""
+
+    @property
+    def prometheus_name(self) -> str:
+        """Without the "_bucket", "_sum" and "_count" of its samples."""
+        return "_".join(filter(None, ("forebay", self.subsystem, self.name, "seconds")))
+
+    def read(self, snapshot: Snapshot) -> DurationStatistics | None:
+        """Return the durations; None: whoever tells of the store does not tell them."""
+        return snapshot.statistics.durations.get(self.key)
+
+    def counters(self) -> Iterator[_Metric]:
+        """Yield what tells the same where there are counters only: buckets by "le", their count, and the sum."""
+
+        def samples(figure: Callable[[DurationStatistics], float]) -> _Read:
+            return lambda snapshot: [_Sample((), figure(found))] if (found := self.read(snapshot)) else []
+
+        def buckets(snapshot: Snapshot) -> Iterator[_Sample]:
+            found = self.read(snapshot)
+            return (_Sample((bound,), count) for bound, count in _cumulative(found)) if found else iter(())
+
+        yield _Metric(self.subsystem, f"{self.name}_bucket", "", True, self.help, ("le",), buckets)
+        yield _Metric(self.subsystem, f"{self.name}_count", "", True, self.help, (), samples(lambda found: found.count))
+        total = samples(lambda found: found.total_seconds)
+        yield _Metric(self.subsystem, f"{self.name}_sum", "seconds", True, self.help, (), total)
+
+
+def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
+    """Yield each bound in seconds, as Prometheus writes it, and how many took no longer."""
+    bounds = (*map(repr, BOUNDS_SECONDS), "+Inf")
+    return zip(bounds, accumulate(found.buckets), strict=True)
+
+
 def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
     """Return a collector of prometheus_client, to be registered. The label `broker` tells several stores apart.
 
+    bay: of a store of forebay.aio, `bay.synchronous`.
     queues: at most so many are named, those with most pending messages and then those with most traffic. A store that
     is closed tells `forebay_healthy` alone. SettingsError: prometheus_client is not installed.
     """
@@ -95,7 +139,7 @@ def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
     SettingsError: prometheus_client is not installed.
     """
     try:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
         from prometheus_client.registry import Collector
     except ImportError:
         raise SettingsError("prometheus_client is not installed: pip install 'forebay[metrics]'") from None
@@ -113,6 +157,12 @@ def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
                 for sample in metric.read(snapshot):
                     found.add_metric((broker, *sample.labels), sample.value)
                 yield found
+            for histogram in _HISTOGRAMS if snapshot is not None else ():
+                assert snapshot is not None
+                if durations := histogram.read(snapshot):
+                    told = HistogramMetricFamily(histogram.prometheus_name, histogram.help, labels=("broker",))
+                    told.add_metric((broker,), list(_cumulative(durations)), durations.total_seconds)
+                    yield told
             healthy = GaugeMetricFamily("forebay_healthy", _HEALTHY_HELP, labels=("broker",))
             healthy.add_metric((broker,), float(snapshot is not None and snapshot.health.ok))
             yield healthy
@@ -127,7 +177,9 @@ def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
 def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> None:
     """Make observable instruments of a meter of OpenTelemetry, which ask the store whenever they are read.
 
-    queues: as of `prometheus`. They tell nothing once the store is closed. SettingsError: the API is not installed.
+    bay, queues: as of `prometheus`. What is a histogram there is counters here, with the suffixes and the label `le` of
+    Prometheus, for no histogram can be observed. They tell nothing once the store is closed. SettingsError: the API is
+    not installed.
     """
     source = _Source(bay, queues)
     try:
@@ -149,7 +201,8 @@ def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> No
 
         return observe
 
-    for metric in (*_METRICS, _HEALTHY):
+    durations = (metric for histogram in _HISTOGRAMS for metric in histogram.counters())
+    for metric in (*_METRICS, *durations, _HEALTHY):
         make = meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
         unit = {"bytes": "By", "seconds": "s"}.get(metric.unit, "1")
         make(metric.dotted_name, callbacks=[observer(metric)], unit=unit, description=metric.help)
@@ -160,7 +213,8 @@ class _Source:
 
     def __init__(self, bay: Forebay, queues: int) -> None:
         if not isinstance(bay, Forebay):
-            raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}: of forebay.aio, .synchronous")
+            instead = ": pass bay.synchronous" if hasattr(bay, "synchronous") else ""
+            raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}{instead}")
         if type(queues) is not int or queues < 0:
             raise ArgumentError(f"queues must be an int from 0 on, not {queues!r}")
         self.broker = bay.settings.broker_name
@@ -290,6 +344,8 @@ def _queues() -> Iterator[_Metric]:
         ("messages_dropped", "", "Messages given up because a limit says so.", lambda found: found.dropped),
         ("messages_unreadable", "", "Messages whose bytes do not verify.", lambda found: found.unreadable),
         ("load_misses", "", "Deliveries that waited for the disk.", lambda found: found.misses),
+        ("enqueued", "bytes", "Bodies and headers of messages sent to it.", lambda found: found.enqueued_bytes),
+        ("dequeued", "bytes", "Bodies and headers of messages that left it.", lambda found: found.dequeued_bytes),
         ("blocked_sends", "", "Sends that waited for room.", lambda found: found.blocked_sends),
         ("blocked_sends_wait", "seconds", "For how long they waited.", lambda found: found.blocked_seconds),
     ):
@@ -306,6 +362,15 @@ def _topics() -> Iterator[_Metric]:
         "Messages sent to it.",
         ("topic",),
         lambda snapshot: [_Sample((name,), found.enqueued) for name, found in snapshot.statistics.topics.items()],
+    )
+    yield _Metric(
+        "topic",
+        "enqueued",
+        "bytes",
+        True,
+        "Bodies and headers of messages sent to it.",
+        ("topic",),
+        lambda snapshot: [_Sample((name,), found.enqueued_bytes) for name, found in snapshot.statistics.topics.items()],
     )
     yield _Metric(
         "topic",
@@ -332,11 +397,19 @@ def _topics() -> Iterator[_Metric]:
         ("size", "bytes", False, "Bodies and headers of pending messages.", lambda found: found.bytes),
         ("consumers", "", False, "Consumers, at most one.", lambda found: found.consumers),
         ("messages_acknowledged", "", True, "Messages acknowledged.", lambda found: found.acknowledged),
+        ("enqueued", "bytes", True, "Bodies and headers of messages it got.", lambda found: found.enqueued_bytes),
+        ("dequeued", "bytes", True, "Bodies and headers of messages that left.", lambda found: found.dequeued_bytes),
     ):
         yield _Metric("subscription", name, unit, is_counter, text, labels, _of_subscriptions(read))
 
 
 _METRICS: Final = (*_whole(), *_queues(), *_topics())
+_HISTOGRAMS: Final = (
+    _Histogram("journal", "sync_duration", "How long the device took for a sync of the journal.", "sync"),
+    _Histogram("", "checkpoint_duration", "How long checkpoints took.", "checkpoint"),
+    _Histogram("", "load_duration", "How long loads of messages that are not in RAM took.", "load"),
+    _Histogram("", "take_duration", "How long takes waited for a load or a message, until they got some.", "take"),
+)
 _HEALTHY_HELP: Final = "1 while the store is open and has no problem, else 0."
 _HEALTHY: Final = _Metric(
     "", "healthy", "", False, _HEALTHY_HELP, (), lambda snapshot: [_Sample((), float(snapshot.health.ok))]

@@ -35,6 +35,7 @@ class Journals:
             bytes(16),
             max_file_bytes=32 << 20,
             clock_ms=lambda: 0,
+            monotonic=lambda: 0.0,
             random_salt=lambda: 5,
             first_record=lambda: (STATE, 0, b"first record"),
         )

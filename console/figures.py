@@ -1,7 +1,7 @@
 """The statistics of a store, taken out of a status that anybody may have written, for forebay.metrics.
 
 What a status does not tell is missing: topics, caches, and queues that are not
-among the hundred busiest.
+among the hundred busiest. So are durations that make no sense.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..dispatch.engine.health import Health
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics
 from ..dispatch.screen.view import ROWS_MAX, number, printable
 from ..metrics import Snapshot
+from ..store.histogram import BOUNDS_SECONDS, DurationStatistics
 from ..store.message_store import StoreStatistics
 from ..store.tmp.storage import TmpStorageStatistics
 
@@ -61,6 +62,7 @@ def _whole(status: Mapping[str, Any], queues: dict[str, DestinationStatistics]) 
             if isinstance(found, dict)
         },
         forgotten_ids=0,
+        durations=dict(_durations(status)),
     )
 
 
@@ -78,6 +80,15 @@ def _queues(found: object) -> Iterator[tuple[str, DestinationStatistics]]:
                     oldest_seconds=number(oldest) if oldest is not None else None,
                 ),
             )
+
+
+def _durations(status: Mapping[str, Any]) -> Iterator[tuple[str, DurationStatistics]]:
+    for name, found in _items(status, "durations"):
+        buckets = found.get("buckets") if isinstance(found, dict) else None
+        if isinstance(buckets, list) and len(buckets) == len(BOUNDS_SECONDS) + 1:
+            counts = tuple(max(int(number(count)), 0) for count in buckets)
+            total_seconds, max_seconds = number(found.get("total_seconds")), number(found.get("max_seconds"))
+            yield printable(name), DurationStatistics(sum(counts), total_seconds, max_seconds, counts)
 
 
 def _items(found: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:

@@ -77,7 +77,7 @@ def _of_status(row: Row) -> Row:
     counts = {name: row[name] for name in NUMBERS}
     ready_in_flight = row["ready"] + row["in_flight"]
     told = {"name": row["name"], "oldest_seconds": row["oldest_seconds"], "ready_in_flight": ready_in_flight}
-    return told | counts
+    return told | counts | {"is_paused": row.get("is_paused") is True}
 
 
 def _makes_sense(row: object) -> bool:
@@ -99,7 +99,7 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
             messages, size = pending.get(destination.number, (0, 0))
             row: Row = dict.fromkeys(NUMBERS, 0)
             row |= {"depth": messages, "ready": messages, "bytes": size, "ready_in_flight": messages}
-            yield {"name": destination.name, "oldest_seconds": None} | row
+            yield {"name": destination.name, "oldest_seconds": None, "is_paused": False} | row
 
 
 def _is_number(value: object) -> bool:

@@ -55,6 +55,7 @@ from .format.state import (
     encode_unsubscribe,
 )
 from .format.times import Times
+from .histogram import DurationHistogram
 from .index.block import Block, BlockDamaged
 from .index.block_cache import BlockHolder
 from .index.deduplication import Deduplication
@@ -166,6 +167,8 @@ class MessageStore:
         self._options = options
         self._clock = clock
         self._max_checkpoint_adds = options.max_checkpoint_adds
+        self.checkpoint_durations = DurationHistogram()
+        """Of checkpoints that stored something. The state lock guards it."""
         self.checkpoint_lock = OwnedLock()
         """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
@@ -260,6 +263,7 @@ class MessageStore:
             self._store_id,
             max_file_bytes=self._options.max_file_bytes,
             clock_ms=self._clock.time_ms,
+            monotonic=self._clock.monotonic,
             random_salt=self._random_salt,
             first_record=self._first_record,
             has_reserve=True,
@@ -472,7 +476,7 @@ class MessageStore:
     def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
         """Append one message; return its sequence. Requires: state lock. Raises StoreFull or StoreFailed."""
         if lane.is_unread:
-            return self._pass_over(lane, 1)
+            return self._pass_over(lane, 1, len(properties) + len(body))
         journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
@@ -488,7 +492,7 @@ class MessageStore:
     def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
         """Add one message whose properties say when it expires."""
         if lane.is_unread:
-            return self._pass_over(lane, 1)
+            return self._pass_over(lane, 1, len(properties) + len(body))
         journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
@@ -523,7 +527,8 @@ class MessageStore:
         stored) or StoreFailed.
         """
         if lane.is_unread:
-            return self._pass_over(lane, len(contents), identities)
+            content_bytes = sum(len(properties) + len(body) for properties, body in contents)
+            return self._pass_over(lane, len(contents), content_bytes, identities)
         journal = self.journal
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)
         try:
@@ -541,7 +546,7 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def _pass_over(self, lane: Lane, messages: int, identities: Sequence[Identity] = ()) -> int:
+    def _pass_over(self, lane: Lane, messages: int, content_bytes: int, identities: Sequence[Identity] = ()) -> int:
         """Give numbers to messages that no subscription gets, instead of storing them; return the first.
 
         One record of 48 bytes says so, so that no id is ever given twice.
@@ -549,7 +554,7 @@ class MessageStore:
         first = lane.next_sequence
         with self.journal.whole:
             self.journal.append_ack(lane.priority, lane.destination, first, messages)
-            lane.skip_to(first + messages)
+            lane.pass_over(messages, content_bytes)
         for identity in identities:
             self.duplicates.note(identity)
         return first
@@ -732,6 +737,7 @@ class MessageStore:
         """
         require_outside(self._lock, self.journal.sync_lock)
         with self.checkpoint_lock:
+            began = self._clock.monotonic()
             self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
@@ -770,6 +776,8 @@ class MessageStore:
                     try:
                         with self._lock:
                             self.index.settle(taken, deletes, is_stored)
+                            if is_stored:
+                                self.checkpoint_durations.record(self._clock.monotonic() - began)
                             has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
                             self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
                     except BaseException as error:

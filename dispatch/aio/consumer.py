@@ -242,7 +242,8 @@ class AsyncConsumer:
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
-        return await self._take_slowly(Search(max_messages, max_bytes, is_over=timeout == 0), deadline)
+        search = Search(max_messages, max_bytes, consumer.monitor.monotonic(), is_over=timeout == 0)
+        return await self._take_slowly(search, deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
         """Have something loaded, or wait for it: nothing is in RAM."""

@@ -62,7 +62,8 @@ def _cells(row: Row) -> list[str]:
     oldest = age_text(row["oldest_seconds"]) if row["oldest_seconds"] is not None else "-"
     counts = [f"{row[name]:,}" for name in ("depth", "ready", "in_flight")]
     rates = [f"{row[name]:,.0f}" for name in ("in_per_second", "out_per_second")]
-    return [printable(row["name"]), *counts, size_text(row["bytes"]), oldest, f"{row['consumers']:,}", *rates]
+    name = printable(row["name"]) + (" (paused)" if row["is_paused"] else "")
+    return [name, *counts, size_text(row["bytes"]), oldest, f"{row['consumers']:,}", *rates]
 
 
 def health(parser: ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from ...store.errors import (
     StoreFull,
     argument_error,
 )
+from ...store.histogram import DurationHistogram
 from ...store.late_log import LateLogger
 from ...store.locks import condition_of
 from ...store.message import Message
@@ -83,6 +84,7 @@ class Search:
 
     max_messages: int
     max_bytes: int | None
+    began_at: float
     is_over: bool = False
     """Its timeout has passed."""
     is_scanned: bool = False
@@ -114,7 +116,7 @@ class Consumer(Taker):
         self._journal = makers.store.journal
         self._target_area = makers.target_area
         self._loader = makers.loader
-        self._due = makers.due
+        self._due, self._take_durations = makers.due, makers.take_durations
         self._deadlines = makers.deadlines
         self.ack_deadline_seconds = None
         self._redelivery = makers.redelivery
@@ -272,8 +274,9 @@ class Consumer(Taker):
     def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
         """Load something, or wait for it: nothing is in RAM."""
         check_bounds(timeout, max_bytes)
-        deadline = None if timeout is None else self.monitor.monotonic() + timeout
-        search = Search(max_messages, max_bytes)
+        began_at = self.monitor.monotonic()
+        deadline = None if timeout is None else began_at + timeout
+        search = Search(max_messages, max_bytes, began_at)
         try:
             while True:
                 with self.monitor.lock:
@@ -310,6 +313,7 @@ class Consumer(Taker):
         while most > 0:
             deliveries = self._collect(self, most, search.max_bytes)
             if deliveries:
+                self._take_durations.record(self.monitor.monotonic() - search.began_at)
                 if search.is_missed:
                     self.consumer_group.misses += len(deliveries)
                 return deliveries
@@ -959,6 +963,8 @@ class Consumers:
         self.policies = policies
         self.reject = reject
         self.reminder = AckReminder()
+        self.take_durations = DurationHistogram()
+        """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
 
     def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.

@@ -587,6 +587,7 @@ class Load:
     is_return: bool
     purges: int
     """Of the lane, when the load began."""
+    began_at: float
     was_shared: bool = False
     """Its list was, when the load began."""
     is_plain: bool = False
@@ -926,6 +927,8 @@ class LaneState:
         "id_prefix",
         "published",
         "first_sequence",
+        "first_bytes",
+        "first_removed_bytes",
         "in_flight",
         "attempts",
         "dead",
@@ -953,6 +956,8 @@ class LaneState:
         self.published = stored.next_sequence
         """Sequences below this may be dispatched; with sync "always" they are durable."""
         self.first_sequence = stored.next_sequence
+        self.first_bytes, self.first_removed_bytes = stored.enqueued_bytes, stored.removed_bytes
+        """Where the statistics begin to count."""
         self.in_flight: dict[int, Delivery] = {}
         """The DispatchArea of this lane: handed out, not yet settled."""
         self.attempts = queue.target_area.store.index.attempts.find(stored.number)
@@ -986,6 +991,16 @@ class LaneState:
     @property
     def priority(self) -> int:
         return self.stored.priority
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """Content bytes of messages that came since the directory was opened."""
+        return self.stored.enqueued_bytes - self.first_bytes
+
+    @property
+    def dequeued_bytes(self) -> int:
+        """Content bytes of messages that have left since then, whatever way."""
+        return self.stored.removed_bytes - self.first_removed_bytes
 
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
@@ -1326,6 +1341,16 @@ class QueueArea(LimitedDestination):
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
         return sum(lane.stored.next_sequence - lane.first_sequence for lane in self.all_lanes())
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """Their bodies and headers."""
+        return sum(lane.enqueued_bytes for lane in self.all_lanes())
+
+    @property
+    def dequeued_bytes(self) -> int:
+        """Bodies and headers of messages that have left since then, whatever way."""
+        return sum(lane.dequeued_bytes for lane in self.all_lanes())
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""

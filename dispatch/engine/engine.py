@@ -24,6 +24,7 @@ from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
 from ...store.errors import StoreFailed
+from ...store.histogram import DurationStatistics
 from ...store.ingest.ingest import open_and_ingest
 from ...store.late_log import LateLogger
 from ...store.maintenance.archive import Archive
@@ -668,7 +669,17 @@ class Engine:
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),
                 self.windows.forgotten,
+                self._durations(),
             )
+
+    def _durations(self) -> dict[str, DurationStatistics]:
+        """Return how long what waits for disks and for messages took. Requires: the lock."""
+        return {
+            "sync": self.store.journal.sync_durations.statistics(),
+            "checkpoint": self.store.checkpoint_durations.statistics(),
+            "load": self.loader.durations.statistics(),
+            "take": self.consumers.take_durations.statistics(),
+        }
 
     def health(self) -> Health:
         """Return whether the store does all that it should. O(1), no disk."""
@@ -680,7 +691,7 @@ class Engine:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()
             data_logs = self.store.live_bytes_by_data_log()
-            curve = self.target_area.watch.curve()
+            curve, durations = self.target_area.watch.curve(), self._durations()
         failing = self.maintenance.failing() | self.background.failing()
         process_id, resident_bytes = id_and_resident_bytes()
         return {
@@ -697,6 +708,7 @@ class Engine:
             "tmp_storage": dataclasses.asdict(tmp_storage),
             "process": dataclasses.asdict(process) if process is not None else None,
             "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
+            "durations": {name: dataclasses.asdict(found) for name, found in durations.items()},
             "topics": len(self.topics.by_name),
             "pid": process_id,
             "resident_bytes": resident_bytes,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...cache.budget import MemoryStatistics
 from ...cache.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
+from ...store.histogram import DurationStatistics
 from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import QueueArea
@@ -26,6 +27,10 @@ class DestinationStatistics:
     enqueued: int
     delivered: int
     acknowledged: int
+    enqueued_bytes: int
+    """Bodies and headers of what came, and"""
+    dequeued_bytes: int
+    """of what left, whatever way: acknowledged, expired, dead-lettered, dropped, moved or purged."""
     redelivered: int
     """Came back from a consumer, to be delivered again."""
     dead_lettered: int
@@ -54,6 +59,8 @@ class DestinationStatistics:
 class TopicStatistics:
     enqueued: int
     """Messages sent since the directory was opened, those that nobody subscribed to included."""
+    enqueued_bytes: int
+    """Their bodies and headers."""
     consumers: int
     """Of durable subscriptions and of others."""
     dropped: int
@@ -84,6 +91,9 @@ class Statistics:
     well."""
     forgotten_ids: int
     """Message ids that memory had no room for before their duplicate_window was full, since the open."""
+    durations: dict[str, DurationStatistics]
+    """"sync" of the journal, "checkpoint", "load" of the eager loader or of a take, and "take": of takes that found
+    nothing in RAM and returned messages. What finds its messages in RAM is not measured."""
 
 
 def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None) -> DestinationStatistics:
@@ -99,6 +109,8 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
         enqueued=queue.enqueued,
         delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
         acknowledged=sum(lane.acknowledged for lane in lanes),
+        enqueued_bytes=queue.enqueued_bytes,
+        dequeued_bytes=queue.dequeued_bytes,
         redelivered=sum(lane.redelivered for lane in lanes),
         dead_lettered=queue.dead_lettered,
         misses=queue.missed,
@@ -118,6 +130,7 @@ def statistics_of_topic(topic: TopicState) -> TopicStatistics:
     """Requires: the lock. O(subscriptions)."""
     return TopicStatistics(
         enqueued=topic.enqueued,
+        enqueued_bytes=topic.enqueued_bytes,
         dropped=topic.dropped,
         evicted=topic.evicted,
         blocked_sends=topic.blocked_sends,

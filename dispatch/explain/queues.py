@@ -507,7 +507,7 @@ def _state(cause: Cause) -> str:
         SELECTOR: f"no selector of a consumer matches {messages}",
         NO_CONSUMER: f"{messages} {wait} for a consumer, of which there is none",
         PAUSED: f"{messages} {wait} for the queue to be resumed",
-        PREFETCH: f"{messages} {wait} for {cause.holder} with as many as prefetch admits",
+        PREFETCH: f"{messages} {wait} for room in the prefetch of {cause.holder}",
         MEMORY: f"{messages} {wait} for memory, which what is in flight has used up",
         READY: f"{messages} {wait} for the next take of {cause.holder}",
         LOADING: f"up to {messages} {wait} to be read from disk",

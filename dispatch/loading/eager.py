@@ -19,6 +19,7 @@ from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ...cache.spill.account import FIRST_BYTES, LAST_BYTES
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
+from ...store.histogram import DurationHistogram
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
@@ -42,8 +43,15 @@ class EagerLoader:
         """reading: pays for read buffers."""
         self._target_area = target_area
         self._reading = reading
+        self._monotonic = target_area.monitor.monotonic
         self._previous: TargetList | None = None
-        self.loads = 0
+        self.durations = DurationHistogram()
+        """Of loads, from their choice until all of it is in RAM. The state lock guards it."""
+
+    @property
+    def loads(self) -> int:
+        """Loads that were read."""
+        return self.durations.count
 
     def step(self) -> bool:
         """Load for the list that is nearest to starving. Requires: no lock."""
@@ -114,7 +122,7 @@ class EagerLoader:
         waits, so what memory can't hold becomes lazy. Requires: the lock.
         """
         assert not target.is_loading
-        load = self._choose(target)
+        load = self._choose(target, self._monotonic())
         if load is None:
             return None
         load.was_shared = target.is_shared
@@ -137,7 +145,7 @@ class EagerLoader:
         target.loaded_bytes += load.reserved_bytes
         return load
 
-    def _choose(self, target: TargetList) -> Load | None:
+    def _choose(self, target: TargetList, began_at: float) -> Load | None:
         """Choose the next pending messages: the first of what came back and of references, then behind the frontier."""
         sources = [(target.returned, True), (target.references, False)]
         if target.returned and target.references and target.references.first < target.returned.first:
@@ -146,13 +154,17 @@ class EagerLoader:
             chosen = self._gather(target, runs)
             if chosen:
                 purges = target.lane.purges
-                return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return, purges=purges)
+                last = chosen[-1][1]
+                return Load(
+                    target, chosen, last, is_scan=is_return, is_return=is_return, purges=purges, began_at=began_at
+                )
         unseen = SequenceSet()
         if target.frontier < target.lane.published:
             unseen.add(target.frontier, target.lane.published - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=target.lane.purges)
+            purges = target.lane.purges
+            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=purges, began_at=began_at)
         target.frontier = max(target.frontier, target.lane.published)  # that of a hand is behind all there will be
         return None
 
@@ -436,7 +448,7 @@ class EagerLoader:
 
     def install(self, load: Load) -> None:
         """Put what was loaded into the list. Requires: the lock."""
-        self.loads += 1
+        self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
         if target.is_shared and not load.was_shared and load.from_cache and not target.lane.is_persistent:
             self._abandon(load)  # it took the only copies, and others share them now

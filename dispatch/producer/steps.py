@@ -223,7 +223,7 @@ class Steps:
         with producers.lock, producers.monitor.whole:
             while begin < len(contents):
                 part = contents[begin : begin + stored.slice_room]
-                before_bytes = stored.pending_bytes
+                before_bytes = stored.added_bytes
                 first = producers.store.append_slice(stored, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
@@ -231,7 +231,7 @@ class Steps:
                 if producers.syncs_always:
                     producers.publisher.unpublished.append((producers.journal.end, lane, arrived))
                 else:
-                    producers.target_area.arrive_many(lane, arrived, stored.pending_bytes - before_bytes)
+                    producers.target_area.arrive_many(lane, arrived, stored.added_bytes - before_bytes)
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)

@@ -225,6 +225,11 @@ class TopicState(QueueArea):
         return super().enqueued + sum(fan_out.next_sequence for fan_out in self.fan_outs.values())
 
     @property
+    def enqueued_bytes(self) -> int:
+        """See QueueArea: with what nobody had subscribed to."""
+        return super().enqueued_bytes + sum(fan_out.sent_bytes for fan_out in self.fan_outs.values())
+
+    @property
     def depth(self) -> int:
         """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
         return super().depth + self._slowest(lambda lane: lane.stored.pending_messages)
@@ -373,6 +378,7 @@ class SubscriptionLaneState(PersistentLaneState):
         self.is_timed = topic_lane.is_timed
         self.published = topic_lane.published
         self.first_sequence = max(topic_lane.first_sequence, stored.first_sequence)
+        self.first_bytes = max(topic_lane.first_bytes, stored.first_bytes)
         if not subscription.is_durable:
             self.store = subscription.topic.keeper.unrecorded
             self.syncs = False
@@ -602,6 +608,8 @@ class FanOut:
         self.pool = VOLATILE | topic.number << LANE_SHIFT | priority
         """In which its lanes share what they have no room for."""
         self.next_sequence = 0
+        self.sent_bytes = 0
+        """Content bytes of all that was sent."""
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Give one message to all who want it; returns its sequence. StoreFull, SpillFailed: nobody has it."""
@@ -614,6 +622,7 @@ class FanOut:
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
         sequence = self.next_sequence
         self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it
+        self.sent_bytes += len(properties) + len(body)
         topic, evictor = self.queue, self.queue.evictor
         verdicts = topic.verdicts
         message = (sequence, properties, body, timestamp)

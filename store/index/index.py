@@ -114,7 +114,7 @@ class Index:
             lane = self.lane_numbered(counts.lane)
             lane.next_sequence = counts.next_sequence
             lane.pending_messages = counts.pending_messages
-            lane.pending_bytes = counts.pending_bytes
+            lane.added_bytes, lane.removed_bytes = counts.pending_bytes, 0
         for number, runs in blocks.items():
             holder = self._holder(number)
             for first, last in runs:

@@ -52,7 +52,7 @@ class Lane(BlockHolder):
             self.cache.touch(self, block)
         self.next_sequence = sequence + 1
         self.pending_messages += 1
-        self.pending_bytes += length
+        self.added_bytes += length
         use.pending_messages += 1
         use.pending_bytes += length
         return sequence
@@ -69,7 +69,7 @@ class Lane(BlockHolder):
         count, total = len(lengths), sum(lengths)
         self.next_sequence = sequence + count
         self.pending_messages += count
-        self.pending_bytes += total
+        self.added_bytes += total
         use.pending_messages += count
         use.pending_bytes += total
         return sequence
@@ -92,7 +92,7 @@ class Lane(BlockHolder):
             begin = behind
         total = sum(lengths)
         self.pending_messages += len(lengths)
-        self.pending_bytes += total
+        self.added_bytes += total
         use.pending_messages += len(lengths)
         use.pending_bytes += total
 
@@ -118,6 +118,10 @@ class Lane(BlockHolder):
             if left is not None and left.number != number:
                 self._retire_if_empty(left)
         self.next_sequence = sequence
+
+    def pass_over(self, messages: int, content_bytes: int) -> None:
+        """Give the next sequences to messages that nobody has subscribed to, and that are not stored."""
+        self.skip_to(self.next_sequence + messages)
 
     def _touched(self, block: Block) -> Block:
         if not block.is_dirty:
@@ -177,7 +181,7 @@ class Lane(BlockHolder):
         if data_log != ack_data_log:
             uses[ack_data_log].acked_data_logs.add(data_log)
         self.pending_messages -= 1
-        self.pending_bytes -= length
+        self.removed_bytes += length
         if not block.is_dirty:
             self.cache.touch(self, block)
         is_complete = block is not self.tail or not self.next_sequence & BLOCK_MASK
@@ -197,7 +201,7 @@ class Lane(BlockHolder):
         removed = fresh.bit_count()
         block.gone |= mask
         self.pending_messages -= removed
-        self.pending_bytes -= freed_bytes
+        self.removed_bytes += freed_bytes
         if not block.is_dirty:
             self.cache.touch(self, block)
         self._retire_if_empty(block)
@@ -251,7 +255,7 @@ class Lane(BlockHolder):
         use.pending_messages += len(lengths)
         use.pending_bytes += added_bytes
         self.pending_messages += len(lengths) - pending.bit_count()
-        self.pending_bytes += added_bytes - freed_bytes
+        self.added_bytes += added_bytes - freed_bytes
 
     def _block_for(self, number: int) -> Block:
         """Return the block, dirty; made again where nothing in it is pending."""

@@ -17,7 +17,8 @@ PENDING_SLOTS: Final = (
     "priority",
     "next_sequence",
     "pending_messages",
-    "pending_bytes",
+    "added_bytes",
+    "removed_bytes",
     "earliest",
     "put_off",
 )
@@ -34,11 +35,24 @@ class PendingLane:
         self.priority = priority
         self.next_sequence = 0
         self.pending_messages = 0
-        self.pending_bytes = 0
+        self.added_bytes = 0
+        """Content bytes of what came, with what was pending when the lane was restored."""
+        self.removed_bytes = 0
+        """Of them, those of messages that have left, whatever way."""
         self.earliest = [NEVER, NEVER]
         """Times before which no pending message is due, or expires; NEVER: none waits, or none expires."""
         self.put_off: PendingLane | None = None
         """What of this lane came back and is offered again later; None: nothing ever did."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Content bytes of what is pending."""
+        return self.added_bytes - self.removed_bytes
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """Content bytes of what was sent here: only the growth of it between two moments means something."""
+        return self.added_bytes
 
     @property
     def depth(self) -> tuple[int, int]:

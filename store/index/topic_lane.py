@@ -44,7 +44,7 @@ class TopicLane(Lane):
         self.subscribers: dict[int, SubscriptionLane] = {}
         """Number of the subscription -> its lane."""
         self.sent_bytes = 0
-        """Content bytes of all that was added since this object was made."""
+        """Content bytes of all that was sent since this object was made, also while nobody had subscribed."""
         self.touched = SequenceSet()
         """Blocks of which something may not be needed any more."""
 
@@ -77,6 +77,16 @@ class TopicLane(Lane):
             return
         self.sent_bytes += sum(lengths)
         super().add_singles(data_log, offsets, lengths, use)
+
+    def pass_over(self, messages: int, content_bytes: int) -> None:
+        """See Lane."""
+        self.sent_bytes += content_bytes
+        super().pass_over(messages, content_bytes)
+
+    @property
+    def enqueued_bytes(self) -> int:
+        """See PendingLane: with what nobody had subscribed to."""
+        return self.sent_bytes
 
     def put_times(self, first: int, times: Sequence[Times]) -> None:
         """Set the times of messages that were just added; without subscriptions they are gone."""
@@ -173,7 +183,7 @@ class SubscriptionLane(JournaledLane):
     last `catch_up`. The state lock guards it.
     """
 
-    __slots__ = ("topic", "pending", "first_sequence", "_sent_bytes")
+    __slots__ = ("topic", "pending", "first_sequence", "first_bytes", "_sent_bytes")
 
     def __init__(self, topic: TopicLane, number: int) -> None:
         super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
@@ -181,7 +191,7 @@ class SubscriptionLane(JournaledLane):
         self.earliest = topic.earliest
         self.pending = _NOTHING
         self.next_sequence = self.first_sequence = topic.next_sequence
-        self._sent_bytes = topic.sent_bytes
+        self._sent_bytes = self.first_bytes = topic.sent_bytes
         topic.subscribers[number] = self
         topic.is_unread = False
 
@@ -194,7 +204,7 @@ class SubscriptionLane(JournaledLane):
             self.pending.add(self.next_sequence, topic.next_sequence - 1)
             self.next_sequence = topic.next_sequence
             self.pending_messages = self.pending.count
-            self.pending_bytes += topic.sent_bytes - self._sent_bytes
+            self.added_bytes += topic.sent_bytes - self._sent_bytes
             self._sent_bytes = topic.sent_bytes
 
     def end(self) -> None:
@@ -205,7 +215,7 @@ class SubscriptionLane(JournaledLane):
         del self.topic.subscribers[self.destination]
         self.topic.is_unread = not self.topic.subscribers
         self.pending = _NOTHING
-        self.pending_messages = self.pending_bytes = 0
+        self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self.topic = TopicLane(self.topic.cache, self.topic.uses, self.topic.destination, self.priority)
         self.earliest = self.topic.earliest
 
@@ -234,7 +244,7 @@ class SubscriptionLane(JournaledLane):
             if data_log != ack_data_log and mask & ones(start, end):
                 self.topic.uses[ack_data_log].acked_data_logs.add(data_log)
         lengths = block.lengths
-        self.pending_bytes -= sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
+        self.removed_bytes += sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
         self.pending.remove(block.number, mask)
         self.pending_messages = self.pending.count
         self.topic.touched.add(block.number, block.number)
@@ -251,7 +261,7 @@ class SubscriptionLane(JournaledLane):
             self.pending = SequenceBitmap()
         for first, last in runs_of_ones(added):
             self.pending.add(base + first, base + last)
-            self.pending_bytes += sum(self.topic.lengths(base + first, base + last))
+            self.added_bytes += sum(self.topic.lengths(base + first, base + last))
         self.pending_messages = self.pending.count
 
     def _place(self, number: int) -> Block:
@@ -291,6 +301,11 @@ class SubscriptionLane(JournaledLane):
         return self.topic.extents(first, last)
 
     @property
+    def enqueued_bytes(self) -> int:
+        """See PendingLane: what was sent to the topic, which is this subscription's from `first_bytes` on."""
+        return self.topic.sent_bytes
+
+    @property
     def depth(self) -> tuple[int, int]:
         """Pending messages and their bytes, with what was sent since the last catch_up, which costs nothing yet."""
         topic = self.topic
@@ -316,13 +331,13 @@ class SubscriptionLane(JournaledLane):
 
     def restore(self, backlog: Backlog) -> None:
         """Take over what a checkpoint stored; the topic's lane is as it was then."""
-        self.first_sequence = 0
+        self.first_sequence = self.first_bytes = 0
         self.pending = _NOTHING
         if backlog.blocks:
             self.pending = SequenceBitmap()
             self.pending.restore(backlog)
         self.pending_messages = self.pending.count
-        self.pending_bytes = backlog.pending_bytes
+        self.added_bytes, self.removed_bytes = backlog.pending_bytes, 0
 
     def _check(self) -> None:
         self.catch_up()

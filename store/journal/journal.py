@@ -39,6 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
+from ..histogram import DurationHistogram
 from ..locks import OwnedLock, Whole, require_outside
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
@@ -82,6 +83,7 @@ class Journal:
         *,
         max_file_bytes: int,
         clock_ms: Callable[[], int],
+        monotonic: Callable[[], float],
         random_salt: Callable[[], int],
         first_record: Callable[[], tuple[int, int, bytes]],
         has_reserve: bool = False,
@@ -101,9 +103,8 @@ class Journal:
         self.break_by = state_lock.break_by
         """The same, for hot paths that have a try of their own."""
         state_lock.on_broken.append(self._break)
-        self._store_id = store_id
-        self._max_file_bytes = max_file_bytes
-        self._clock_ms = clock_ms
+        self._store_id, self._max_file_bytes = store_id, max_file_bytes
+        self._clock_ms, self._monotonic = clock_ms, monotonic
         self._random_salt = random_salt
         self._first_record = first_record
         self._has_reserve = has_reserve
@@ -135,15 +136,15 @@ class Journal:
         """Whether what is added are dead letters, which take the place of others and go on where sends are refused."""
         self._stall: str | None = None
         """The limit that stops new messages (a write stall); None: there is none."""
-        self.epoch = 0
+        self.epoch = self.offset = self._sealed_bytes = 0
         self.data_log = 0
         """Id of the newest data log, the one that is written to."""
-        self.offset = 0
         self.durable = 0
         """Position up to which everything is on the device."""
         self.attested = 0
         """The durable position that the newest record names."""
-        self._sealed_bytes = self.syncs = 0
+        self.sync_durations = DurationHistogram()
+        """How long the device took, without the wait for another sync. The state lock guards it."""
         self.sizes: dict[int, int] = {}
         """Bytes of each data log that exists."""
         self.failure: StoreFailed | None = None
@@ -596,6 +597,7 @@ class Journal:
                 end, newest = self.end, self._file
                 sealed, names = self._unsynced.copy(), self._unsynced_names
             assert newest is not None
+            began = self._monotonic()
             try:
                 for file in sealed:
                     file.sync()
@@ -605,9 +607,10 @@ class Journal:
             except OSError as error:
                 with self._state_lock:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
+            seconds = self._monotonic() - began
             self._on_synced(end)
-            self.syncs += 1
             with self._state_lock:
+                self.sync_durations.record(seconds)
                 # Forgotten only now: a sync that is interrupted is done again, whole.
                 del self._unsynced[: len(sealed)]
                 self._unsynced_names -= names
@@ -618,6 +621,7 @@ class Journal:
         if self.failure is not None:
             raise self.failure
         assert self._file is not None
+        began = self._monotonic()
         try:
             for file in self._unsynced:
                 file.sync()
@@ -626,10 +630,10 @@ class Journal:
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
+        self.sync_durations.record(self._monotonic() - began)
         self._on_synced(self.end)
         self._unsynced.clear()
         self._unsynced_names = 0
-        self.syncs += 1
         self.durable = self.end
 
     # ------------------------------------------------------------------ reading
@@ -683,6 +687,11 @@ class Journal:
     def journal_bytes(self) -> int:
         """Bytes of all data logs up to the end of the newest record. Requires: state lock."""
         return sum(self.sizes.values()) + self.offset
+
+    @property
+    def syncs(self) -> int:
+        """Syncs since it was opened."""
+        return self.sync_durations.count
 
     @property
     def appended_bytes(self) -> int:

@@ -92,7 +92,7 @@ class NonPersistentLane(PendingLane):
         self._tail.append(length)
         self.next_sequence = sequence + 1
         self.pending_messages += 1
-        self.pending_bytes += length
+        self.added_bytes += length
         return sequence
 
     def skip_to(self, sequence: int) -> None:
@@ -120,7 +120,7 @@ class NonPersistentLane(PendingLane):
         """Take back the message added last, which was not stored after all."""
         self.next_sequence -= 1
         self.pending_messages -= 1
-        self.pending_bytes -= self._tail.pop()
+        self.added_bytes -= self._tail.pop()
         if not self._tail:
             self._forget(self.next_sequence >> BLOCK_SHIFT)
 
@@ -188,9 +188,9 @@ class NonPersistentLane(PendingLane):
             if fresh:
                 removed += fresh.bit_count()
                 if fresh.bit_count() == high - low:
-                    self.pending_bytes -= sum(block.lengths[low:high])
+                    self.removed_bytes += sum(block.lengths[low:high])
                 else:
-                    self.pending_bytes -= sum(block.lengths[n] for n in range(low, high) if fresh >> n & 1)
+                    self.removed_bytes += sum(block.lengths[n] for n in range(low, high) if fresh >> n & 1)
                 is_any_spilled |= block.spilled & fresh > 0
                 block.gone |= fresh
                 if block.gone == _ALL_GONE:
@@ -212,7 +212,7 @@ class NonPersistentLane(PendingLane):
             return 0, 0
         block.gone |= bit
         self.pending_messages -= 1
-        self.pending_bytes -= block.lengths[index]
+        self.removed_bytes += block.lengths[index]
         spilled = block.spilled
         if block.gone == _ALL_GONE:
             self._forget(sequence >> BLOCK_SHIFT)
@@ -226,7 +226,7 @@ class NonPersistentLane(PendingLane):
         self._blocks.clear()
         self._numbers.clear()
         self._turns = None
-        self.pending_messages = self.pending_bytes = 0
+        self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self._is_closed = True
         self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # so that the next one would begin a block
 

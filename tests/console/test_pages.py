@@ -376,12 +376,24 @@ def test_metrics_of_another_process_are_those_of_its_status(tmp_path: Path) -> N
         f'forebay_queue_messages_enqueued_total{{{broker},queue="orders"}} 77.0',
         f'forebay_background_failing_tries{{{broker},work="checkpoint"}} 7.0',
         f"forebay_queues{{{broker}}} 4.0",
+        f'forebay_take_duration_seconds_bucket{{{broker},le="67.108864"}} 2.0',
+        f"forebay_journal_sync_duration_seconds_count{{{broker}}} 3.0",
+        f"forebay_journal_sync_duration_seconds_sum{{{broker}}} 200.5",
         f"forebay_healthy{{{broker}}} 1.0",
     ):
         assert line in page.text.splitlines()
     say(tmp_path, time=time.time() - 100)
     assert f"forebay_healthy{{{broker}}} 0.0" in of_status(tmp_path).get("/metrics").text
     assert "forebay_queue" not in of_status(tmp_path).get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "durations", [None, [1], {"sync": None}, {"sync": {"buckets": [1, 2]}}, {"sync": {"buckets": 1}}]
+)
+def test_durations_that_make_no_sense_are_not_told(durations: Any, tmp_path: Path) -> None:
+    say(tmp_path, durations=durations)
+    text = of_status(tmp_path).get("/metrics").text
+    assert "forebay_journal_sync_duration" not in text and "forebay_queue_messages" in text
 
 
 def test_metrics_of_a_mounted_console_are_those_of_the_store() -> None:

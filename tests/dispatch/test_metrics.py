@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
+import forebay.aio
 import forebay.metrics
 from forebay import ArgumentError, Message, Settings
 from forebay.testing import ManualClock
@@ -53,8 +55,9 @@ def families(store: SimulatedBay) -> dict[str, set[str]]:
     """Return the names as Prometheus stores them, with their labels, also of what has no sample now."""
     found: dict[str, set[str]] = {}
     for family in scrape(store).collect():
-        name = family.name + ("_total" if family.type == "counter" else "")
-        found[name] = {label for sample in family.samples for label in sample.labels}
+        labels = {label for sample in family.samples for label in sample.labels}
+        suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
+        found |= {family.name + suffix: labels for suffix in suffixes}
     return found
 
 
@@ -70,6 +73,8 @@ def test_prometheus_is_told_what_the_statistics_say(busy: SimulatedBay) -> None:
         "forebay_queue_messages_delivered_total": 5,
         "forebay_queue_messages_acknowledged_total": 2,
         "forebay_queue_messages_redelivered_total": 1,
+        "forebay_queue_enqueued_bytes_total": 1_000,
+        "forebay_queue_dequeued_bytes_total": 200,
     }
     for name, value in expected.items():
         assert registry.get_sample_value(name, {"broker": "localhost", "queue": "orders"}) == value, name
@@ -79,6 +84,21 @@ def test_prometheus_is_told_what_the_statistics_say(busy: SimulatedBay) -> None:
     assert registry.get_sample_value("forebay_memory_held_bytes", {"broker": "localhost"}) == held
     assert registry.get_sample_value("forebay_healthy", {"broker": "localhost"}) == 1
     assert b"# TYPE forebay_queue_messages_enqueued_total counter" in prometheus_client.generate_latest(registry)
+
+
+def test_durations_are_histograms_in_seconds(busy: SimulatedBay) -> None:
+    registry, broker = scrape(busy), {"broker": "localhost"}
+    busy.bay.checkpoint()
+    found = busy.bay.statistics().durations["checkpoint"]
+    name = "forebay_checkpoint_duration_seconds"
+    assert registry.get_sample_value(f"{name}_count", broker) == found.count > 0
+    assert registry.get_sample_value(f"{name}_sum", broker) == found.total_seconds
+    buckets = [registry.get_sample_value(f"{name}_bucket", broker | {"le": le}) for le in ("1.6e-05", "67.108864")]
+    assert buckets == [found.buckets[0], found.count]
+    assert registry.get_sample_value(f"{name}_bucket", broker | {"le": "+Inf"}) == found.count
+    assert f"# TYPE {name} histogram".encode() in prometheus_client.generate_latest(registry)
+    for other in ("journal_sync", "load", "take"):
+        assert registry.get_sample_value(f"forebay_{other}_duration_seconds_count", broker) is not None
 
 
 def test_opentelemetry_is_told_the_same(busy: SimulatedBay) -> None:
@@ -96,6 +116,11 @@ def test_opentelemetry_is_told_the_same(busy: SimulatedBay) -> None:
     assert found["forebay.queue.size", *queue] == ("By", 800)
     assert found["forebay.queue.messages_acknowledged", *queue] == ("1", 2)
     assert found["forebay.queue.blocked_sends_wait", *queue] == ("s", 0)
+    broker = (("broker", "localhost"),)
+    count = busy.bay.statistics().durations["take"].count
+    assert found["forebay.take_duration_count", *broker] == ("1", count)
+    assert found["forebay.take_duration_sum", *broker] == ("s", 0)
+    assert found["forebay.take_duration_bucket", *broker, ("le", "+Inf")] == ("1", count)
     samples = sum(len(family.samples) for family in scrape(busy).collect())
     assert len(found) == samples
     busy.bay.close()
@@ -147,6 +172,16 @@ def test_what_is_no_open_store_is_an_argument_error(busy: SimulatedBay) -> None:
         forebay.metrics.prometheus(wrong)
     with pytest.raises(ArgumentError):
         forebay.metrics.prometheus(busy.bay, queues=-1)
+
+
+def test_store_of_a_loop_is_answered_with_what_to_pass(tmp_path: Path) -> None:
+    async def register() -> None:
+        async with forebay.aio.open(tmp_path, memory_limit="8MiB") as bay:
+            with pytest.raises(ArgumentError, match=r"not AsyncForebay: pass bay\.synchronous"):
+                forebay.metrics.prometheus(bay)  # type: ignore[arg-type]
+            assert forebay.metrics.prometheus(bay.synchronous)
+
+    asyncio.run(register())
 
 
 def test_names_follow_the_habits_of_prometheus(busy: SimulatedBay) -> None:

@@ -43,9 +43,15 @@ def status(**fields: Any) -> dict[str, Any]:
         "consumers": [consumer],
         "data_logs": [{"first": n, "last": n, "bytes": 32, "live_bytes": 8 * n} for n in range(1, 5)],
         "health": {"ok": True, "problems": []},
+        "durations": {name: durations_row() for name in ("sync", "take")},
         "explain": "0:orders has 1,234,567 messages.",
     }
     return whole | fields
+
+
+def durations_row(**fields: Any) -> dict[str, Any]:
+    """Two of up to 16 microseconds, and one of 200 seconds."""
+    return {"count": 3, "total_seconds": 200.5, "max_seconds": 200.0, "buckets": [2] + [0] * 22 + [1]} | fields
 
 
 def queue_row(name: str = "orders", **fields: Any) -> dict[str, Any]:

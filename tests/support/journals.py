@@ -38,6 +38,7 @@ def journal_on(
         STORE_ID,
         max_file_bytes=max_file_bytes,
         clock_ms=clock.time_ms,
+        monotonic=clock.monotonic,
         random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
         first_record=lambda: FIRST_RECORD,
     )

@@ -54,7 +54,16 @@ def test_running_store_is_shown_as_its_status_says(kept: Path, capsys: pytest.Ca
     [line] = lines(capsys)
     expected = {"broker": "localhost", "name": "orders", "depth": 3, "ready": 1, "in_flight": 2, "ready_in_flight": 3}
     expected |= {"bytes": 4096, "consumers": 1, "oldest_seconds": 7.5, "in_per_second": 10.4, "out_per_second": 0.0}
-    assert json.loads(line) == expected
+    assert json.loads(line) == expected | {"is_paused": False}
+
+
+def test_paused_queue_is_shown_as_paused(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = status()
+    found["queues"][0]["is_paused"] = True
+    say(kept, found)
+    assert main(["queues", str(kept)]) == main(["queues", "--json", str(kept)]) == 0
+    _, _, row, line = lines(capsys)
+    assert row.split()[:2] == ["orders", "(paused)"] and json.loads(line)["is_paused"] is True
 
 
 def test_open_store_tells_of_itself_within_two_seconds(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

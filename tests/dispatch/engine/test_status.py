@@ -92,6 +92,18 @@ def test_status_has_the_curve_of_the_statistics_once_something_was_delivered() -
     assert memory["recommended_limit_bytes"] == curve.recommended_limit_bytes
 
 
+def test_status_has_the_durations_of_the_statistics() -> None:
+    told = Told()
+    told.bay.queue("orders").send(b"x")
+    told.bay.checkpoint()
+    told.wait(1)
+    durations, found = told.output.statuses[-1]["durations"], told.bay.statistics().durations
+    assert {name: (row["count"], tuple(row["buckets"])) for name, row in durations.items()} == {
+        name: (one.count, one.buckets) for name, one in found.items()
+    }
+    assert durations["checkpoint"]["count"] >= 1
+
+
 def test_oldest_age_is_that_of_the_oldest_pending_message_wherever_it_is() -> None:
     told = Told(memory_limit="4MiB")
     queue = told.bay.queue("orders")

@@ -343,7 +343,7 @@ def a_queue_whose_consumers_hold_enough() -> Staged:
     send(bay, 3)
     bay.queue().subscribe(prefetch=1).take(2)
     causes = [("in_flight", "1 consumer", 1), ("prefetch", "1 consumer", 2)]
-    return bay.queue(), causes, "2 messages wait for 1 consumer with as many as prefetch admits"
+    return bay.queue(), causes, "2 messages wait for room in the prefetch of 1 consumer"
 
 
 def a_queue_that_memory_keeps() -> Staged:

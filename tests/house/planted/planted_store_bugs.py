@@ -87,7 +87,7 @@ STORE_BUGS = (
         "a call that was interrupted leaves journal and index apart",
         "Journal._break",
         "self.failure = self.failure or failure",
-        "self.syncs += 0",
+        "pass",
         "tests/crash/test_interruption.py::test_call_that_is_interrupted_between_journal_and_index_stops_the_store",
     ),
     Bug(

@@ -1,0 +1,70 @@
+"""A histogram of durations: how many took how long, in buckets that double.
+
+Recording is a few additions, so whoever waits for a disk anyway may do it each
+time. Counts begin with the object and never fall; nothing of them is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+_PER_SECOND: Final = 62_500
+"""So often the first bucket, 16 microseconds, goes into a second."""
+BOUNDS_SECONDS: Final = tuple((1 << at) / _PER_SECOND for at in range(23))
+"""The longest duration of each bucket, from 16 microseconds to 67 seconds. One more bucket has what took longer."""
+_LAST: Final = 23
+
+
+@dataclass(frozen=True, slots=True)
+class DurationStatistics:
+    """How many took how long, since the directory was opened."""
+
+    count: int
+    total_seconds: float
+    max_seconds: float
+    buckets: tuple[int, ...]
+    """How many took longer than the bound before, in BOUNDS_SECONDS, and not longer than their own; last, longer."""
+
+    def quantile_seconds(self, share: float) -> float:
+        """Return a duration that this share of all did not exceed, at most twice the true one; 0.0 where there is none.
+
+        share: from 0 to 1; 0.99 for the 99th percentile.
+        """
+        left = share * self.count
+        for found, bound in zip(self.buckets, BOUNDS_SECONDS, strict=False):
+            left -= found
+            if left <= 0:
+                return min(bound, self.max_seconds)
+        return self.max_seconds
+
+
+class DurationHistogram:
+    """Counts durations. One writer at a time: the state lock guards it."""
+
+    __slots__ = ("_buckets", "_count", "_total_seconds", "_max_seconds")
+
+    def __init__(self) -> None:
+        self._buckets = [0] * (_LAST + 1)
+        self._count = 0
+        self._total_seconds = 0.0
+        self._max_seconds = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many were recorded."""
+        return self._count
+
+    def record(self, seconds: float) -> None:
+        """Count one more. O(1)."""
+        at = (ceil(seconds * _PER_SECOND) - 1).bit_length() if seconds > 0 else 0
+        self._buckets[at if at < _LAST else _LAST] += 1
+        self._count += 1
+        self._total_seconds += seconds
+        if seconds > self._max_seconds:
+            self._max_seconds = seconds
+
+    def statistics(self) -> DurationStatistics:
+        """Return what was counted so far."""
+        return DurationStatistics(self._count, self._total_seconds, self._max_seconds, tuple(self._buckets))
