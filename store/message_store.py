@@ -183,7 +183,7 @@ class MessageStore:
         """Whether the last checkpoint found no room."""
         self._store_id = b""
         self.adds = 0
-        self.checkpoint_adds = options.max_checkpoint_adds
+        self.next_checkpoint_adds = options.max_checkpoint_adds
         """Value of `adds` from which on a checkpoint is due."""
         self._attest_end = 0
         self.steady = SteadyClock(clock.time_ms, clock.monotonic)
@@ -324,7 +324,7 @@ class MessageStore:
             self.journal,
             self.branches,
             self._archive,
-            maintenance_lock=self.checkpoint_lock,
+            checkpoint_lock=self.checkpoint_lock,
             state_lock=self._lock,
             replay_position=lambda: self._replay_position,
             is_full=lambda: self.is_full,
@@ -336,7 +336,7 @@ class MessageStore:
             self.journal,
             self.branches,
             self.transactions,
-            maintenance_lock=self.checkpoint_lock,
+            checkpoint_lock=self.checkpoint_lock,
             state_lock=self._lock,
             account=self._relocation_account,
             data_log_bytes=self._options.max_file_bytes,
@@ -686,7 +686,7 @@ class MessageStore:
     @property
     def is_checkpoint_urgent(self) -> bool:
         """Whether a checkpoint must come before more work, so that replay and memory stay bounded."""
-        return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
+        return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
     @property
     def is_full(self) -> bool:
@@ -783,7 +783,7 @@ class MessageStore:
                     except BaseException as error:
                         self._lock.break_between(error)
                         raise
-            self.checkpoint_adds = adds + self._max_checkpoint_adds
+            self.next_checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
                 self._checkpoint_end = self._replay_position = position
@@ -830,7 +830,7 @@ class MessageStore:
         except MetadataDamaged as damage:
             raise self._distrust_index(damage) from damage
         self._checkpoint_end = self._replay_position = position
-        self.checkpoint_adds = self.adds + self._max_checkpoint_adds
+        self.next_checkpoint_adds = self.adds + self._max_checkpoint_adds
 
     def _root_state(self, next_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)

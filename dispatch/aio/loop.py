@@ -97,7 +97,7 @@ class LoopConfirmer(Confirmer):
         if publisher.syncs_always and (publisher.unpublished or position > store.journal.durable):
             self.owed = max(self.owed, position, 1)
             return
-        is_due = store.adds >= store.checkpoint_adds or self._block_cache.is_filling
+        is_due = store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling
         if is_due and not publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self._monitor.deferred:

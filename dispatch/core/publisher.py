@@ -101,7 +101,7 @@ class Publisher(Confirmer):
             if self.unpublished or self.postponed:
                 self._publish()
         store = self._store  # asked here, not by a call: each message comes by twice
-        if (store.adds >= store.checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
+        if (store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
             store.checkpoint()
         if self._monitor.deferred:
             self._monitor.run_deferred()

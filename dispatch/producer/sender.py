@@ -237,11 +237,11 @@ class Sender:
             if not self._begins_anew():
                 raise
             return self._confirmer.run(self._send_in_steps(batch))
-        return self._steps.sent(batch)
+        return self._steps.confirm_sent(batch)
 
     def _send_in_steps(self, batch: Batch) -> Generator[Wait, None, str]:
         yield from self._store(batch)
-        return self._steps.sent(batch)
+        return self._steps.confirm_sent(batch)
 
     def _send_again(self, batch: Batch, refused: StoreFull | Closed) -> str:
         """Send one message for which there was just no room, or whose destination had gone for want of use."""

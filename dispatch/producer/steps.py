@@ -77,14 +77,14 @@ class Steps:
     def send(self, batch: Batch) -> Generator[Wait, None, str]:
         """Store one message and confirm it; return its id."""
         yield from self.store(batch)
-        return self.sent(batch)
+        return self.confirm_sent(batch)
 
     def send_later(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, str]:
         """Send a message for which there was just no room on the disk."""
         yield from self._store_later(batch, full)
-        return self.sent(batch)
+        return self.confirm_sent(batch)
 
-    def sent(self, batch: Batch) -> str:
+    def confirm_sent(self, batch: Batch) -> str:
         """Confirm one message that is stored, and return its id."""
         if batch.transaction is None:
             self._confirmer.confirm(self._producers.publisher.position())

@@ -48,7 +48,7 @@ class Cleaner:
         branches: Branches,
         archive: Archive | None,
         *,
-        maintenance_lock: OwnedLock,
+        checkpoint_lock: OwnedLock,
         state_lock: OwnedLock,
         replay_position: Callable[[], int],
         is_full: Callable[[], bool],
@@ -63,7 +63,7 @@ class Cleaner:
         self._journal = journal
         self._branches = branches
         self._archive = archive
-        self._maintenance_lock = maintenance_lock
+        self._checkpoint_lock = checkpoint_lock
         self._lock = state_lock
         self._replay_position = replay_position
         self._is_full = is_full
@@ -93,7 +93,7 @@ class Cleaner:
         self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
         copied = self._copy_ahead(leases)
         require_outside(self._lock, self._journal.sync_lock)
-        with self._maintenance_lock:
+        with self._checkpoint_lock:
             with self._lock:
                 newest = self._replayed_data_log
                 undecided = set(self._branches.undecided_data_logs) | self._leased(leases)

@@ -127,7 +127,7 @@ class Relocation:
         branches: Branches,
         transactions: Transactions,
         *,
-        maintenance_lock: OwnedLock,
+        checkpoint_lock: OwnedLock,
         state_lock: OwnedLock,
         account: Account,
         data_log_bytes: int,
@@ -138,7 +138,7 @@ class Relocation:
         self._index = index
         self._branches = branches
         self._journal = journal
-        self._maintenance_lock = maintenance_lock
+        self._checkpoint_lock = checkpoint_lock
         self._lock = state_lock
         self._account = account
         self._data_log_bytes = data_log_bytes
@@ -320,7 +320,7 @@ class Relocation:
         Raises StoreFailed. Where the index is crowded a checkpoint must come first.
         """
         require_outside(self._lock, self._journal.sync_lock)
-        with self._maintenance_lock:
+        with self._checkpoint_lock:
             with self._lock:
                 if self._journal.failure is not None:
                     raise self._journal.failure
