@@ -64,9 +64,9 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "lower priorities come first",
-        "TargetArea.add_lane",
-        "(-target.lane.stored.priority, not target.lane.is_persistent)",
-        "(target.lane.stored.priority, not target.lane.is_persistent)",
+        "arrange",
+        "(-target.lane.stored.priority, target.lane.queue.number, not target.lane.is_persistent)",
+        "(target.lane.stored.priority, target.lane.queue.number, not target.lane.is_persistent)",
         "tests/dispatch/producer/test_queue.py::test_a_higher_priority_that_comes_later_is_delivered_first",
     ),
     Bug(
