@@ -188,7 +188,9 @@ class MessageStore:
         self._attest_end = 0
         self.steady = SteadyClock(clock.time_ms, clock.monotonic)
         attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
-        self.index = Index(account, options.index_cache_bytes, self._read_block, self._doubt_index, attempts)
+        self.index = Index(
+            account, options.index_cache_bytes, self._read_block, self._doubt_index, attempts, self._read_fingerprints
+        )
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Deduplication()
@@ -705,6 +707,14 @@ class MessageStore:
             self._doubt_index(damage)
             raise
 
+    def _read_fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+        assert self._metadata is not None
+        try:
+            return self._metadata.fingerprints(lane, first, last)
+        except MetadataDamaged as damage:
+            self._doubt_index(damage)
+            raise
+
     def _timed_blocks(
         self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int
     ) -> list[tuple[int, int]]:
@@ -750,7 +760,7 @@ class MessageStore:
                     if self.journal.failure is not None:
                         raise self.journal.failure
                     position = self.journal.end
-                    has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
+                    has_more = is_closing or self.subscriptions.touched_blocks or self.index.has_more_to_store
                     if position == self._checkpoint_end and not has_more:
                         return True
                     with self.journal.whole:
@@ -760,11 +770,12 @@ class MessageStore:
                         adds = self.adds
                         taken = self.index.take_dirty()
                         deletes = self.index.take_dead()
+                        fingerprints = self.index.take_fingerprints()
                         position = self.journal.end
                         root = self._root(self._root_state(self.journal.next_sequence))
                 self.journal.sync(position)
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-                row = (position, self.journal.epoch, root, puts, deletes)
+                row = (position, self.journal.epoch, root, puts, deletes, (), fingerprints)
                 commit_lending(metadata, self.journal.lend, self.give_up_readers, row)
                 is_stored = True
             except MetadataFull as full:
@@ -775,7 +786,7 @@ class MessageStore:
                 if taken is not None and self._lock.failure is None:
                     try:
                         with self._lock:
-                            self.index.settle(taken, deletes, is_stored)
+                            self.index.settle(taken, deletes, fingerprints, is_stored)
                             if is_stored:
                                 self.checkpoint_durations.record(self._clock.monotonic() - began)
                             has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
@@ -855,13 +866,14 @@ class MessageStore:
         assert self._metadata is not None
         taken = self.index.take_dirty()
         deletes = self.index.take_dead()
+        fingerprints = self.index.take_fingerprints()
         is_stored = False
         try:
             puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-            self._metadata.commit(position, epoch, self._root(state), puts, deletes)
+            self._metadata.commit(position, epoch, self._root(state), puts, deletes, (), fingerprints)
             is_stored = True
         finally:
-            self.index.settle(taken, deletes, is_stored)
+            self.index.settle(taken, deletes, fingerprints, is_stored)
 
     def cleanup(self) -> CleanupReport:
         """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.

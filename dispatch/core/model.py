@@ -36,6 +36,8 @@ from ...store.format.properties import decode_properties, group_of, header_value
 from ...store.format.record import RecordDamaged, Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times, times_of
+from ...store.index.fingerprint import BlockSurvey
+from ...store.index.fingerprints import Candidate, has_fingerprints
 from ...store.index.lane import DeletedLane, Lane
 from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.journal.reading import Region, StoredMessage
@@ -52,6 +54,8 @@ from .monitor import Monitor
 
 DRAINING: Final = -1
 """The prefetch limit of a consumer that drains: it has no credit ever again."""
+
+NO_NAMES: Final[frozenset[str]] = frozenset()
 
 LATE: Final = -1
 """The number of a delivery that was not settled before its deadline, and has gone back."""
@@ -344,6 +348,7 @@ class TargetList:
     __slots__ = (
         "lane",
         "consumer_group",
+        "skip_names",
         "frontier",
         "passed",
         "returned",
@@ -369,6 +374,8 @@ class TargetList:
     def __init__(self, lane: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
         self.lane = lane
         self.consumer_group = consumer_group
+        self.skip_names = lane.skip_names(consumer_group.selector)
+        """Headers by which its scan passes over blocks; empty: it examines each one."""
         self.frontier = 0
         self.passed = 0
         """Everything before this sequence was passed, also while what came back stands before it in direct."""
@@ -599,6 +606,8 @@ class Load:
     buffer_bytes: int = 0
     unwanted: set[int] = field(default_factory=set)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
+    survey: BlockSurvey | None = None
+    """Takes down what the headers of the messages are; None: that is known, or of no use."""
 
     @property
     def first(self) -> int:
@@ -1006,6 +1015,17 @@ class LaneState:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
 
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """Return the headers by which a scan for a selector may pass over blocks; none where it can't."""
+        return NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """Return where the next message may be that a selector matches; None: nowhere. Requires: the lock."""
+        return Candidate(sequence, NO_NAMES)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """Take in what the headers of examined messages are. Requires: the lock."""
+
     @property
     def reads_for_others(self) -> bool:
         """Tell whether what is read for one of its lists is what others are about to need."""
@@ -1169,6 +1189,20 @@ class PersistentLaneState(LaneState):
         """The lane that messages are added to, with their places on disk."""
         self.journaled_lane: JournaledLane = subscription or index_lane
         """The lane that messages are acknowledged in: `stored`, by its own type."""
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """See LaneState."""
+        names = NO_NAMES if selector is None else selector.header_names
+        return names if has_fingerprints(names) else NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """See LaneState."""
+        fingerprints = self.queue.target_area.store.index.fingerprints
+        return fingerprints.next_candidate(self.index_lane, names, sequence, selector.may_match)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """See LaneState."""
+        self.queue.target_area.store.index.fingerprints.examined(self.index_lane, survey)
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""

@@ -34,7 +34,7 @@ from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_B
 from ..consumer.consumer import Consumer
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
-from ..core.model import ConsumerGroup, Delivery, LaneState, PersistentLaneState, QueueArea, TargetList
+from ..core.model import NO_NAMES, ConsumerGroup, Delivery, LaneState, PersistentLaneState, QueueArea, TargetList
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..loading.eager import EagerLoader
@@ -137,6 +137,10 @@ class PlayedLaneState(PersistentLaneState):
 
     def __init__(self, queue: QueueArea, lane: NonPersistentLane) -> None:
         LaneState.__init__(self, queue, lane, "")
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """See LaneState. A trace has no headers."""
+        return NO_NAMES
 
 
 class PlayedLane:

@@ -7,6 +7,10 @@ alone decides what is UNKNOWN: a header that is NULL or absent, values of
 different types, arithmetic on what is no number, a division by zero. A bool
 is no number here; bytes can be nothing but present.
 
+Beside each predicate stands the same question about a block of messages, of which only fingerprints are known: "may it
+be TRUE, or FALSE, for a message of the block?" The answer "no" is always right. AND and OR ask their sides, NOT swaps
+the questions, and a leaf asks the fingerprint of its header.
+
 Closures never raise, keep nothing between calls, and nest no deeper than the
 selector's parentheses, three calls each: chains of AND, OR and arithmetic are
 loops.
@@ -17,9 +21,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, TypeVar
 
 from ...store.errors import SelectorError
+from ...store.index.fingerprint import UNKNOWN, Fingerprint, SummaryFingerprint
 from ...store.message import HeaderValue
 from .like import like_matcher
 
@@ -28,6 +33,10 @@ Number = int | float
 Predicate = Callable[[Values], bool]
 Compare = Callable[[Any, Any], bool]
 Operation = Callable[[Number, Number], Number]
+Fingerprints = Mapping[str, Fingerprint]
+Question = Callable[[Fingerprints], bool]
+Ask = Callable[[SummaryFingerprint], bool]
+T = TypeVar("T")
 
 EXACT_BITS_MAX: Final = 4_096
 """An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
@@ -35,10 +44,17 @@ _ABSENT: Final = b"absent"
 """No header: known by its identity, and a value that headers may have, so that a mapping of them takes it."""
 
 
+def perhaps(fingerprints: Fingerprints) -> bool:
+    """Answer the question about a block where fingerprints tell nothing."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     is_true: Predicate
     is_false: Predicate
+    may_be_true: Question = perhaps
+    may_be_false: Question = perhaps
     strings: frozenset[str] | None = None
     """Strings, one of which is a header's value wherever the condition is TRUE; None: nothing is known."""
 
@@ -86,7 +102,7 @@ def _reached(name: str, condition: Condition) -> Condition:
     return Condition(
         lambda values: is_true({name: find(values)}),
         lambda values: is_false({name: find(values)}),
-        condition.strings,
+        strings=condition.strings,
     )
 
 
@@ -96,27 +112,46 @@ def constant(literal: str | Number) -> Value:
 
 
 def negation(condition: Condition) -> Condition:
-    return Condition(condition.is_false, condition.is_true)
+    return Condition(condition.is_false, condition.is_true, condition.may_be_false, condition.may_be_true)
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
     known = [one.strings for one in conditions if one.strings is not None]
     is_true, is_false = _every([one.is_true for one in conditions]), _some([one.is_false for one in conditions])
-    return Condition(is_true, is_false, min(known, key=len, default=None))
+    may_be_true = _every([one.may_be_true for one in conditions])
+    may_be_false = _some([one.may_be_false for one in conditions])
+    return Condition(is_true, is_false, may_be_true, may_be_false, min(known, key=len, default=None))
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
     known = [one.strings for one in conditions if one.strings is not None]
     is_true, is_false = _some([one.is_true for one in conditions]), _every([one.is_false for one in conditions])
-    return Condition(is_true, is_false, frozenset().union(*known) if len(known) == len(conditions) else None)
+    may_be_true = _some([one.may_be_true for one in conditions])
+    may_be_false = _every([one.may_be_false for one in conditions])
+    strings = frozenset().union(*known) if len(known) == len(conditions) else None
+    return Condition(is_true, is_false, may_be_true, may_be_false, strings)
 
 
-def _every(tests: list[Predicate]) -> Predicate:
+def _about(
+    name: str, is_true: Predicate, is_false: Predicate, true: Ask, false: Ask, strings: frozenset[str] | None = None
+) -> Condition:
+    """Return the condition on one header. true, false: answer from a summary whether it may be TRUE, or FALSE."""
+
+    def may_be_true(fingerprints: Fingerprints) -> bool:
+        return fingerprints.get(name, UNKNOWN).may_be(name, is_true, true)
+
+    def may_be_false(fingerprints: Fingerprints) -> bool:
+        return fingerprints.get(name, UNKNOWN).may_be(name, is_false, false)
+
+    return _reached(name, Condition(is_true, is_false, may_be_true, may_be_false, strings))
+
+
+def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
     if len(tests) == 2:
         first, second = tests
         return lambda values: first(values) and second(values)
 
-    def every(values: Values) -> bool:
+    def every(values: T) -> bool:
         for test in tests:
             if not test(values):
                 return False
@@ -125,12 +160,12 @@ def _every(tests: list[Predicate]) -> Predicate:
     return every
 
 
-def _some(tests: list[Predicate]) -> Predicate:
+def _some(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
     if len(tests) == 2:
         first, second = tests
         return lambda values: first(values) or second(values)
 
-    def some(values: Values) -> bool:
+    def some(values: T) -> bool:
         for test in tests:
             if test(values):
                 return True
@@ -160,9 +195,14 @@ def comparison(sign: str, left: Value, right: Value, position: int) -> Condition
         return _string_test(name, literal.__eq__, frozenset((literal,)))
     if isinstance(literal, bool):
         opposite = not literal
-        is_it = Condition(lambda values: values.get(name) is literal, lambda values: values.get(name) is opposite)
-        return _reached(name, is_it)
-    return _number_test(name, compare, literal)
+        return _about(
+            name,
+            lambda values: values.get(name) is literal,
+            lambda values: values.get(name) is opposite,
+            lambda summary: summary.has_bool(literal),
+            lambda summary: summary.has_bool(opposite),
+        )
+    return _number_test(name, sign, literal)
 
 
 def between(value: Value, low: Value, high: Value, position: int) -> Condition:
@@ -170,8 +210,13 @@ def between(value: Value, low: Value, high: Value, position: int) -> Condition:
 
 
 def is_null(name: str) -> Condition:
-    is_none = Condition(lambda values: values.get(name) is None, lambda values: values.get(name) is not None)
-    return _reached(name, is_none)
+    return _about(
+        name,
+        lambda values: values.get(name) is None,
+        lambda values: values.get(name) is not None,
+        lambda summary: summary.has_null,
+        lambda summary: summary.has_values,
+    )
 
 
 def is_in(name: str, strings: frozenset[str]) -> Condition:
@@ -191,10 +236,15 @@ def _string_test(name: str, test: Callable[[str], bool], strings: frozenset[str]
         value = values.get(name)
         return isinstance(value, str) and not test(value)
 
-    return _reached(name, Condition(is_true, is_false, strings))
+    def true(summary: SummaryFingerprint) -> bool:
+        return summary.has_strings if strings is None else summary.may_have_string(strings)
+
+    return _about(name, is_true, is_false, true, lambda summary: summary.has_strings, strings)
 
 
-def _number_test(name: str, compare: Compare, literal: Number) -> Condition:
+def _number_test(name: str, sign: str, literal: Number) -> Condition:
+    compare = _COMPARE[sign]
+
     # Most numbers are plain ints: one test of the type saves them a call.
     def is_true(values: Values) -> bool:
         value = values.get(name)
@@ -204,7 +254,27 @@ def _number_test(name: str, compare: Compare, literal: Number) -> Condition:
         value = values.get(name)
         return (type(value) is int or _is_number(value)) and not compare(value, literal)
 
-    return _reached(name, Condition(is_true, is_false))
+    true, false = _number_questions(sign, literal)
+    return _about(name, is_true, is_false, true, false)
+
+
+def _number_questions(sign: str, literal: Number) -> tuple[Ask, Ask]:
+    """Return what answers from a summary whether a comparison may be TRUE, and whether it may be FALSE."""
+    compare = _COMPARE[sign]
+    if sign == "=":
+        return (
+            lambda summary: summary.may_have_number(literal),
+            lambda summary: summary.has_numbers and not summary.low == literal == summary.high,
+        )
+    if sign in ("<", "<="):
+        return (
+            lambda summary: summary.has_numbers and compare(summary.low, literal),
+            lambda summary: summary.has_numbers and not compare(summary.high, literal),
+        )
+    return (
+        lambda summary: summary.has_numbers and compare(summary.high, literal),
+        lambda summary: summary.has_numbers and not compare(summary.low, literal),
+    )
 
 
 def _computed_comparison(

@@ -25,6 +25,7 @@ from ...store.errors import SelectorError
 from .conditions import (
     Condition,
     Predicate,
+    Question,
     Value,
     all_of,
     any_of,
@@ -37,6 +38,7 @@ from .conditions import (
     is_like,
     is_null,
     negation,
+    perhaps,
     signed,
     truth,
 )
@@ -83,6 +85,12 @@ class Selector:
     Never raises.
     """
 
+    may_match: Question = field(default=perhaps, compare=False, repr=False)
+    """may_match(fingerprints) -> bool: False only where no message of a block matches that has these fingerprints.
+
+    `fingerprints` maps names of headers to a fingerprint of each; one that is absent is unknown. Never raises.
+    """
+
     needles: tuple[bytes, ...] = field(default=(), compare=False)
     """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold none
     of them need not be decoded. Empty: nothing is known."""
@@ -117,7 +125,8 @@ def compile_selector(text: str) -> Selector:
         raise SelectorError(f"{len(canonical)} characters are above the limit of {CHARACTERS_MAX}", CHARACTERS_MAX)
     parser = _Parser(tokens)
     condition = parser.parse()
-    return Selector(canonical, frozenset(parser.names), condition.is_true, _needles(parser.names, condition))
+    needles = _needles(parser.names, condition)
+    return Selector(canonical, frozenset(parser.names), condition.is_true, condition.may_be_true, needles)
 
 
 def _needles(names: Set[str], condition: Condition) -> tuple[bytes, ...]:

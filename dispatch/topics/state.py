@@ -28,6 +28,7 @@ from ...store.numbering import LANE_SHIFT, NOWHERE, PRIORITIES, VOLATILE
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.model import (
+    NO_NAMES,
     ConsumerGroup,
     LaneDueTimes,
     LaneState,
@@ -386,6 +387,10 @@ class SubscriptionLaneState(PersistentLaneState):
         """The selector is known to match what is pending before this sequence."""
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """See LaneState. What does not match is acknowledged once it was examined, so all of it is."""
+        return NO_NAMES
 
     def meet(self) -> None:
         """Keep in RAM once, for others that have just come, what its list had for itself. O(its messages)."""

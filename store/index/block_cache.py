@@ -106,6 +106,8 @@ class BlockCache:
         self._resident_blocks = 0
         """Blocks in RAM. One counts as `extra_blocks` more, here and in _dirty_extra."""
         self._dirty_extra = 0
+        self._fingerprint_blocks = 0
+        """Blocks that fingerprints count as which no checkpoint has stored yet, in both of these."""
         self._packed_bytes = 0
         self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
 
@@ -174,6 +176,27 @@ class BlockCache:
         self._dirty_extra += extra_blocks
         self._note_filling()
 
+    def hold_fingerprints(self, held_bytes: int) -> bool:
+        """Charge so many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
+
+        Return False, and charge what was charged before, where they would take more than an eighth of the cache.
+        """
+        blocks = -(-held_bytes // BLOCK_CHARGE_BYTES)
+        more = blocks - self._fingerprint_blocks
+        if 16 * blocks >= self._capacity_blocks:
+            self.is_filling = True
+        if more > 0 and 8 * blocks > self._capacity_blocks:
+            return False
+        if more > 0:
+            self._charge(more)
+        else:
+            self._resident_blocks += more
+            self._account.release(-more * BLOCK_CHARGE_BYTES)
+        self._fingerprint_blocks = blocks
+        self._dirty_extra += more
+        self._note_filling()
+        return True
+
     def _note_filling(self) -> None:
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
@@ -230,7 +253,7 @@ class BlockCache:
             block.is_dirty = False
             taken.append((number, block, block.pack()))
         self.dirty.clear()
-        self._dirty_extra = 0
+        self._dirty_extra = self._fingerprint_blocks
         self.is_filling = False
         self._packed_bytes = sum(len(packed) for _, _, packed in taken)
         admitted = self._account.reserve(self._packed_bytes)
@@ -252,8 +275,9 @@ class BlockCache:
     def _check(self) -> None:
         holders = [*self._holders.values(), *self.put_off.values()]
         blocks = [block for holder in holders for block in holder.resident.values()]
-        assert self._resident_blocks == sum(1 + block.extra_blocks for block in blocks)
-        assert self._dirty_extra == sum(block.extra_blocks for block in self.dirty.values())
+        held_blocks = self._fingerprint_blocks
+        assert self._resident_blocks == held_blocks + sum(1 + block.extra_blocks for block in blocks)
+        assert self._dirty_extra == held_blocks + sum(block.extra_blocks for block in self.dirty.values())
         for block in blocks:
             relocated_blocks = 0 if block.relocated is None else RELOCATED_BLOCKS - 1
             assert block.extra_blocks == relocated_blocks + (0 if block.times is None else block.times_blocks)

@@ -20,6 +20,7 @@ from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
 from .delivery_counts import DeliveryCountTable
+from .fingerprints import Fingerprints, Row, RowReader
 from .lane import Lane
 from .pending_lane import PendingLane
 from .put_off_lane import PutOffLane
@@ -35,12 +36,14 @@ class Index:
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None] = lambda damage: None,
         attempts: DeliveryCountTable | None = None,
+        read_fingerprints: RowReader = lambda lane, first, last: [],
     ) -> None:
         """account, cache_bytes, read_block, doubt: see BlockCache. attempts: bounds the delivery counts; None: as they
-        are bounded without a budget."""
+        are bounded without a budget. read_fingerprints: see RowReader."""
         self.lanes: dict[int, Lane] = {}
         self.uses: dict[int, DataLogUse] = {}
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
+        self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         self.attempts = attempts or DeliveryCountTable()
         """Delivery counts of messages that came back."""
         self.lane_makers: dict[int, Callable[[int], Lane]] = {}
@@ -172,6 +175,7 @@ class Index:
         self.cache.put_off.clear()
         self._forgotten.clear()
         self.uses.clear()
+        self.fingerprints.reset()
         self.attempts.clear()
 
     def forget(self, destination: int) -> None:
@@ -205,6 +209,11 @@ class Index:
     def is_filling(self) -> bool:
         """Whether a checkpoint soon would keep the block cache from being crowded."""
         return self.cache.is_filling
+
+    @property
+    def has_more_to_store(self) -> bool:
+        """Whether a checkpoint is of use although the journal has grown by nothing."""
+        return self.cache.is_filling or self.fingerprints.is_stale
 
     @property
     def is_crowded(self) -> bool:
@@ -248,13 +257,23 @@ class Index:
                 lane.dead.clear()
         return dead
 
+    def take_fingerprints(self) -> list[Row]:
+        """Return the fingerprints that a checkpoint must store. `settle` says how it went."""
+        return self.fingerprints.take(self.lanes)
+
     def settle(
-        self, taken: list[tuple[BlockHolder, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool
+        self,
+        taken: list[tuple[BlockHolder, Block, bytes]],
+        deleted: list[tuple[int, int]],
+        fingerprints: list[Row],
+        is_stored: bool,
     ) -> None:
         """Note how a checkpoint went: rows of take_dirty are stored and those of take_dead gone, or all is due
         again.
         """
         self.cache.release_packed()
+        if is_stored:
+            self.fingerprints.settle(fingerprints)
         for number, block_number in deleted:
             lane = self._forgotten.get(number) or self.cache.holder(number)
             if is_stored:
@@ -276,5 +295,6 @@ class Index:
 
     def _check(self) -> None:
         self.cache._check()
+        self.fingerprints._check()
         for lane in (*self.lanes.values(), *self.put_off.values()):
             lane._check()

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ..bits import ones
 from ..format.places import Extent, Singles
 from ..format.record import RecordDamaged, check_run
 from ..format.times import DUE, EXPIRY, NO_TIMES, Times
@@ -325,6 +326,15 @@ class Lane(BlockHolder):
         """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
+
+    def is_complete(self, number: int) -> bool:
+        """Return whether no message is added to a block any more."""
+        return self.next_sequence >> BLOCK_SHIFT > number
+
+    def has_pending_besides(self, number: int, examined: int) -> bool:
+        """Return whether messages of a block are pending that have no bit in `examined`, the lowest for its first."""
+        block = self.block(number)
+        return block is not None and ones(0, len(block.lengths) - 1) & ~block.gone & ~examined != 0
 
     def _retire_if_empty(self, block: Block) -> None:
         """Forget the block once nothing in it is pending and nothing will be added."""

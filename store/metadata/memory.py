@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..index.fingerprints import Row as FingerprintRow
 from .checksum import row_of, timed_rows
 from .store import MetadataDamaged, MetadataFull, Snapshot
 
@@ -25,6 +26,9 @@ class MemoryMetadataStore:
     def __init__(self, capacity_bytes: int = 1 << 62) -> None:
         self._capacity_bytes = capacity_bytes
         self._rows: dict[tuple[int, int], bytes] = {}
+        self._fingerprints: dict[tuple[int, int], dict[str, bytes]] = {}
+        self._fingerprint_bytes = 0
+        """Part of held_bytes."""
         self.held_bytes = 0
 
     @property
@@ -44,6 +48,7 @@ class MemoryMetadataStore:
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
         delete_lanes: Sequence[int] = (),
+        fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """Replace the rows, all or nothing. Position and root are of no use here. MetadataFull: above the capacity."""
         lanes = frozenset(delete_lanes)
@@ -61,6 +66,32 @@ class MemoryMetadataStore:
             del self._rows[place]
         self._rows.update({(lane, block): packed for lane, block, packed in puts})
         self.held_bytes = held_bytes
+        for place in doomed:
+            for name, data in self._fingerprints.pop(place, {}).items():
+                self._count(-_fingerprint_bytes(name, data))
+        for lane, block, name, data in fingerprints:
+            self._keep_fingerprint((lane, block), name, data)
+
+    def _keep_fingerprint(self, place: tuple[int, int], name: str, data: bytes) -> None:
+        """Keep a fingerprint as long as all of them take an eighth at most, and leave half of the capacity free."""
+        size = _fingerprint_bytes(name, data)
+        is_affordable = 8 * (self._fingerprint_bytes + size) <= self._capacity_bytes
+        if is_affordable and 2 * (self.held_bytes + size) <= self._capacity_bytes:
+            held = self._fingerprints.setdefault(place, {})
+            if name in held:
+                self._count(-_fingerprint_bytes(name, held[name]))
+            held[name] = data
+            self._count(size)
+
+    def _count(self, size: int) -> None:
+        self._fingerprint_bytes += size
+        self.held_bytes += size
+
+    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+        """Return (block, name, bytes) of the fingerprints of these blocks. O(blocks)."""
+        held = self._fingerprints
+        places = ((lane, block) for block in range(first, last + 1)) if held else ()
+        return [(place[1], name, data) for place in places for name, data in held.get(place, {}).items()]
 
     def read_block(self, lane: int, block: int) -> bytes:
         """Return the block as put. MetadataDamaged: absent."""
@@ -82,12 +113,20 @@ class MemoryMetadataStore:
     def clear(self) -> None:
         """Forget all rows."""
         self._rows.clear()
-        self.held_bytes = 0
+        self._fingerprints.clear()
+        self.held_bytes = self._fingerprint_bytes = 0
 
     def close(self) -> None:
         """Forget all rows."""
         self.clear()
 
     def _check(self) -> None:
-        assert self.held_bytes == sum(len(packed) + ROW_BYTES for packed in self._rows.values())
+        named = [named for held in self._fingerprints.values() for named in held.items()]
+        assert self._fingerprint_bytes == sum(_fingerprint_bytes(name, data) for name, data in named)
+        blocks_bytes = sum(len(packed) + ROW_BYTES for packed in self._rows.values())
+        assert self.held_bytes == blocks_bytes + self._fingerprint_bytes
         assert self.held_bytes <= self._capacity_bytes
+
+
+def _fingerprint_bytes(name: str, data: bytes) -> int:
+    return ROW_BYTES + len(name) + len(data)

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..disk.thrifty_disk import lacks_descriptors
 from ..format.times import NEVER
+from ..index.fingerprints import Row as FingerprintRow
 from .checksum import UNBOUNDED, BlockChecksum, parts_of, ranges, row_of, survey
 from .store import MetadataDamaged, MetadataFull, MetadataUnopened, Snapshot
 
@@ -32,6 +33,13 @@ _SCHEMA = (
     "CREATE INDEX expiries ON blocks (lane, expiry, block) WHERE expiry > 0",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
+# Made with the first fingerprint. A release that does not know the table leaves it alone: no row becomes wrong by that.
+_FINGERPRINTS = (
+    "CREATE TABLE IF NOT EXISTS fingerprints (lane INTEGER, block INTEGER, name TEXT, crc INTEGER, fingerprint BLOB,"
+    " PRIMARY KEY (lane, block, name)) WITHOUT ROWID"
+)
+_HAS_FINGERPRINTS = "SELECT count(*) FROM sqlite_master WHERE name = 'fingerprints'"
+_FIND_FINGERPRINTS = "SELECT block, name, crc, fingerprint FROM fingerprints"
 _PLACES = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
 _PLACES_AND_IDS = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
 _RANGE = " WHERE lane = ? AND block BETWEEN ? AND ?"
@@ -102,6 +110,8 @@ class SqliteMetadataStore:
         self._unfinished: set[tuple[int, int]] = set()
         """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
+        self._seed = zlib.crc32(store_id)
+        """Of the checksums of fingerprints: those of another store do not match."""
         self._path = os.path.join(directory, _FILES[0])
         # Where both are held, _writing was taken first.
         self._writing = RLock()  # a signal handler may come back to it between two bytecodes
@@ -109,6 +119,7 @@ class SqliteMetadataStore:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._is_sound = False
+        self._has_fingerprints = False
         self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
@@ -150,6 +161,7 @@ class SqliteMetadataStore:
             roots = writer.execute("SELECT store_id, position, epoch, blocks, checksum, crc, root FROM root").fetchall()
             blocks, checksum = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
             earliest = _earliest(writer)
+            self._has_fingerprints = _scalar(writer, _HAS_FINGERPRINTS) > 0
         if not roots and not checksum.blocks:
             return None
         if len(roots) != 1:
@@ -173,6 +185,7 @@ class SqliteMetadataStore:
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
         delete_lanes: Sequence[int] = (),
+        fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """Replace the checkpoint, all or nothing.
 
@@ -185,7 +198,7 @@ class SqliteMetadataStore:
             try:
                 if self._writer is None:
                     self._create()
-                self._commit(position, epoch, root, puts, deletes, delete_lanes)
+                self._commit((position, epoch, root), puts, deletes, delete_lanes, fingerprints)
                 self._give_back()
             except _TROUBLE as error:
                 problem = f"{_FILES[0]}: {error}"
@@ -198,12 +211,11 @@ class SqliteMetadataStore:
 
     def _commit(
         self,
-        position: int,
-        epoch: int,
-        root: bytes,
+        root: tuple[int, int, bytes],
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]],
         delete_lanes: Sequence[int],
+        fingerprints: Sequence[FingerprintRow],
     ) -> None:
         places = {(lane, block) for lane, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
@@ -211,10 +223,10 @@ class SqliteMetadataStore:
         doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + ranges({*deletes, *self._unfinished} - places)
         *parts, last = parts_of(puts, self._transaction_adds)
         for part in parts:
-            self._transact(doomed, part, None)
+            self._transact(doomed, part, None, ())
             self._unfinished.update((lane, block) for lane, block, _ in part)
             doomed = []
-        self._transact(doomed, last, (position, epoch, root))
+        self._transact(doomed, last, root, fingerprints)
         self._unfinished.clear()
 
     def _transact(
@@ -222,6 +234,7 @@ class SqliteMetadataStore:
         doomed: Sequence[tuple[int, int, int]],
         puts: Sequence[tuple[int, int, bytes]],
         root: tuple[int, int, bytes] | None,
+        fingerprints: Sequence[FingerprintRow],
     ) -> None:
         """Do one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
@@ -235,6 +248,8 @@ class SqliteMetadataStore:
             for place_range in doomed:
                 _, removed = survey(writer.execute(_PLACES + _RANGE, place_range))
                 writer.execute("DELETE FROM blocks" + _RANGE, place_range)
+                if self._has_fingerprints:
+                    writer.execute("DELETE FROM fingerprints" + _RANGE, place_range)
                 checksum -= removed
             # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
             ids: dict[tuple[int, int], int] = {}
@@ -247,12 +262,23 @@ class SqliteMetadataStore:
                 "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
             )
+            if fingerprints:
+                writer.execute(_FINGERPRINTS)
+                writer.executemany(
+                    "REPLACE INTO fingerprints VALUES (?, ?, ?, ?, ?)",
+                    ((*row[:3], self._crc(*row), row[3]) for row in fingerprints),
+                )
             if root is not None:
                 position, epoch, value = root
                 head = (self._store_id, position, epoch, checksum.blocks, checksum.checksum)
                 row = (*head, _root_crc(head, value), value)
                 writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
         self._checksum = checksum
+        self._has_fingerprints |= len(fingerprints) > 0
+
+    def _crc(self, lane: int, block: int, name: str, data: bytes) -> int:
+        """Return the checksum of a fingerprint and of the place that it is for."""
+        return zlib.crc32(data, zlib.crc32(f"{lane} {block} {name}".encode(errors="replace"), self._seed))
 
     def read_block(self, lane: int, block: int) -> bytes:
         """Return the block as put, verified. About 10 µs when the system has the page; a commit under way does not
@@ -282,6 +308,27 @@ class SqliteMetadataStore:
             raise MetadataDamaged(f"{_FILES[0]}: a time that is no number")
         return rows
 
+    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+        """Return (block, name, bytes) of the fingerprints of these blocks, verified. About 1 µs each."""
+        if not self._has_fingerprints:
+            return []
+        with self._reading:
+            try:
+                found = (
+                    []
+                    if self._reader is None
+                    else self._reader.execute(_FIND_FINGERPRINTS + _RANGE, (lane, first, last))
+                )
+                rows = list(found)
+            except _TROUBLE as error:
+                raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
+        return [
+            (block, name, data)
+            for block, name, crc, data in rows
+            if type(block) is int and type(name) is str and type(data) is bytes
+            if self._crc(lane, block, name, data) == crc
+        ]
+
     def resize_cache(self, cache_bytes: int) -> int:
         """Keep at most so many bytes in RAM; SQLite lets pages go at once. Return how many."""
         with self._writing, self._reading:
@@ -299,6 +346,7 @@ class SqliteMetadataStore:
         with self._writing:
             self._disconnect()
             self._remove_files()
+            self._has_fingerprints = False
             self._checksum = BlockChecksum()
             self._unfinished.clear()
             self._is_sound = True

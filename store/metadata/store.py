@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..index.fingerprints import Row
+
 BlockRuns = dict[int, list[tuple[int, int]]]
 """Lane -> runs of consecutive block numbers, each (first, last), ascending."""
 
@@ -71,8 +73,11 @@ class MetadataStore(Protocol):
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
         delete_lanes: Sequence[int] = (),
+        fingerprints: Sequence[Row] = (),
     ) -> None:
         """Replace the checkpoint, all or nothing. A put wins over a delete; deleting what is absent is fine.
+
+        Fingerprints join those of before, and go with their blocks.
 
         `position` must be one that the journal has synced. MetadataFull: it is to be tried again with what changed
         since; until then `load` gives the old checkpoint or refuses.
@@ -89,6 +94,12 @@ class MetadataStore(Protocol):
         Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
         """
 
+    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+        """Return (block, name, bytes) of the fingerprints of these blocks that are stored.
+
+        One that does not match its checksum is as one that is not there. MetadataDamaged: what is stored can't be read.
+        """
+
     def resize_cache(self, cache_bytes: int) -> int:
         """Keep at most so many bytes in RAM, or as few above it as can be; returns how many. A commit delays it."""
 
@@ -99,8 +110,10 @@ class MetadataStore(Protocol):
         """Release the files. Adds no durability: what was committed is what is there."""
 
 
-Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]]]
-"""Position, epoch, root, puts and deletes of `MetadataStore.commit`."""
+Checkpoint = tuple[
+    int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]], Sequence[int], Sequence[Row]
+]
+"""The arguments of `MetadataStore.commit`."""
 
 
 def commit_lending(

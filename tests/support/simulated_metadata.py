@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from forebay.store.format.times import DUE, EXPIRY, NEVER
+from forebay.store.index.fingerprints import Row as FingerprintRow
 from forebay.store.metadata.checksum import UNBOUNDED, parts_of, row_of, survey, timed_rows
 from forebay.store.metadata.store import MetadataDamaged, Snapshot
 
@@ -19,6 +20,7 @@ class _Checkpoint:
     epoch: int
     root: bytes
     blocks: Mapping[tuple[int, int], bytes | None]
+    fingerprints: Mapping[tuple[int, int], Mapping[str, bytes]] = field(default_factory=dict)
     is_readable: bool = True
 
 
@@ -60,6 +62,7 @@ class SimulatedMetadataStore:
         puts: Sequence[tuple[int, int, bytes]],
         deletes: Sequence[tuple[int, int]] = (),
         delete_lanes: Sequence[int] = (),
+        fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """See MetadataStore."""
         before = self._history[-1]
@@ -73,7 +76,12 @@ class SimulatedMetadataStore:
         for place in deletes:
             blocks.pop(place, None)
         blocks.update({(lane, block): packed for lane, block, packed in puts})
-        self._history.append(_Checkpoint(position, epoch, root, blocks))
+        named: dict[tuple[int, int], Mapping[str, bytes]] = {}
+        if before is not None:
+            named = {place: held for place, held in before.fingerprints.items() if place in blocks}
+        for lane, block, name, data in fingerprints:
+            named[lane, block] = {**named.get((lane, block), {}), name: data}
+        self._history.append(_Checkpoint(position, epoch, root, blocks, named))
 
     def read_block(self, lane: int, block: int) -> bytes:
         """See MetadataStore."""
@@ -89,6 +97,13 @@ class SimulatedMetadataStore:
         blocks = checkpoint.blocks if checkpoint is not None else {}
         rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
         return timed_rows(rows, kind, behind, until_ms, most)
+
+    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        held = checkpoint.fingerprints if checkpoint is not None else {}
+        places = [(lane, block) for block in range(first, last + 1)] if held else []
+        return [(place[1], name, data) for place in places for name, data in held.get(place, {}).items()]
 
     def resize_cache(self, cache_bytes: int) -> int:
         """See MetadataStore. Nothing of it counts."""

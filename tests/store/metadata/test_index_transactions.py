@@ -41,10 +41,10 @@ class Watch:
         self.before: dict[int, Callable[[], None]] = {}
         original: Transact = SqliteMetadataStore._transact
 
-        def transact(store: SqliteMetadataStore, doomed: Any, puts: Any, root: Any) -> None:
+        def transact(store: SqliteMetadataStore, doomed: Any, puts: Any, root: Any, fingerprints: Any) -> None:
             self.before.get(len(self.sizes), lambda: None)()
             self.sizes.append(len(puts))
-            original(store, doomed, puts, root)
+            original(store, doomed, puts, root, fingerprints)
 
         monkeypatch.setattr(SqliteMetadataStore, "_transact", transact)
 

@@ -1,0 +1,69 @@
+"""One match among many messages: what a selector's first scan costs, and what each further one does.
+
+    python -m forebay.benchmarks.searching --messages 1000000 --directory /tmp
+
+It prints, for a header of two values and for one that differs in each message, the time to the match and the bytes that
+the process read meanwhile (`rchar` of /proc/self/io): for the first scan, the second one, and one after a reopen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import forebay
+
+BATCH = 256
+SELECTORS = ("region = 'eu'", "n = {rare}")
+SCAN_SECONDS = 3600.0
+
+
+def read_bytes() -> int:
+    """Return the bytes that this process has read so far, files and page cache alike."""
+    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+
+def fill(queue: forebay.Queue, messages: int, rare: int) -> None:
+    """Send messages of 16 B, one of which has another region than the rest."""
+    for first in range(0, messages, BATCH):
+        queue.send_many(
+            [
+                forebay.Message(b"x" * 16, headers={"region": "eu" if n == rare else "us", "n": n})
+                for n in range(first, min(first + BATCH, messages))
+            ]
+        )
+
+
+def search(queue: forebay.Queue, selector: str) -> str:
+    """Find the match, give it back, and say what that took."""
+    bytes_before, began, computed = read_bytes(), time.perf_counter(), time.process_time()
+    with queue.subscribe(selector=selector) as consumer:
+        found = consumer.take(1, timeout=SCAN_SECONDS)
+        seconds, cpu = time.perf_counter() - began, time.process_time() - computed
+        consumer.release(found)
+    read = read_bytes() - bytes_before
+    return f"{seconds * 1000:10.1f} ms {cpu * 1000:10.1f} ms of CPU {read / (1 << 20):8.2f} MiB read"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure how fast a selector finds one message among many.")
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--directory", default=None, help="where the store is made; it is deleted at the end")
+    arguments = parser.parse_args()
+    rare = arguments.messages * 9 // 10
+    selectors = [selector.format(rare=rare) for selector in SELECTORS]
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        with forebay.open(directory, memory_limit="64MiB") as bay:
+            fill(bay.queue("found"), arguments.messages, rare)
+            for selector in selectors:
+                for scan in ("first", "second"):
+                    print(f"{selector:20} {scan:12} {search(bay.queue('found'), selector)}", flush=True)
+        with forebay.open(directory, memory_limit="64MiB") as bay:
+            for selector in selectors:
+                print(f"{selector:20} {'reopened':12} {search(bay.queue('found'), selector)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

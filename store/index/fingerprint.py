@@ -1,0 +1,267 @@
+"""The fingerprint of a block: what one header is in the messages of a block, in a few bytes.
+
+A selector asks a fingerprint whether any message of the block may match. The answer is exact where the header has few
+values in the block; else bounds and a Bloom filter answer. "No" is always right, "perhaps" may be wrong. A fingerprint
+costs at most a byte a message. Acks leave it right, because it says what may be there. Bytes that describe nothing
+plainly are UNKNOWN, and then the block is read.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from ..format.properties import decode_properties, encode_properties, header_values
+from ..format.record import RecordDamaged
+from ..message import HeaderValue
+
+EXACT_VALUES_MAX: Final = 8
+EXACT_BYTES_MAX: Final = 128
+"""A block with so few different values, in so few bytes, keeps the values themselves."""
+STRING_CHARACTERS_MAX: Final = 128
+"""A header with a longer string in a block is UNKNOWN there, because strings stay in RAM while a block is examined."""
+FILTER_BYTES_MAX: Final = 440
+BITS_A_VALUE: Final = 16
+"""Of the Bloom filter, as long as it is shorter than FILTER_BYTES_MAX."""
+HASHES_MAX: Final = 8
+PREFIX_BYTES: Final = 16
+"""Bytes of the least and of the greatest string that are kept."""
+
+_EXACT: Final = 1
+_SUMMARY: Final = 2
+_NULL, _TRUE, _FALSE, _NUMBER, _STRING = 1, 2, 4, 8, 16
+_HEAD: Final = struct.Struct(f"<BBBdd{PREFIX_BYTES}s{PREFIX_BYTES}s")
+_DOUBLE: Final = struct.Struct("<d")
+_STEP: Final = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio
+_MASK: Final = 2**64 - 1
+_VALUES: Final = "v"
+
+Found = set[tuple[type, HeaderValue]]
+"""Different values of a header. The type comes with each, because 1, 1.0 and TRUE are equal."""
+_BEYOND: Final[tuple[type, HeaderValue]] = (object, None)
+"""Stands in Found for a value that no fingerprint describes."""
+
+
+class Fingerprint:
+    """What is known of one header in one block. This one knows nothing."""
+
+    __slots__ = ()
+
+    def may_be(
+        self, name: str, test: Callable[[Mapping[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
+    ) -> bool:
+        """Return whether a test of this header alone may hold for a message of the block.
+
+        ask: answers the same from a summary.
+        """
+        return True
+
+
+UNKNOWN: Final = Fingerprint()
+
+
+class ExactFingerprint(Fingerprint):
+    """All values of the header in the block; None where a message lacks the header."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: list[HeaderValue]) -> None:
+        self.values = values
+
+    def may_be(
+        self, name: str, test: Callable[[Mapping[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
+    ) -> bool:
+        """See Fingerprint."""
+        for value in self.values:
+            if test({name: value}):
+                return True
+        return False
+
+
+class SummaryFingerprint(Fingerprint):
+    """Kinds, bounds and a Bloom filter of the values."""
+
+    __slots__ = ("kinds", "hashes", "low", "high", "first", "last", "filter", "filter_bits")
+
+    def __init__(self, data: bytes) -> None:
+        """data: what `_summary` packed."""
+        _, kinds, hashes, low, high, first, last = _HEAD.unpack_from(data)
+        self.kinds: int = kinds
+        self.hashes: int = hashes
+        self.low: float = low
+        self.high: float = high
+        self.first: bytes = first
+        self.last: bytes = last
+        self.filter = int.from_bytes(data[_HEAD.size :], "little")
+        self.filter_bits = 8 * (len(data) - _HEAD.size)
+
+    def may_be(
+        self, name: str, test: Callable[[Mapping[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
+    ) -> bool:
+        """See Fingerprint."""
+        return ask(self)
+
+    @property
+    def has_null(self) -> bool:
+        """Whether a message lacks the header, or has NULL there."""
+        return self.kinds & _NULL != 0
+
+    @property
+    def has_values(self) -> bool:
+        return self.kinds & ~_NULL != 0
+
+    @property
+    def has_strings(self) -> bool:
+        return self.kinds & _STRING != 0
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there are numbers, which lie between `low` and `high`."""
+        return self.kinds & _NUMBER != 0
+
+    def has_bool(self, value: bool) -> bool:
+        return self.kinds & (_TRUE if value else _FALSE) != 0
+
+    def may_have_string(self, strings: Iterable[str]) -> bool:
+        """Return whether one of the strings may be among the values. O(strings)."""
+        for string in strings if self.has_strings else ():
+            encoded = string.encode(errors="surrogatepass")
+            if self.first <= _prefix(encoded) <= self.last and self._may_have(zlib.crc32(encoded)):
+                return True
+        return False
+
+    def may_have_number(self, number: int | float) -> bool:
+        """Return whether the number may be among the values."""
+        if not self.has_numbers or not self.low <= number <= self.high:
+            return False
+        try:
+            return self._may_have(_number_hash(number))
+        except OverflowError:
+            return True
+
+    def _may_have(self, hashed: int) -> bool:
+        return all([self.filter >> bit & 1 for bit in _filter_bits(hashed, self.hashes, self.filter_bits)])
+
+
+def fingerprint_of(data: bytes) -> Fingerprint:
+    """Return the fingerprint in these bytes; UNKNOWN for bytes that BlockSurvey can't have packed."""
+    form = data[0] if data else 0
+    if form == _EXACT:
+        try:
+            values = decode_properties(data[1:])[0].get(_VALUES)
+        except RecordDamaged:
+            return UNKNOWN
+        return ExactFingerprint(values) if isinstance(values, list) else UNKNOWN
+    if form == _SUMMARY and len(data) > _HEAD.size:
+        found = SummaryFingerprint(data)
+        return found if 0 < found.hashes <= HASHES_MAX else UNKNOWN
+    return UNKNOWN
+
+
+class BlockSurvey:
+    """What some headers are in the messages of one block, as far as they were examined. Not thread-safe."""
+
+    __slots__ = ("names", "number", "examined", "found")
+
+    def __init__(self, names: frozenset[str], number: int) -> None:
+        """names: of the headers. number: of the block."""
+        self.names = names
+        self.number = number
+        self.examined = 0
+        """Bit per message of the block."""
+        self.found: dict[str, Found] = {name: set() for name in names}
+
+    def add(self, index: int, properties: bytes) -> None:
+        """Note the headers of the message at an index of the block. RecordDamaged where they make no sense."""
+        values = header_values(properties, self.names) if properties else {}
+        for name, found in self.found.items():
+            value = values.get(name)
+            if isinstance(value, (list, dict)) or (isinstance(value, str) and len(value) > STRING_CHARACTERS_MAX):
+                found.add(_BEYOND)
+            else:
+                found.add((type(value), value))
+        self.examined |= 1 << index
+
+    def merge(self, other: BlockSurvey) -> None:
+        """Take over what another survey of the same block and headers has noted."""
+        assert other.number == self.number and other.names == self.names
+        self.examined |= other.examined
+        for name, found in other.found.items():
+            self.found[name] |= found
+
+    def pack(self) -> dict[str, bytes]:
+        """Return the fingerprint of each header. O(messages)."""
+        return {name: _pack(found) for name, found in self.found.items()}
+
+
+def _pack(found: Found) -> bytes:
+    if _BEYOND in found:
+        return b""
+    if len(found) <= EXACT_VALUES_MAX:
+        packed = encode_properties({_VALUES: [value for _, value in found]})
+        if len(packed) < EXACT_BYTES_MAX:
+            return bytes((_EXACT,)) + packed
+    try:
+        return _summary(found)
+    except OverflowError:  # an int too wide for a float
+        return b""
+
+
+def _summary(found: Found) -> bytes:
+    """Return the summary of values; no bytes for what it can't describe. OverflowError: an int is too wide."""
+    kinds = 0
+    low, high = math.inf, -math.inf
+    hashes: list[int] = []
+    prefixes: list[bytes] = []
+    for _, value in found:
+        if value is None:
+            kinds |= _NULL
+        elif isinstance(value, bool):
+            kinds |= _TRUE if value else _FALSE
+        elif isinstance(value, str):
+            encoded = value.encode()
+            prefixes.append(_prefix(encoded))
+            hashes.append(zlib.crc32(encoded))
+        elif isinstance(value, (int, float)) and value == value:
+            kinds |= _NUMBER
+            below, above = _around(value)
+            low, high = min(low, below), max(high, above)
+            hashes.append(_number_hash(value))
+        else:  # bytes, or no number
+            return b""
+    if prefixes:
+        kinds |= _STRING
+    size = max(min(BITS_A_VALUE * len(hashes) + 7 >> 3, FILTER_BYTES_MAX), 1)
+    count = max(min(8 * size * 7 // (10 * max(len(hashes), 1)), HASHES_MAX), 1)
+    bits = bytearray(size)
+    for hashed in hashes:
+        for bit in _filter_bits(hashed, count, 8 * size):
+            bits[bit >> 3] |= 1 << (bit & 7)
+    first, last = min(prefixes, default=b""), max(prefixes, default=b"")
+    return _HEAD.pack(_SUMMARY, kinds, count, low, high, first, last) + bits
+
+
+def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
+    """Return the bits of a value in a Bloom filter of so many bits."""
+    mixed = (hashed + 1) * _STEP & _MASK
+    at, step = mixed >> 32, (mixed & 0xFFFFFFFF) | 1
+    return [(at + turn * step) % bits for turn in range(count)]
+
+
+def _prefix(encoded: bytes) -> bytes:
+    return encoded[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0")
+
+
+def _number_hash(number: int | float) -> int:
+    return zlib.crc32(_DOUBLE.pack(float(number) + 0.0))  # so that both zeros are one
+
+
+def _around(number: int | float) -> tuple[float, float]:
+    """Return the number as a float, rounded down and up."""
+    near = float(number)
+    if near == number:
+        return near, near
+    return math.nextafter(near, -math.inf), math.nextafter(near, math.inf)

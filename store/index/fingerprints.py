@@ -1,0 +1,179 @@
+"""The fingerprints of blocks: those that were just made, in RAM, and before them those in the metadata store.
+
+A selector's scan asks which block may match next, and passes over the others without reading them. A block gets its
+fingerprint when all that is pending in it was examined, and nothing is added to it any more. The next checkpoint stores
+it, together with the acks that it relies on: so a crash loses both or neither. A missing fingerprint costs a look at
+the block and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from ..numbering import BLOCK_SHIFT
+from .block_cache import BlockCache
+from .fingerprint import BlockSurvey, Fingerprint, fingerprint_of
+from .lane import Lane
+
+NAMES_MAX: Final = 4
+"""Headers of one selector that have fingerprints; more would cost more to read than they save."""
+NAME_CHARACTERS_MAX: Final = 64
+BLOCKS_MAX: Final = 4096
+"""Blocks whose fingerprints are looked at under one hold of the lock."""
+PAGE_BLOCKS: Final = 256
+SURVEYS_MAX: Final = 8
+"""Blocks of which a part was examined. More would hold memory for what may never be complete."""
+ROW_BYTES: Final = 320
+"""Memory of a fingerprint in RAM besides its bytes and its name."""
+
+Row = tuple[int, int, str, bytes]
+"""Lane, block, name of the header, and the fingerprint."""
+RowReader = Callable[[int, int, int], "list[tuple[int, str, bytes]]"]
+"""(lane, first block, last block) -> (block, name, fingerprint) of those that are stored."""
+Question = Callable[[Mapping[str, Fingerprint]], bool]
+
+
+class Candidate(NamedTuple):
+    """The next block that a selector must examine."""
+
+    sequence: int
+    """No message that matches comes before it."""
+    unknown: frozenset[str]
+    """Headers of which the block has no fingerprint."""
+
+
+class Fingerprints:
+    """The fingerprints of all lanes of an index. The state lock guards it."""
+
+    def __init__(self, cache: BlockCache, read_rows: RowReader) -> None:
+        """cache: pays for those that are in RAM, as for dirty blocks. read_rows: see RowReader."""
+        self._cache = cache
+        self._read_rows = read_rows
+        self._fresh: dict[tuple[int, int], dict[str, bytes]] = {}
+        """(lane, block) -> what the metadata store does not have yet."""
+        self._fresh_bytes = 0
+        self._surveys: dict[tuple[int, frozenset[str]], BlockSurvey] = {}
+        """(lane, headers) -> the block of which a part was examined, least lately first."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a checkpoint would store something."""
+        return self._fresh_bytes > 0
+
+    def next_candidate(self, lane: Lane, names: frozenset[str], sequence: int, may_match: Question) -> Candidate | None:
+        """Return the first block at or behind a sequence that may have a match; None where no block is left.
+
+        After BLOCKS_MAX blocks without one the next block is a candidate, whatever it has. O(blocks), no block is read.
+        """
+        number = sequence >> BLOCK_SHIFT
+        behind = number + BLOCKS_MAX
+        page = 1
+        while (run := lane.blocks.next_from(number)) is not None:
+            first = run[0]
+            if first >= behind:
+                return Candidate(max(first << BLOCK_SHIFT, sequence), frozenset())
+            last = min(run[1], first + page - 1)
+            known = self._known(lane.number, first, last)
+            for number in range(first, last + 1):
+                row = known.get(number)
+                if row is None:
+                    return Candidate(max(number << BLOCK_SHIFT, sequence), names)
+                if may_match({name: fingerprint_of(data) for name, data in row.items()}):
+                    return Candidate(max(number << BLOCK_SHIFT, sequence), names.difference(row))
+            number = last + 1
+            page = min(4 * page, PAGE_BLOCKS)
+        return None
+
+    def _known(self, lane: int, first: int, last: int) -> dict[int, dict[str, bytes]]:
+        """Return block -> header -> fingerprint."""
+        known: dict[int, dict[str, bytes]] = {}
+        for number, name, data in self._read_rows(lane, first, last):
+            known.setdefault(number, {})[name] = data
+        for number in range(first, last + 1) if self._fresh else ():
+            fresh = self._fresh.get((lane, number))
+            if fresh is not None:
+                known.setdefault(number, {}).update(fresh)
+        return known
+
+    def examined(self, lane: Lane, survey: BlockSurvey) -> None:
+        """Take in what a scan has examined; keep the fingerprints once all that is pending in the block is part of it.
+
+        Requires: what was examined is pending, or was when the scan began.
+        """
+        key = (lane.number, survey.names)
+        before = self._surveys.pop(key, None)
+        if before is not None and before.number == survey.number:
+            before.merge(survey)
+            survey = before
+        if not lane.is_complete(survey.number):
+            return
+        if lane.has_pending_besides(survey.number, survey.examined):
+            self._surveys[key] = survey
+            if len(self._surveys) > SURVEYS_MAX:
+                del self._surveys[next(iter(self._surveys))]
+            return
+        for name, data in survey.pack().items():
+            self._put(lane.number, survey.number, name, data)
+
+    def _put(self, lane: int, number: int, name: str, data: bytes) -> None:
+        held_bytes = self._fresh_bytes + _row_bytes(name, data)
+        if self._cache.hold_fingerprints(held_bytes):
+            self._fresh_bytes = held_bytes
+            fresh = self._fresh.setdefault((lane, number), {})
+            if name in fresh:
+                self._fresh_bytes -= _row_bytes(name, fresh[name])
+            fresh[name] = data
+
+    def reset(self) -> None:
+        """Forget all."""
+        self._fresh.clear()
+        self._surveys.clear()
+        self._count()
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def take(self, lanes: Mapping[int, Lane]) -> list[Row]:
+        """Return what a checkpoint must store. It stays in RAM until `settle` says how that went."""
+        rows: list[Row] = []
+        for (lane, number), fresh in list(self._fresh.items()):
+            known = lanes.get(lane)
+            if known is None or number not in known.blocks:
+                del self._fresh[lane, number]
+            else:
+                rows += [(lane, number, name, data) for name, data in fresh.items()]
+        self._count()
+        return rows
+
+    def settle(self, taken: list[Row]) -> None:
+        """Forget what a checkpoint has stored."""
+        for lane, number, name, data in taken:
+            fresh = self._fresh.get((lane, number))
+            if fresh is not None and fresh.get(name) is data:
+                del fresh[name]
+                if not fresh:
+                    del self._fresh[lane, number]
+        self._count()
+
+    def _count(self) -> None:
+        self._fresh_bytes = sum(
+            _row_bytes(name, data) for fresh in self._fresh.values() for name, data in fresh.items()
+        )
+        self._cache.hold_fingerprints(self._fresh_bytes)
+
+    def _check(self) -> None:
+        counted = sum(_row_bytes(name, data) for fresh in self._fresh.values() for name, data in fresh.items())
+        assert self._fresh_bytes == counted and len(self._surveys) <= SURVEYS_MAX
+
+
+def has_fingerprints(names: frozenset[str]) -> bool:
+    """Return whether scans of a selector with these header names make fingerprints, and use them.
+
+    A name with a dot may mean what lies inside another header, so no fingerprint speaks of it.
+    """
+    is_plain = all([len(name) <= NAME_CHARACTERS_MAX and "." not in name for name in names])
+    return 0 < len(names) <= NAMES_MAX and is_plain
+
+
+def _row_bytes(name: str, data: bytes) -> int:
+    return ROW_BYTES + len(name) + len(data)

@@ -1,0 +1,162 @@
+"""A selector's scan passes over blocks in which nothing matches, and reads each block at most once to learn that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from inside import inside
+from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut
+
+from forebay import Message, Queue
+from forebay.store.numbering import BLOCK_MESSAGES
+
+BLOCKS = 24
+MESSAGES = BLOCKS * BLOCK_MESSAGES
+RARE = 13 * BLOCK_MESSAGES + 77
+
+
+@pytest.fixture
+def simulated() -> SimulatedBay:
+    """A queue of which RAM has next to nothing, so that what is examined is read."""
+    simulated = SimulatedBay(memory_limit="4MiB")
+    send(simulated.queue(), range(MESSAGES))
+    simulated.reopen()
+    return simulated
+
+
+def send(queue: Queue, numbers: range, region: str = "us") -> None:
+    for first in numbers[::256]:
+        chosen = range(first, min(first + 256, numbers.stop))
+        queue.send_many([Message(b"%d" % n, headers={"n": n, "region": "eu" if n == RARE else region}) for n in chosen])
+
+
+def found(queue: Queue, selector: str, *, acknowledges: bool = False) -> list[int]:
+    """Return the numbers of all messages that a selector finds."""
+    numbers: list[int] = []
+    with queue.subscribe(selector=selector, prefetch=0) as consumer:
+        while (deliveries := consumer.take(500)) or inside(queue).loader.step():
+            numbers += [int(delivery.body) for delivery in deliveries]
+            if acknowledges and deliveries:
+                consumer.ack(deliveries)
+    return numbers
+
+
+def reads_of(simulated: SimulatedBay, selector: str, expected: list[int]) -> int:
+    before = simulated.reads
+    assert found(simulated.queue(), selector) == expected
+    return simulated.reads - before
+
+
+def test_the_second_scan_reads_the_block_of_the_match_alone(simulated: SimulatedBay) -> None:
+    assert reads_of(simulated, "region = 'eu'", [RARE]) >= BLOCKS
+    assert reads_of(simulated, "region = 'eu'", [RARE]) <= 2
+    assert reads_of(simulated, "region = 'nowhere'", []) <= 1
+
+
+def test_another_selector_over_the_same_header_passes_over_as_well(simulated: SimulatedBay) -> None:
+    found(simulated.queue(), "n < 0")
+    for selector in (f"n = {RARE}", f"n BETWEEN {RARE} AND {RARE}", f"NOT (n <> {RARE})"):
+        assert reads_of(simulated, selector, [RARE]) <= 4
+
+
+def test_headers_of_two_selectors_serve_a_third_one(simulated: SimulatedBay) -> None:
+    found(simulated.queue(), "n < 0")
+    found(simulated.queue(), "region = 'x'")
+    assert reads_of(simulated, f"region = 'eu' AND n > {RARE}", []) <= 2
+
+
+def test_fingerprints_outlive_the_process(simulated: SimulatedBay) -> None:
+    found(simulated.queue(), "region = 'eu'")
+    simulated.reopen()
+    assert reads_of(simulated, "region = 'eu'", [RARE]) <= 3
+
+
+def test_a_lost_index_costs_one_more_scan_and_no_message(simulated: SimulatedBay) -> None:
+    found(simulated.queue(), "region = 'eu'")
+    simulated.crash(is_index_lost=True)
+    assert reads_of(simulated, "region = 'eu'", [RARE]) >= BLOCKS - 1
+    assert reads_of(simulated, "region = 'eu'", [RARE]) <= 3
+
+
+def test_messages_that_come_into_a_partly_filled_block_are_found() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB")
+    send(simulated.queue(), range(BLOCK_MESSAGES + 100))
+    assert found(simulated.queue(), "region = 'de'") == []
+    send(simulated.queue(), range(BLOCK_MESSAGES + 100, BLOCK_MESSAGES + 200), "de")
+    assert found(simulated.queue(), "region = 'de'") == list(range(BLOCK_MESSAGES + 100, BLOCK_MESSAGES + 200))
+
+
+def test_delayed_messages_are_found_by_a_scan_that_comes_when_they_are_due() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB")
+    queue = simulated.queue()
+    queue.send_many([Message(b"%d" % n, headers={"region": "us"}) for n in range(200)])
+    queue.send(b"200", headers={"region": "eu"}, delay=60)
+    send(queue, range(201, BLOCK_MESSAGES + 10))
+    assert found(queue, "region = 'eu'") == []
+    simulated.clock.advance(61)
+    simulated.housekeep()
+    assert found(queue, "region = 'eu'") == [200]
+
+
+def test_acks_leave_fingerprints_right_and_what_came_back_is_found(simulated: SimulatedBay) -> None:
+    queue = simulated.queue()
+    selector = f"n >= {RARE - 3} AND n <= {RARE + 3}"
+    with queue.subscribe(selector=selector) as consumer:
+        while not (deliveries := consumer.take(10)):
+            assert simulated.loader.step()
+        consumer.ack(deliveries[:2])
+    assert found(queue, selector, acknowledges=True) == list(range(RARE - 1, RARE + 4))
+    assert found(queue, selector) == []
+    assert queue.depth == MESSAGES - 7
+
+
+def test_priorities_have_fingerprints_of_their_own() -> None:
+    simulated = SimulatedBay(memory_limit="4MiB")
+    queue = simulated.queue()
+    for priority in (2, 7):
+        for first in range(0, 2 * BLOCK_MESSAGES, 256):
+            queue.send_many(
+                [Message(b"%d" % n, headers={"p": priority}, priority=priority) for n in range(first, first + 256)]
+            )
+    assert len(found(queue, "p = 7")) == 2 * BLOCK_MESSAGES
+    assert len(found(queue, "p = 2")) == 2 * BLOCK_MESSAGES
+    assert found(queue, "p = 3") == []
+
+
+def test_random_selectors_find_what_a_look_at_each_message_finds(simulated: SimulatedBay) -> None:
+    random = Random(11)
+    queue = simulated.queue()
+    pending = set(range(MESSAGES))
+    tests: list[tuple[str, Callable[[int], bool]]] = []
+    for _ in range(12):
+        low = random.randrange(MESSAGES)
+        high = low + random.randrange(700)
+        tests.append((f"n BETWEEN {low} AND {high}", lambda n, low=low, high=high: low <= n <= high))
+        tests.append((f"n IN ('{low}') OR region = 'eu'", lambda n: n == RARE))
+    for turn, (selector, wanted) in enumerate(tests):
+        acknowledges = turn % 3 == 0
+        expected = sorted(filter(wanted, pending))
+        assert found(queue, selector, acknowledges=acknowledges) == expected
+        if acknowledges:
+            pending -= set(expected)
+        if turn % 5 == 4:
+            simulated.crash(is_index_lost=turn % 10 == 9)
+            queue = simulated.queue()
+        inside(simulated.bay).index._check()
+
+
+def test_after_a_power_cut_no_fingerprint_speaks_of_messages_that_were_lost() -> None:
+    for seed in range(8):
+        simulated = SimulatedBay(seed, memory_limit="4MiB", sync="interval")
+        send(simulated.queue(), range(3 * BLOCK_MESSAGES))
+        assert found(simulated.queue(), "region = 'de'") == []
+        if seed % 2:
+            inside(simulated.bay).store.checkpoint()
+        simulated.power_cut(Random(seed), PowerCut.SYNCED)
+        queue = simulated.queue()
+        depth = queue.depth
+        send(queue, range(depth, 4 * BLOCK_MESSAGES), "de")
+        assert found(queue, "region = 'de'") == list(range(depth, 4 * BLOCK_MESSAGES))

@@ -1,0 +1,220 @@
+"""Fingerprints of blocks: a selector may pass over a block only where none of its messages matches."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+
+from forebay.dispatch.selectors.selector import compile_selector
+from forebay.store.format.properties import encode_properties
+from forebay.store.format.record import RecordDamaged
+from forebay.store.index.fingerprint import (
+    EXACT_VALUES_MAX,
+    STRING_CHARACTERS_MAX,
+    UNKNOWN,
+    BlockSurvey,
+    ExactFingerprint,
+    Fingerprint,
+    SummaryFingerprint,
+    fingerprint_of,
+)
+from forebay.store.message import HeaderValue
+from forebay.store.numbering import BLOCK_MESSAGES
+
+Values = dict[str, HeaderValue]
+NAMES = ("a", "b")
+PAIRS = 100_000
+
+
+def fingerprints(messages: list[Values], names: tuple[str, ...] = NAMES) -> dict[str, Fingerprint]:
+    survey = BlockSurvey(frozenset(names), 0)
+    for index, values in enumerate(messages):
+        survey.add(index, encode_properties(values))
+    return {name: fingerprint_of(data) for name, data in survey.pack().items()}
+
+
+def fingerprint(*values: HeaderValue) -> Fingerprint:
+    return fingerprints([{} if value is None else {"a": value} for value in values])["a"]
+
+
+def may_match(selector: str, *values: HeaderValue) -> bool:
+    return compile_selector(selector).may_match({"a": fingerprint(*values)})
+
+
+# ---------------------------------------------------------------------- no match is ever passed over
+
+
+def a_value(random: Random) -> HeaderValue:
+    kind = random.randrange(14)
+    if kind < 4:
+        return random.randrange(-3, 30)
+    if kind < 7:
+        return (
+            random.choice(("", "x", "xy", "y%", "zebra", "żółw", "x" * 17, "x" * 16 + "y"))
+            + "abc"[: random.randrange(3)]
+        )
+    if kind < 8:
+        return random.choice((0.5, -0.0, 2.5, 1e300, math.inf, -math.inf, math.nan, 2.0**53))
+    if kind < 9:
+        return random.choice((2**53 + 1, -(2**53) - 1, 2**64 + 1, 10**400, -(10**400)))
+    if kind < 11:
+        return random.random() < 0.5
+    if kind < 13:
+        return None
+    return random.choice((b"bytes", ["list"], {"x": 1}, "y" * 300))
+
+
+def a_block(random: Random) -> list[Values]:
+    """Few different values, or many; often all of one kind."""
+    pool = [a_value(random) for _ in range(random.choice((1, 2, 12, 40)))]
+    if random.random() < 0.3:
+        pool = [random.randrange(100) for _ in range(20)]
+    elif random.random() < 0.3:
+        pool = [f"id-{random.randrange(1000)}" for _ in range(20)]
+    messages: list[Values] = []
+    for _ in range(random.choice((1, 3, 24))):
+        messages.append({name: random.choice(pool) for name in NAMES if random.random() < 0.9})
+    return messages
+
+
+def an_operand(random: Random) -> str:
+    number = random.choice(("1", "2", "7.0", "2.5", "9007199254740993", "1e300", "-1", str(random.randrange(100))))
+    string = random.choice(("'x'", "'xy'", "'zebra'", "'xxxxxxxxxxxxxxxxy'", f"'id-{random.randrange(1000)}'"))
+    return random.choice((number, number, string, string, "TRUE", "a", "b", "a + 1", "10 / b"))
+
+
+def a_condition(random: Random, depth: int = 2) -> str:
+    if depth and random.random() < 0.5:
+        sides = [a_condition(random, depth - 1) for _ in range(random.choice((2, 2, 3)))]
+        joined = random.choice((" AND ", " OR ")).join(f"({side})" for side in sides)
+        return f"NOT ({joined})" if random.random() < 0.4 else joined
+    name, turn = random.choice(NAMES), random.randrange(8)
+    if turn < 4:
+        sign = random.choice(("=", "=", "<>", "<", "<=", ">", ">="))
+        operand = an_operand(random)
+        if sign not in ("=", "<>") and operand[0] in "'T":
+            operand = "5"
+        test = f"{operand} {sign} {name}" if random.random() < 0.2 else f"{name} {sign} {operand}"
+    elif turn == 4:
+        test = f"{name} {random.choice(('', 'NOT '))}BETWEEN {random.randrange(20)} AND {random.randrange(40)}"
+    elif turn == 5:
+        test = f"{name} {random.choice(('', 'NOT '))}IN ('x', 'id-{random.randrange(1000)}')"
+    elif turn == 6:
+        test = f"{name} {random.choice(('', 'NOT '))}LIKE '{random.choice(('x%', '%y', 'id-1_', '%'))}'"
+    else:
+        test = f"{name} IS {random.choice(('', 'NOT '))}NULL"
+    return f"NOT ({test})" if random.random() < 0.2 else test
+
+
+def compare_with_a_linear_scan(seed: int, pairs: int) -> tuple[int, int]:
+    """Return how many blocks were passed over, and how many had no match."""
+    random = Random(seed)
+    skipped = empty = done = 0
+    while done < pairs:
+        blocks = [a_block(random) for _ in range(10)]
+        known = [fingerprints(messages) for messages in blocks]
+        for _ in range(50):
+            selector = compile_selector(a_condition(random))
+            for messages, named in zip(blocks, known, strict=True):
+                matches = any(map(selector.matches, messages))
+                may = selector.may_match(named)
+                assert may or not matches, (selector.text, messages)
+                skipped += not may
+                empty += not matches
+                done += 1
+    return skipped, empty
+
+
+@pytest.mark.slow
+def test_no_random_selector_passes_over_a_block_in_which_it_matches() -> None:
+    skipped, empty = compare_with_a_linear_scan(1, PAIRS)
+    assert skipped > empty / 3, "fingerprints that tell next to nothing prove nothing"
+
+
+@pytest.mark.soak
+def test_no_random_selector_of_a_million_passes_over_a_match() -> None:
+    for seed in range(2, 12):
+        compare_with_a_linear_scan(seed, PAIRS)
+
+
+# ---------------------------------------------------------------------- what fingerprints tell
+
+
+MANY_STRINGS = tuple(f"id-{number:06}" for number in range(BLOCK_MESSAGES))
+MANY_NUMBERS = tuple(range(1000, 1000 + BLOCK_MESSAGES))
+
+
+def test_few_values_are_kept_as_they_are_so_that_every_selector_gets_an_exact_answer() -> None:
+    assert isinstance(fingerprint("us", "us", "ca"), ExactFingerprint)
+    assert not may_match("a <> 'us'", *["us"] * 512)
+    assert may_match("a <> 'us'", "us", "eu")
+    assert not may_match("a LIKE 'e%'", "us", "ca")
+    assert not may_match("a IS NULL", "us", "ca")
+    assert may_match("a IS NULL", "us", None)
+    assert not may_match("NOT (a = 1)", 1, 1.0)
+
+
+def test_many_numbers_are_told_apart_by_bounds_and_by_a_filter() -> None:
+    assert isinstance(fingerprint(*MANY_NUMBERS), SummaryFingerprint)
+    for missing in ("a < 1000", "a > 1511", "a = 999", "a BETWEEN 5 AND 999", "a = 'x'", "a IS NULL", "a = TRUE"):
+        assert not may_match(missing, *MANY_NUMBERS), missing
+    for present in ("a <= 1000", "a >= 1511", "a = 1200", "a = 1200.0", "a <> 1200", "NOT (a > 1200)"):
+        assert may_match(present, *MANY_NUMBERS), present
+    odd = tuple(range(1, 100, 2))
+    assert sum(may_match(f"a = {even}", *odd) for even in range(2, 100, 2)) < 5
+
+
+def test_many_strings_are_told_apart_by_bounds_and_by_a_filter() -> None:
+    assert all(may_match(f"a = '{present}'", *MANY_STRINGS) for present in MANY_STRINGS)
+    assert not may_match("a = 'id-000999'", *MANY_STRINGS)
+    assert not may_match("a IN ('aaa', 'zzz')", *MANY_STRINGS)
+    random = Random(5)
+    scattered = tuple(f"{random.getrandbits(64):016x}" for _ in range(BLOCK_MESSAGES))
+    perhaps = sum(may_match(f"a = '{random.getrandbits(64):016x}'", *scattered) for _ in range(2000))
+    assert perhaps < 200
+
+
+def test_a_fingerprint_takes_at_most_a_byte_a_message() -> None:
+    long = tuple(f"{number:0{STRING_CHARACTERS_MAX}}" for number in range(BLOCK_MESSAGES))
+    for values in (MANY_NUMBERS, MANY_STRINGS, long, tuple(range(EXACT_VALUES_MAX)), long[:EXACT_VALUES_MAX]):
+        survey = BlockSurvey(frozenset("a"), 0)
+        for index, value in enumerate(values):
+            survey.add(index, encode_properties({"a": value}))
+        assert 0 < len(survey.pack()["a"]) <= BLOCK_MESSAGES
+
+
+@pytest.mark.parametrize("value", [["list"], {"x": 1}, "y" * (STRING_CHARACTERS_MAX + 1)])
+def test_a_value_that_no_fingerprint_describes_makes_it_unknown(value: HeaderValue) -> None:
+    assert fingerprint(1, value) is UNKNOWN
+
+
+@pytest.mark.parametrize("value", [b"bytes", math.nan, 10**400])
+def test_such_a_value_among_many_makes_it_unknown(value: HeaderValue) -> None:
+    assert fingerprint(value, *MANY_NUMBERS[:100]) is UNKNOWN
+
+
+def test_a_header_without_a_fingerprint_may_match_everything() -> None:
+    assert compile_selector("a = 1 AND b = 2").may_match({})
+    assert compile_selector("a = 1 AND b = 2").may_match({"b": fingerprint(2)})
+    assert not compile_selector("a = 1 AND b = 2").may_match({"b": fingerprint(1)})
+    assert compile_selector("a = 1 OR JMSPriority = 4").may_match({"a": fingerprint(2)})
+
+
+def test_bytes_that_are_no_fingerprint_tell_nothing() -> None:
+    random = Random(3)
+    survey = BlockSurvey(frozenset("a"), 0)
+    for index in range(100):
+        survey.add(index, encode_properties({"a": index}))
+    whole = survey.pack()["a"]
+    for data in (b"", b"\x00", b"\x01", b"\x02", b"\x03abc", whole[:40], *(random.randbytes(60) for _ in range(500))):
+        compile_selector("a = 5 OR NOT (a < 7) OR a LIKE 'x'").may_match({"a": fingerprint_of(data)})
+    assert fingerprint_of(whole[:40]) is UNKNOWN
+
+
+def test_headers_that_make_no_sense_are_not_surveyed() -> None:
+    survey = BlockSurvey(frozenset("a"), 0)
+    with pytest.raises(RecordDamaged):
+        survey.add(3, b"\x0c\xff")
+    assert survey.examined == 0
