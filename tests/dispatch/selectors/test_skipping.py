@@ -219,3 +219,8 @@ def test_headers_that_make_no_sense_are_not_surveyed() -> None:
     with pytest.raises(RecordDamaged):
         survey.add(3, b"\x0c\xff")
     assert survey.examined == 0
+
+
+def test_a_name_that_reaches_into_a_header_may_match_everything() -> None:
+    assert compile_selector("a.b = 1").may_match({"a": fingerprint(1), "a.b": fingerprint(2)})
+    assert compile_selector("NOT (a.b IS NULL) OR a.b LIKE 'x'").may_match({"a": fingerprint(None)})
