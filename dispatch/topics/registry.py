@@ -7,10 +7,11 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.spill.overflow import Overflow
-from ...store.errors import SelectorError, SettingsError, SubscriptionInUse, TransactionError
+from ...store.errors import SelectorError, SettingsError, StoreFull, SubscriptionInUse, TransactionError
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ...store.late_log import LateLogger
+from ...store.maintenance.trimmer import RetentionRule
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..config.policies import Policies
@@ -34,6 +35,8 @@ from .unmatched import UnmatchedSweeper
 
 logger = LateLogger("forebay.dispatch")
 
+TRIM_SECONDS: Final = 1.0
+"""So much longer than its policy says may a topic retain a message."""
 SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
@@ -77,6 +80,9 @@ class Topics(PatternKeeper):
         self.by_name: dict[str, TopicState] = {}
         self.patterns: dict[PatternArea, Selector | None] = {}
         """Those that have a consumer, with its selector."""
+        self._trim_at = 0.0
+        self._unretained: dict[TopicState, None] = {}
+        """Those whose policy retains, or retains no more, and for which the record of that found no room yet."""
 
     def restore(self) -> None:
         """Take over what opening found. Requires: the lock."""
@@ -89,7 +95,7 @@ class Topics(PatternKeeper):
             topic = by_number.get(stored.destination)
             if topic is not None:
                 topic.lanes[stored.priority] = topic.make_lane(stored.priority)
-        for subscriber in store.subscriptions.by_number.values():
+        for subscriber in store.subscriptions.readers():
             text, selector = subscriber.facts.selector, None
             try:
                 selector = compile_selector(text) if text is not None else None
@@ -132,7 +138,55 @@ class Topics(PatternKeeper):
             topic = self._add(destination.number, name)
             for area in found:
                 self._join(area, topic)
+        self._agree_on_retention(topic)
         return topic
+
+    def settle_retention(self) -> None:
+        """Begin and end what policies retain, as far as opening found it otherwise. Requires: the lock, and that all
+        that opening found is charged.
+        """
+        for topic in self.by_name.values():
+            self._agree_on_retention(topic)
+
+    def _agree_on_retention(self, topic: TopicState) -> None:
+        """Let the topic retain what its policy says; where that finds no room, `trim` tries again. Requires: the
+        lock.
+        """
+        policy, store = self._policies.of(topic.name), self._message_store
+        rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
+        begins, topic.is_retained = topic.retention is None, rule is not None
+        self._unretained.pop(topic, None)
+        try:
+            if rule is not None and begins:
+                with self._overhead.one_more(SUBSCRIPTION_BYTES):
+                    store.retain(topic.number, rule)
+            else:
+                store.retain(topic.number, rule)
+                if rule is None and not begins:
+                    self._overhead.one_less(SUBSCRIPTION_BYTES)
+        except StoreFull as full:
+            self._unretained[topic] = None
+            logger.warning(
+                "topic %r can't do yet what its policy says of retaining: %s",
+                topic.name,
+                full,
+                event="retention_put_off",
+            )
+
+    def trim(self) -> int:
+        """Let go of what topics only retain and is too old or too much, once a second; return how many messages.
+        Requires: no lock.
+        """
+        now = self._monitor.monotonic()
+        if now < self._trim_at:
+            return 0
+        self._trim_at = now + TRIM_SECONDS
+        if self._unretained:
+            with self._monitor.lock, self._monitor.whole:
+                for topic in list(self._unretained):
+                    self._agree_on_retention(topic)
+        trimmer = self._message_store.trimmer
+        return trimmer.trim(self._monitor.clock_ms()) if trimmer.is_retaining else 0
 
     def _add(self, number: int, name: str) -> TopicState:
         topic = self.by_name[name] = self._make(number, name)
@@ -287,8 +341,10 @@ class Topics(PatternKeeper):
         }
         if self._transactions.concern({topic.number, *(subscription.number for subscription in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
+        is_retaining = topic.retention is not None
         self._message_store.delete_destination(topic.number)
         topic.is_deleted = True
+        self._unretained.pop(topic, None)
         del self.by_name[topic.name]
         self._destinations.unregister(topic)
         for subscription in subscriptions:
@@ -298,7 +354,7 @@ class Topics(PatternKeeper):
         for lane in topic.all_lanes():
             self._removals.drop_lane(lane)
         topic.drop()
-        self._overhead.one_less(TOPIC_BYTES)
+        self._overhead.one_less(TOPIC_BYTES + SUBSCRIPTION_BYTES * is_retaining)
 
     def _end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""

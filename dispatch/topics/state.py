@@ -181,6 +181,20 @@ class TopicState(QueueArea):
         self.fan_outs: dict[int, FanOut] = {}
         """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
         self.non_persistent_lanes = _NO_LANES
+        self.is_retained = False
+        """Its policy keeps messages that no subscription needs."""
+
+    @property
+    def retention(self) -> Subscriber | None:
+        """What stands for those messages in the store; None: there is nothing."""
+        return self.target_area.store.subscriptions.retention(self.number)
+
+    @property
+    def retained(self) -> tuple[int, int]:
+        """Messages that its policy keeps, whoever needs them besides, and their bytes."""
+        retention = self.retention
+        depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
+        return sum(depth[0] for depth in depths), sum(depth[1] for depth in depths)
 
     @property
     def verdicts(self) -> Verdicts:
@@ -209,7 +223,7 @@ class TopicState(QueueArea):
     @property
     def is_unused(self) -> bool:
         """See QueueArea. A durable subscription is a use, read or not."""
-        return not self.durable and not self.online and super().is_unused
+        return not self.durable and not self.online and not self.retained[0] and super().is_unused
 
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
@@ -231,12 +245,24 @@ class TopicState(QueueArea):
 
     @property
     def depth(self) -> int:
-        """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
+        """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority.
+
+        Where messages are retained: what the subscription has that lags most, for nothing tells those that only
+        retention needs from the others. O(subscriptions) then.
+        """
+        if self.is_retained:
+            return max((each.depth for each in self._everyone()), default=0)
         return super().depth + self._slowest(lambda lane: lane.stored.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
+        if self.is_retained:
+            return max((each.depth_bytes for each in self._everyone()), default=0)
         return super().depth_bytes + self._slowest(lambda lane: lane.stored.pending_bytes)
+
+    def _everyone(self) -> Iterator[SubscriptionState]:
+        yield from self.online
+        yield from (each for _, each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
         found = (

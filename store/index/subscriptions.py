@@ -21,7 +21,10 @@ from .topic_lane import SubscriptionLane, TopicLane
 
 
 class Subscriber:
-    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable."""
+    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable.
+
+    A retention is one too: it needs everything that its topic keeps beyond all acks, and nobody reads it.
+    """
 
     __slots__ = ("facts", "is_durable", "lanes")
 
@@ -32,10 +35,11 @@ class Subscriber:
 
 
 class _Topic:
-    __slots__ = ("subscribers", "lanes")
+    __slots__ = ("subscribers", "retention", "lanes")
 
     def __init__(self) -> None:
         self.subscribers: dict[int, Subscriber] = {}
+        self.retention: Subscriber | None = None
         self.lanes: list[TopicLane] = []
 
 
@@ -99,6 +103,8 @@ class Subscriptions:
                 del self.by_number[facts.number]
                 raise RecordDamaged("a subscription to what is no topic")
             topic.subscribers[facts.number] = subscriber
+            if facts.is_retention:
+                topic.retention = subscriber
             if not is_durable:
                 self._index.attempts.local.add(facts.number)
             for lane in topic.lanes:
@@ -109,7 +115,10 @@ class Subscriptions:
         """End a subscription and its needs. One that is not there is passed over. O(blocks it had)."""
         subscriber = self.by_number.pop(number, None)
         if subscriber is not None:
-            del self._topics[subscriber.facts.topic].subscribers[number]
+            topic = self._topics[subscriber.facts.topic]
+            del topic.subscribers[number]
+            if topic.retention is subscriber:
+                topic.retention = None
             self._index.attempts.forget(number)
             self._index.forget_put_off(number)
             for lane in filter(None, subscriber.lanes):
@@ -122,6 +131,15 @@ class Subscriptions:
             for subscription in list(topic.subscribers):
                 self.unsubscribe(subscription)
             del self._topics[number], self._index.lane_makers[number]
+
+    def readers(self) -> Iterator[Subscriber]:
+        """Yield the subscriptions that somebody made, durable or not: all but retentions."""
+        return (subscriber for subscriber in self.by_number.values() if not subscriber.facts.is_retention)
+
+    def retention(self, topic: int) -> Subscriber | None:
+        """Return what stands for the messages that a topic keeps beyond all acks; None: it keeps none."""
+        found = self._topics.get(topic)
+        return None if found is None else found.retention
 
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
