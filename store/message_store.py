@@ -31,6 +31,7 @@ from .format.record import (
     PROPERTIES,
     RANGES_MAX,
     RETURN,
+    SEEK,
     STATE,
     SUBSCRIBE,
     TIMED,
@@ -40,6 +41,7 @@ from .format.record import (
     put_off_payload,
     ranges_payload,
     returns_payload,
+    seek_payload,
 )
 from .format.state import (
     QUEUE,
@@ -642,6 +644,19 @@ class MessageStore:
             if subscriber.is_durable:
                 self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
             self.subscriptions.unsubscribe(number)
+
+    def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
+        """Let what exists from there on be pending for a subscription that nobody reads, and nothing before it.
+
+        firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
+        the subscription is not durable. Requires: state lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        """
+        number, data_log = subscriber.facts.number, NO_RECORD
+        with self.journal.whole:
+            if subscriber.is_durable:
+                self.journal.append(SEEK, 0, len(firsts), seek_payload(number, firsts))
+                data_log = self.journal.data_log
+            self.subscriptions.seek(number, firsts, data_log)
 
     def retain(self, topic: int, rule: RetentionRule | None) -> None:
         """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.

@@ -16,10 +16,11 @@ from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
-from ..topic import TemporaryTopic, Topic
+from ..topic import TemporaryTopic, Topic, TopicSubscription
+from ..topics.cursors import Edge, Landing, Moment
 from .awaiting import awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
-from .loop import MustAwait
+from .loop import LoopConfirmer, MustAwait
 from .opening import Opening
 from .transaction import AsyncTransaction, inner_transaction
 
@@ -316,6 +317,35 @@ class AsyncQueue(AsyncSender):
         return self._sender.statistics()
 
 
+class AsyncTopicSubscription:
+    """Made by `AsyncTopic.subscription`. Belongs to its loop."""
+
+    def __init__(self, caller: LoopConfirmer, subscription: TopicSubscription) -> None:
+        self._caller = caller
+        self._subscription = subscription
+
+    @property
+    def name(self) -> str:
+        return self._subscription.name
+
+    async def seek(
+        self,
+        to: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Landing:
+        """Move the cursor, back or forward. As TopicSubscription.seek, in another thread. Cancelled, it may have
+        happened.
+        """
+        seek = self._subscription.seek
+        return await self._caller.call(partial(seek, to, sequence=sequence, time=time, priority=priority))
+
+    def __repr__(self) -> str:
+        return repr(self._subscription)
+
+
 class AsyncTopic(AsyncSender):
     """Made by `Forebay.topic`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
 
@@ -361,6 +391,10 @@ class AsyncTopic(AsyncSender):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
         await self._caller.call(self._sender.unsubscribe, durable)
+
+    def subscription(self, name: str) -> AsyncTopicSubscription:
+        """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
+        return AsyncTopicSubscription(self._caller, self._sender.subscription(name))
 
     async def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and close its consumers. As Topic.delete."""

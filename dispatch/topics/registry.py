@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ...cache.budget import Holder
@@ -10,10 +10,11 @@ from ...cache.spill.overflow import Overflow
 from ...store.errors import SelectorError, SettingsError, StoreFull, SubscriptionInUse, TransactionError
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
+from ...store.index.topic_lane import TopicLane
 from ...store.late_log import LateLogger
 from ...store.maintenance.trimmer import RetentionRule
 from ...store.message_store import MessageStore
-from ...store.numbering import LANE_MASK, LANE_SHIFT
+from ...store.numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
@@ -28,6 +29,7 @@ from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
+from .cursors import Landing, Target
 from .eviction import Evictor
 from .patterns import PatternArea, PatternKeeper, PatternMember
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
@@ -316,6 +318,51 @@ class Topics(PatternKeeper):
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 
+    def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
+        """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
+
+        SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
+        transaction without an outcome knows it.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            lanes = topic.stored_lanes()
+        firsts = target.firsts(lanes, self._message_store.positions)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            if name not in topic.durable:
+                raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
+            subscription = topic.durable_subscription(name)
+            if subscription in topic.online:
+                raise SubscriptionInUse(topic.name, name)
+            if self._transactions.concern((subscription.number,)):
+                raise TransactionError(
+                    f"a transaction without an outcome knows the durable subscription {name!r} of topic "
+                    f"{topic.name!r}: end it first"
+                )
+            self._message_store.seek(subscription.subscriber, _within(firsts, lanes))
+            self._begin_anew(subscription)
+            sequences, messages = _cursor(subscription.subscriber)
+            position = self._message_store.journal.end
+            if subscription.admission is not None:
+                subscription.admission.room_came()
+        self._publisher.confirm(position)
+        return self._landing(lanes, sequences, messages)
+
+    def _begin_anew(self, subscription: SubscriptionState) -> None:
+        """Forget what dispatch knows of the persistent messages of a subscription that nobody reads."""
+        for lane in filter(None, subscription.lanes):
+            self._removals.drop_lane(lane)
+            self._target_area.head_queue_cache.reopen(lane.stored.number)
+        subscription.lanes = [None] * PRIORITIES
+
+    def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
+        positions = self._message_store.positions
+        times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
+        return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
+
     def delete(self, topic: TopicState) -> None:
         """Delete a topic with its subscriptions and everything they wait for. Requires: no lock.
 
@@ -453,3 +500,20 @@ def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> Subscription
     else:
         remedy = "close that one first, or let both subscribe with shared=True"
     return SubscriptionInUse(subscription.topic.name, subscription.subscriber.facts.name, remedy)
+
+
+def _within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
+    """Return the places, none of them behind what is sent next. Requires: the lock."""
+    ends = {lane.priority: lane.next_sequence for lane in lanes}
+    return [(priority, min(first, ends[priority])) for priority, first in firsts]
+
+
+def _cursor(subscriber: Subscriber) -> tuple[dict[int, int], int]:
+    """Return what comes next for a subscription, by priority, and how many messages wait. Requires: the lock."""
+    sequences, messages = {}, 0
+    for priority, lane in enumerate(subscriber.lanes):
+        if lane is not None:
+            run = lane.pending_run(0, 1)
+            sequences[priority] = run[0] if run is not None else lane.next_sequence
+            messages += lane.pending_messages
+    return sequences, messages

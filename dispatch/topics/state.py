@@ -19,7 +19,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import Times
 from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
-from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
+from ...store.index.topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
@@ -200,6 +200,12 @@ class TopicState(QueueArea):
     def verdicts(self) -> Verdicts:
         """On the message that is just arriving."""
         return self.keeper.verdicts
+
+    def stored_lanes(self) -> list[TopicLane]:
+        """Return the lanes in the store, by priority. Requires: the lock."""
+        index = self.target_area.store.index
+        known = (index.lanes.get(self.number << LANE_SHIFT | priority) for priority in range(PRIORITIES))
+        return [lane for lane in known if isinstance(lane, TopicLane)]
 
     def catch_up(self) -> None:
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""

@@ -17,7 +17,7 @@ from ..format.state import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from .index import Index
 from .pending_lane import JournaledLane
-from .topic_lane import SubscriptionLane, TopicLane
+from .topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 
 
 class Subscriber:
@@ -89,7 +89,9 @@ class Subscriptions:
         return lane
 
     def _add_lane(self, subscriber: Subscriber, topic_lane: TopicLane) -> None:
-        lane = subscriber.lanes[topic_lane.priority] = SubscriptionLane(topic_lane, subscriber.facts.number)
+        lane = subscriber.lanes[topic_lane.priority] = SubscriptionLane(
+            topic_lane, subscriber.facts.number, is_durable=subscriber.is_durable
+        )
         lane.put_off = self._index.put_off.get(lane.number)
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
@@ -123,6 +125,26 @@ class Subscriptions:
             self._index.forget_put_off(number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
+
+    def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
+        """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
+
+        firsts: (priority, sequence) of lanes; the others stay as they are. What came back of it before is forgotten.
+        A subscription that is not there is passed over. The record is needed as long as any data log that has
+        messages now, because without it a replay would have some of them acknowledged, or pending, as before.
+        """
+        subscriber = self.by_number.get(number)
+        if subscriber is None:
+            return
+        for priority, first in firsts:
+            lane = self.lane(number, priority)
+            assert isinstance(lane, SubscriptionLane)
+            lane.seek(first)
+        self._index.attempts.forget(number)
+        self._index.forget_put_off(number)
+        if data_log != NO_RECORD:
+            needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
+            self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
         """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(blocks they had)."""

@@ -94,3 +94,31 @@ def test_crash_while_old_messages_go_leaves_all_that_is_retained_and_all_that_is
     crashed.end()
     assert found <= {40} and crashed.states >= 30
     assert crashed.bay is not None
+
+
+@pytest.mark.parametrize("sync", ["always", "never"])
+def test_crash_while_a_cursor_moves_leaves_it_where_it_was_or_where_it_was_to_go(sync: SyncMode) -> None:
+    """Back and forward, and through the cleanups behind it."""
+    found: set[int] = set()
+    crashed = CrashedBay(sync, lambda bay: found.add(depth(bay.topic("prices"))), retain_seconds=HOUR)
+    topic = crashed.bay.topic("prices")
+    consumer = topic.subscribe(durable="audit")
+    topic.send_many(Message(bytes(300), priority=4 + n % 2) for n in range(700))
+    consumer.ack(consumer.take(690))
+    consumer.close()
+    crashed.bay.checkpoint()
+    sent, before = 700, 10
+    crashed.begin()
+    for to in ("begin", "end", "begin"):
+        after = 0 if to == "end" else sent
+        assert topic.subscription("audit").seek(to).messages == after
+        assert found and found <= {before, after}, (to, found)
+        found.clear()
+        topic.send(bytes(40_000))
+        sent, before = sent + 1, after + 1
+        crashed.bay.cleanup()
+        assert found and found <= {after, before}, (to, found)
+        found.clear()
+    crashed.bay.close()
+    crashed.end()
+    assert found <= {before} and crashed.states >= 30
