@@ -24,6 +24,7 @@ from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue, TemporaryQueue
 from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern, TopicSubscription
 from forebay.dispatch.topics.cursors import Landing
+from forebay.dispatch.topics.reader import TopicReader
 from forebay.dispatch.transactions.transaction import Transaction
 from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
 from forebay.store.clock import Clock
@@ -108,6 +109,7 @@ __all__ = [
     "TooManyFiles",
     "Topic",
     "TopicPattern",
+    "TopicReader",
     "TopicStatistics",
     "TopicSubscription",
     "Transaction",

@@ -13,7 +13,8 @@ from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender
-from .topics.cursors import Edge, Landing, Moment, parse_target
+from .topics.cursors import Edge, Landing, Moment, Target, parse_target
+from .topics.reader import TopicReader
 from .topics.state import TopicState
 
 
@@ -147,6 +148,39 @@ class Topic(Sender):
     def subscription(self, name: str) -> TopicSubscription:
         """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
         return TopicSubscription(self._engine, self.current, check_name(name, "a durable subscription"))
+
+    def reader(
+        self,
+        from_: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        selector: str | None = None,
+    ) -> TopicReader:
+        """Return a reader of what exists from a place on, retained or pending, and then of what is sent.
+
+        from_: "begin" or "end"; sequence, time, priority: as of TopicSubscription.seek, with the other priorities at
+        the end. selector: for those messages alone that it matches. Any number of readers may be open, each with the
+        memory of a subscription; nothing of them is on disk, and `subscriber_max_messages` is not for them.
+        ArgumentError, SettingsError, SelectorError, StoreFull (memory), StoreFailed, Closed.
+        """
+        target = parse_target(from_, sequence, time, priority, "from_")
+        return TopicReader(self.read_from(target, selector, None))
+
+    def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
+        """Return the consumer of a reader: what an event loop makes one of its own of. As `reader`."""
+        options = consumer_options(
+            self._engine.policies.of(self._queue.name),
+            selector=selector,
+            prefetch=0,
+            exclusive=False,
+            priority=0,
+            on_ready=on_ready,
+            on_slow=None,
+            ack_deadline_seconds=0,
+        )
+        return self._engine.topics.read(self.current, target, options)
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.

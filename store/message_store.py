@@ -646,7 +646,7 @@ class MessageStore:
             self.subscriptions.unsubscribe(number)
 
     def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Let what exists from there on be pending for a subscription that nobody reads, and nothing before it.
+        """Let what exists from there on be pending for a subscription that nobody reads yet, and nothing before it.
 
         firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
         the subscription is not durable. Requires: state lock. Raises StoreFull (nothing has changed) or StoreFailed.

@@ -17,11 +17,12 @@ from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicSubscription
-from ..topics.cursors import Edge, Landing, Moment
+from ..topics.cursors import Edge, Landing, Moment, parse_target
 from .awaiting import awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import LoopConfirmer, MustAwait
 from .opening import Opening
+from .reader import AsyncTopicReader
 from .transaction import AsyncTransaction, inner_transaction
 
 T = TypeVar("T")
@@ -391,6 +392,27 @@ class AsyncTopic(AsyncSender):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
         await self._caller.call(self._sender.unsubscribe, durable)
+
+    def reader(
+        self,
+        from_: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        selector: str | None = None,
+    ) -> Opening[AsyncTopicReader]:
+        """Return a reader of what exists from a place on, and then of what is sent. Await it, or enter it by `async
+        with`. As Topic.reader.
+        """
+
+        async def read() -> AsyncTopicReader:
+            target = parse_target(from_, sequence, time, priority, "from_")
+            bell = ConsumerWaker(self._context.bell)
+            call = partial(self._sender.read_from, target, selector, bell)
+            return AsyncTopicReader(self._adopt(await self._caller.call(call, undo=Consumer.close), bell, None))
+
+        return Opening(read, "topic.reader()")
 
     def subscription(self, name: str) -> AsyncTopicSubscription:
         """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""

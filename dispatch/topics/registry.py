@@ -324,11 +324,7 @@ class Topics(PatternKeeper):
         SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
         transaction without an outcome knows it.
         """
-        with self._monitor.lock, self._monitor.whole:
-            self._monitor.raise_if_closed()
-            topic.raise_if_deleted()
-            lanes = topic.stored_lanes()
-        firsts = target.firsts(lanes, self._message_store.positions)
+        lanes, firsts = self._places(topic, target)
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
@@ -350,6 +346,32 @@ class Topics(PatternKeeper):
                 subscription.admission.room_came()
         self._publisher.confirm(position)
         return self._landing(lanes, sequences, messages)
+
+    def _places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
+        """Return the lanes there are, and (priority, sequence) where to go. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            lanes = topic.stored_lanes()
+        return lanes, target.firsts(lanes, self._message_store.positions)
+
+    def read(self, topic: TopicState, target: Target, options: ConsumerOptions) -> Consumer:
+        """Return a consumer of a subscription without a name that begins at that place. Requires: no lock."""
+        lanes, firsts = self._places(topic, target)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            with self._overhead.one_more(SUBSCRIPTION_BYTES):
+                text = options.selector.text if options.selector is not None else None
+                subscriber = self._message_store.subscribe(topic.number, None, text)
+                self._message_store.seek(subscriber, _within(firsts, lanes))
+                subscription = self._add_subscription(topic, subscriber, options.selector)
+            subscription.is_reader = True
+            self._go_online(subscription, is_shared=False)
+            consumer = self._consumers.attach(subscription, options)
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
+        return consumer
 
     def _begin_anew(self, subscription: SubscriptionState) -> None:
         """Forget what dispatch knows of the persistent messages of a subscription that nobody reads."""

@@ -521,6 +521,8 @@ class SubscriptionState(QueueArea):
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
         self.judge = ConsumerGroup(selector, topic.monitor.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
+        self.is_reader = False
+        """It began at a place that somebody chose: see Topic.reader."""
         self.latest: NewestPerKey | None = None
         """Where its policy evicts by key."""
         self.arrivals: ArrivalOrder | None = None
@@ -545,6 +547,11 @@ class SubscriptionState(QueueArea):
     @property
     def is_durable(self) -> bool:
         return self.subscriber.is_durable
+
+    @property
+    def misses_nothing(self) -> bool:
+        """Whether it is made to miss nothing, however slow: it is durable, or a reader with a place of its own."""
+        return self.is_reader or self.subscriber.is_durable
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic; made on first use."""

@@ -140,11 +140,12 @@ class Subscriptions:
             lane = self.lane(number, priority)
             assert isinstance(lane, SubscriptionLane)
             lane.seek(first)
+        if data_log == NO_RECORD:
+            return
         self._index.attempts.forget(number)
         self._index.forget_put_off(number)
-        if data_log != NO_RECORD:
-            needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
-            self._index.use(data_log).acked_data_logs.update(needed)
+        needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
+        self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
         """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(blocks they had)."""

@@ -226,7 +226,7 @@ def test_online_consumer_a_transaction_or_no_such_name_refuses_it() -> None:
         {"to": "begin", "sequence": 1},
         {"sequence": -1},
         {"sequence": "1"},
-        {"time": datetime(2026, 1, 1)},  # noqa: DTZ001: that is what is refused
+        {"time": datetime(2026, 1, 1)},  # without a time zone
         {"time": "noon"},
         {"time": -1},
         {"sequence": 1, "priority": 10},
