@@ -22,7 +22,9 @@ from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue, TemporaryQueue
-from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern
+from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern, TopicSubscription
+from forebay.dispatch.topics.cursors import Landing
+from forebay.dispatch.topics.reader import TopicReader
 from forebay.dispatch.transactions.transaction import Transaction
 from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
 from forebay.store.clock import Clock
@@ -80,6 +82,7 @@ __all__ = [
     "ForebayError",
     "Health",
     "JournalCorrupt",
+    "Landing",
     "Message",
     "MessageTooLarge",
     "MessagesUnreadable",
@@ -106,7 +109,9 @@ __all__ = [
     "TooManyFiles",
     "Topic",
     "TopicPattern",
+    "TopicReader",
     "TopicStatistics",
+    "TopicSubscription",
     "Transaction",
     "TransactionError",
     "TypedConsumer",

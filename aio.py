@@ -18,6 +18,8 @@ from forebay.dispatch.aio.queue import AsyncQueue as Queue
 from forebay.dispatch.aio.queue import AsyncTemporaryQueue as TemporaryQueue
 from forebay.dispatch.aio.queue import AsyncTemporaryTopic as TemporaryTopic
 from forebay.dispatch.aio.queue import AsyncTopic as Topic
+from forebay.dispatch.aio.queue import AsyncTopicSubscription as TopicSubscription
+from forebay.dispatch.aio.reader import AsyncTopicReader as TopicReader
 from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
 from forebay.dispatch.aio.typed import AsyncTypedConsumer as TypedConsumer
 from forebay.dispatch.aio.typed import AsyncTypedDelivery as TypedDelivery
@@ -33,6 +35,8 @@ __all__ = [
     "TemporaryQueue",
     "TemporaryTopic",
     "Topic",
+    "TopicReader",
+    "TopicSubscription",
     "Transaction",
     "TypedConsumer",
     "TypedDelivery",

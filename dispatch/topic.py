@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..store.errors import ArgumentError, Closed, SettingsError
+from ..store.message import DEFAULT_PRIORITY
 from .config.checks import check_name
 from .consumer.consumer import Consumer, consumer_options
 from .core.monitor import Monitor
@@ -12,7 +13,45 @@ from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender
+from .topics.cursors import Edge, Landing, Moment, Target, parse_target
+from .topics.reader import TopicReader
 from .topics.state import TopicState
+
+
+class TopicSubscription:
+    """Made by `Topic.subscription`. Thread-safe."""
+
+    def __init__(self, engine: Engine, topic: TopicState, name: str) -> None:
+        self._engine = engine
+        self._topic = topic
+        self.name = name
+
+    def seek(
+        self,
+        to: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Landing:
+        """Move the cursor, back or forward: what exists from there on is delivered, again too, and nothing before it.
+
+        to: "begin" is the first message that exists, "end" what is sent next. time: a datetime with a time zone, or
+        seconds since 1970: the first message sent then or later. sequence: that of a delivery, among the messages of
+        one `priority`; other priorities stay where they are. Back it goes as far as messages exist: those that the
+        policy retains, and those that some durable subscription has not acknowledged; `Landing` says how far that
+        was. Attempts begin anew.
+
+        It is one record of the journal: a crash leaves it done, or not done. Close the consumer first: while there is
+        one, it raises SubscriptionInUse, so no delivery of before can acknowledge anything behind it. SettingsError
+        where there is no such subscription, TransactionError, StoreFull, StoreFailed, Closed. A time costs a few
+        dozen small reads, however deep it lies.
+        """
+        target = parse_target(to, sequence, time, priority)
+        return self._engine.topics.seek(self._topic, self.name, target)
+
+    def __repr__(self) -> str:
+        return f"<TopicSubscription {self.name!r} of {self._topic.name!r}>"
 
 
 class Topic(Sender):
@@ -105,6 +144,43 @@ class Topic(Sender):
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
         self._engine.topics.unsubscribe(self.current, check_name(durable, "a durable subscription"))
+
+    def subscription(self, name: str) -> TopicSubscription:
+        """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
+        return TopicSubscription(self._engine, self.current, check_name(name, "a durable subscription"))
+
+    def reader(
+        self,
+        from_: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        selector: str | None = None,
+    ) -> TopicReader:
+        """Return a reader of what exists from a place on, retained or pending, and then of what is sent.
+
+        from_: "begin" or "end"; sequence, time, priority: as of TopicSubscription.seek, with the other priorities at
+        the end. selector: for those messages alone that it matches. Any number of readers may be open, each with the
+        memory of a subscription; nothing of them is on disk, and `subscriber_max_messages` is not for them.
+        ArgumentError, SettingsError, SelectorError, StoreFull (memory), StoreFailed, Closed.
+        """
+        target = parse_target(from_, sequence, time, priority, "from_")
+        return TopicReader(self.read_from(target, selector, None))
+
+    def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
+        """Return the consumer of a reader: what an event loop makes one of its own of. As `reader`."""
+        options = consumer_options(
+            self._engine.policies.of(self._queue.name),
+            selector=selector,
+            prefetch=0,
+            exclusive=False,
+            priority=0,
+            on_ready=on_ready,
+            on_slow=None,
+            ack_deadline_seconds=0,
+        )
+        return self._engine.topics.read(self.current, target, options)
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.

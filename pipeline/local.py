@@ -253,7 +253,7 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
         if destination.kind != TOPIC:
             lanes = [lane for lane in seen.index.lanes.values() if lane.destination == destination.number]
             rows.append(_row(store, destination, None, lanes, seen, now_ms))
-    for subscriber in seen.subscriptions.by_number.values():
+    for subscriber in seen.subscriptions.readers():
         topic = seen.destinations[subscriber.facts.topic]
         mine: list[JournaledLane] = []
         for lane in filter(None, subscriber.lanes):

@@ -174,7 +174,7 @@ class DestinationsFile:
         """Return all there is: queues by name, then topics, each with its durable subscriptions behind it."""
         with self._lock:
             destinations = list(self._destinations.values())
-            subscribers = [each for each in self._subscriptions.by_number.values() if each.is_durable]
+            subscribers = [each for each in self._subscriptions.readers() if each.is_durable]
         by_topic: dict[int, list[Subscriber]] = {}
         for subscriber in subscribers:
             by_topic.setdefault(subscriber.facts.topic, []).append(subscriber)

@@ -31,6 +31,7 @@ from .format.record import (
     PROPERTIES,
     RANGES_MAX,
     RETURN,
+    SEEK,
     STATE,
     SUBSCRIBE,
     TIMED,
@@ -40,6 +41,7 @@ from .format.record import (
     put_off_payload,
     ranges_payload,
     returns_payload,
+    seek_payload,
 )
 from .format.state import (
     QUEUE,
@@ -76,7 +78,9 @@ from .locks import OwnedLock, require_outside
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, LeaseReader
+from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
+from .maintenance.trimmer import RetentionRule, Trimmer
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
@@ -98,6 +102,8 @@ SWEEP_BLOCKS: Final = 64
 """Blocks of topics looked at before the state lock is let go: a few milliseconds."""
 
 
+RETENTION_NAME: Final = "retention"
+"""Of what stands for the messages that a topic keeps beyond all acks, where a record must have a name."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 
@@ -203,6 +209,8 @@ class MessageStore:
         self.transactions: Transactions
         self.cleaner: Cleaner
         self.relocation: Relocation
+        self.positions: Positions
+        self.trimmer: Trimmer
         self._destinations_file: DestinationsFile
 
     # ------------------------------------------------------------------ opening and closing
@@ -345,6 +353,10 @@ class MessageStore:
             sealed=self.cleaner.sealed,
             now=now,
         )
+        self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
+        self.trimmer = Trimmer(
+            self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
+        )
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -425,6 +437,7 @@ class MessageStore:
             self.subscriptions.delete_topic(number)
             self.index.forget(number)
             self.duplicates.forget(number)
+            self.trimmer.rules.pop(number, None)
 
     def note_groups(self, number: int) -> None:
         """Record that a queue has messages with groups from here on, also after a restart. Requires: state lock."""
@@ -633,6 +646,38 @@ class MessageStore:
             if subscriber.is_durable:
                 self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
             self.subscriptions.unsubscribe(number)
+
+    def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
+        """Let what exists from there on be pending for a subscription that nobody reads yet, and nothing before it.
+
+        firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
+        the subscription is not durable. Requires: state lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        """
+        number, data_log = subscriber.facts.number, NO_RECORD
+        with self.journal.whole:
+            if subscriber.is_durable:
+                self.journal.append(SEEK, 0, len(firsts), seek_payload(number, firsts))
+                data_log = self.journal.data_log
+            self.subscriptions.seek(number, firsts, data_log)
+
+    def retain(self, topic: int, rule: RetentionRule | None) -> None:
+        """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
+
+        A record each time that it begins or ends, none where another rule goes on. Requires: state lock. Raises
+        StoreFull (it is as it was) or StoreFailed.
+        """
+        known = self.subscriptions.retention(topic)
+        if rule is not None and known is None:
+            facts = Subscription(self.subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
+            with self.journal.whole:
+                self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
+                self.subscriptions.subscribe(facts)
+        if rule is None and known is not None:
+            self.unsubscribe(known)
+        if rule is None:
+            self.trimmer.rules.pop(topic, None)
+        else:
+            self.trimmer.rules[topic] = rule
 
     def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
@@ -891,13 +936,18 @@ class MessageStore:
         relocated_messages = self.relocation.run(self.checkpoint)
         if self.relocation.appended_bytes == appended_bytes:
             return report
-        last = self.delete_unneeded()
-        deleted = tuple(sorted((*report.deleted, *last.deleted)))
-        archived = tuple(sorted((*report.archived, *last.archived)))
-        return CleanupReport(deleted, archived, relocated_messages, last.remaining)
+        return report.followed_by(self.delete_unneeded(), relocated_messages)
 
     def delete_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs as they are. Requires: no lock."""
+        if self.trimmer.is_retaining:
+            self.trimmer.trim(self._clock.time_ms())
+        report = self._delete_unneeded()
+        while self.journal.is_short_of_room and self.trimmer.give_up_oldest():
+            report = report.followed_by(self._delete_unneeded())
+        return report
+
+    def _delete_unneeded(self) -> CleanupReport:
         self.checkpoint()
         while self.subscriptions.is_behind and self.checkpoint():
             pass  # what a subscription needed that has ended: more than the index holds at once
@@ -926,6 +976,11 @@ class MessageStore:
     def _leases(self) -> list[Lease]:
         """Return the leases of readers elsewhere that count."""
         return [] if self.journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())
+
+    @property
+    def wants_retained_room(self) -> bool:
+        """Whether a cleanup would give up what topics only retain, because the store has hardly room left."""
+        return self.trimmer.is_retaining and self.journal.is_short_of_room
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""

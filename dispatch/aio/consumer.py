@@ -107,6 +107,11 @@ class AsyncDelivery:
         return self._delivery.attempts
 
     @property
+    def is_owed(self) -> bool:
+        """Tell whether it is still to be settled: no call and no transaction has."""
+        return is_in_flight(self._delivery)
+
+    @property
     def is_lazy(self) -> bool:
         """Tell whether the body is not in RAM: `read` it."""
         return self._delivery._body is None

@@ -16,11 +16,13 @@ from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
-from ..topic import TemporaryTopic, Topic
+from ..topic import TemporaryTopic, Topic, TopicSubscription
+from ..topics.cursors import Edge, Landing, Moment, parse_target
 from .awaiting import awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
-from .loop import MustAwait
+from .loop import LoopConfirmer, MustAwait
 from .opening import Opening
+from .reader import AsyncTopicReader
 from .transaction import AsyncTransaction, inner_transaction
 
 T = TypeVar("T")
@@ -316,6 +318,35 @@ class AsyncQueue(AsyncSender):
         return self._sender.statistics()
 
 
+class AsyncTopicSubscription:
+    """Made by `AsyncTopic.subscription`. Belongs to its loop."""
+
+    def __init__(self, caller: LoopConfirmer, subscription: TopicSubscription) -> None:
+        self._caller = caller
+        self._subscription = subscription
+
+    @property
+    def name(self) -> str:
+        return self._subscription.name
+
+    async def seek(
+        self,
+        to: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Landing:
+        """Move the cursor, back or forward. As TopicSubscription.seek, in another thread. Cancelled, it may have
+        happened.
+        """
+        seek = self._subscription.seek
+        return await self._caller.call(partial(seek, to, sequence=sequence, time=time, priority=priority))
+
+    def __repr__(self) -> str:
+        return repr(self._subscription)
+
+
 class AsyncTopic(AsyncSender):
     """Made by `Forebay.topic`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
 
@@ -361,6 +392,31 @@ class AsyncTopic(AsyncSender):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
         await self._caller.call(self._sender.unsubscribe, durable)
+
+    def reader(
+        self,
+        from_: Edge | None = None,
+        *,
+        sequence: int | None = None,
+        time: Moment | float | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        selector: str | None = None,
+    ) -> Opening[AsyncTopicReader]:
+        """Return a reader of what exists from a place on, and then of what is sent. Await it, or enter it by `async
+        with`. As Topic.reader.
+        """
+
+        async def read() -> AsyncTopicReader:
+            target = parse_target(from_, sequence, time, priority, "from_")
+            bell = ConsumerWaker(self._context.bell)
+            call = partial(self._sender.read_from, target, selector, bell)
+            return AsyncTopicReader(self._adopt(await self._caller.call(call, undo=Consumer.close), bell, None))
+
+        return Opening(read, "topic.reader()")
+
+    def subscription(self, name: str) -> AsyncTopicSubscription:
+        """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
+        return AsyncTopicSubscription(self._caller, self._sender.subscription(name))
 
     async def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and close its consumers. As Topic.delete."""

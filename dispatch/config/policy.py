@@ -27,6 +27,8 @@ SWEEP_SECONDS_MIN: Final = 0.1
 ACK_DEADLINE_SECONDS_MIN: Final = 1.0
 INACTIVE_SECONDS_MIN: Final = 1.0
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
+RETAIN_SECONDS_MAX: Final = 10_000_000_000
+"""Three centuries: what is kept for ever has no time at all, and no bytes either, but a limit of the disk."""
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -95,6 +97,14 @@ class DestinationPolicy:
     """The header that is a message's key for "latest_per_key"; "JMSXGroupID" is its group.
     More different values: fewer messages that a newer one makes worthless."""
 
+    retain_seconds: float | None = None
+    """How long a topic keeps messages though no subscription needs them, to be read again; None: no such time.
+    More: older messages to go back to, more disk. With retain_bytes too, whichever is reached first."""
+
+    retain_bytes: int | str | None = None
+    """How many bytes of its newest messages it keeps so, or a size such as "10GiB"; None: no such limit.
+    More: older messages to go back to, more disk. `store_limit` outranks it: what is only retained goes first."""
+
     duplicate_window: int = 0
     """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
     More: an older message sent again is recognised, for 32 bytes of RAM an id, a sixteenth of memory_limit at most."""
@@ -119,8 +129,9 @@ class DestinationPolicy:
     """Where dead letters go, with headers that say why; {name} is their destination's name; None: they are discarded.
     It keeps them, and disk with them, until somebody takes them; they are never given up from there."""
 
-    # max_bytes as a number.
+    # max_bytes and retain_bytes as numbers.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
+    retain_size_bytes: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_prefetch(self.prefetch)
@@ -129,6 +140,12 @@ class DestinationPolicy:
             _check_number("max_messages", self.max_messages, is_right, int)
         max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
+        retained = None if self.retain_bytes is None else parse_size("retain_bytes", self.retain_bytes, minimum=1)
+        object.__setattr__(self, "retain_size_bytes", retained)
+        seconds = self.retain_seconds
+        if seconds is not None and not (is_number(seconds, 0, RETAIN_SECONDS_MAX) and seconds > 0):
+            bounds = f"seconds above 0 and up to {RETAIN_SECONDS_MAX:,}, or None"
+            raise argument_error(f"retain_seconds={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
         if self.when_full not in get_args(WhenFull):
             problem = f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}"
             raise argument_error(problem, self.when_full, str)
@@ -182,6 +199,11 @@ class DestinationPolicy:
     def drops(self) -> bool:
         """Whether a full destination gives up a message, the sent one or another, instead of refusing the send."""
         return self.when_full in ("drop_newest", "drop_oldest", "dead_letter")
+
+    @property
+    def retains(self) -> bool:
+        """Whether a topic keeps messages that no subscription needs."""
+        return self.retain_seconds is not None or self.retain_size_bytes is not None
 
     @property
     def is_limiting(self) -> bool:

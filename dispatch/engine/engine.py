@@ -475,6 +475,7 @@ class Engine:
                 Duty("duplicate windows", self.windows.warn),
                 Duty("temporary destinations", self.temporaries.sweep),
                 Duty("inactive destinations", self.inactive.step),
+                Duty("retention of topics", self.topics.trim),
                 *([Duty("status", self.status.step)] if self.status is not None else []),
             ],
         )
@@ -502,6 +503,7 @@ class Engine:
                 assign(self.target_area, queue)
             self.topics.restore()
             self.overhead.restore(*self._counts())
+            self.topics.settle_retention()
             for lane in self.destinations.restore_lanes():
                 if lane.stored.pending_messages:
                     self.warmer.begin(lane)

@@ -130,7 +130,7 @@ class Maintenance:
         is_crowded = store.adds >= store.next_checkpoint_adds or store.index.is_filling
         done += self._checkpoint_duty.do(now, time_ms, is_due=is_crowded or now >= self._checkpoint_at)
         done += self._relocation_duty.do(now, time_ms)
-        if store.is_full:
+        if store.is_full or store.wants_retained_room:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         is_wanted = now >= self._cleanup_at or store.relocation.wants_cleanup
         done += self._cleanup_duty.do(now, time_ms, is_due=is_wanted)

@@ -67,6 +67,9 @@ class TopicStatistics:
     """Messages that were given up for want of room, because the policy says so."""
     evicted: int
     """Messages that slow subscribers lost, each counted once for each of them."""
+    retained_messages: int
+    """Messages that the policy retains (`retain_seconds`, `retain_bytes`), whoever needs them besides."""
+    retained_bytes: int
     blocked_sends: int
     blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]
@@ -128,11 +131,14 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
 
 def statistics_of_topic(topic: TopicState) -> TopicStatistics:
     """Requires: the lock. O(subscriptions)."""
+    retained_messages, retained_bytes = topic.retained
     return TopicStatistics(
         enqueued=topic.enqueued,
         enqueued_bytes=topic.enqueued_bytes,
         dropped=topic.dropped,
         evicted=topic.evicted,
+        retained_messages=retained_messages,
+        retained_bytes=retained_bytes,
         blocked_sends=topic.blocked_sends,
         blocked_seconds=topic.blocked_seconds,
         consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),

@@ -10,8 +10,8 @@ class Cause:
     """One reason, and who could do something about it."""
 
     reason: str
-    """Of disk: "pending_message", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a topic:
-    "subscription". Of a queue or a consumer: see dispatch/explain/queues.py."""
+    """Of disk: "pending_message", "retention", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a
+    topic: "subscription". Of a queue or a consumer: see dispatch/explain/queues.py."""
     holder: str
     """A destination ("0:orders" is the queue), a durable subscription ("1:prices/audit"), the xid of a prepared
     transaction or the number of an open one, "journal", "checkpoint", or a holder of memory; of a

@@ -18,6 +18,7 @@ from ...store.maintenance.retention import (
     IN_USE,
     LEASE,
     PENDING_MESSAGE,
+    RETENTION,
     TRANSACTION,
     RetentionReason,
 )
@@ -29,6 +30,8 @@ MEMORY: Final = "memory"
 
 HOLDERS_SAID: Final = 3
 """So many holders are in the sentence; all of them are in the causes."""
+
+_RETENTION_OF: Final = f"{RETENTION} of "
 
 _FREES_MEMORY: Final = {
     "index": "fewer pending messages; it stays within index_cache_size",
@@ -92,8 +95,9 @@ def explain_whole(
         for key, data_logs in kept.items()
         if key in parts
     ]
-    messages = sum(pin.messages - pin.shared_messages for found in parts.values() for pin in found)
-    size_bytes = sum(pin.bytes - pin.shared_bytes for found in parts.values() for pin in found)
+    pending = [pin for found in parts.values() for pin in found if pin.reason != RETENTION]
+    messages = sum(pin.messages - pin.shared_messages for pin in pending)
+    size_bytes = sum(pin.bytes - pin.shared_bytes for pin in pending)
     order = [key for key in kept if key in parts]
     ranked = sorted(zip(order, causes, strict=True), key=lambda found: -_bytes_of(kept[found[0]], sizes))
     sentence = _disk_sentence(sizes, pins, messages, size_bytes, [(cause, kept[key]) for key, cause in ranked])
@@ -175,8 +179,11 @@ def _sum(pins: Sequence[RetentionReason]) -> RetentionReason:
 def _because(pin: RetentionReason, now_ms: int) -> str:
     age = _age(pin, now_ms)
     messages = f"{pin.messages:,} message{plural(pin.messages)} of {size_text(pin.bytes)}"
+    since = f", the first sent {age_text(age)} ago" if age is not None else ""
+    if pin.reason == RETENTION:
+        topic = pin.holder.removeprefix(_RETENTION_OF)
+        return f"because the policy of {topic} retains {messages} in it{since}"
     if pin.reason == PENDING_MESSAGE:
-        since = f", the first sent {age_text(age)} ago" if age is not None else ""
         return f"because {pin.holder} has {messages} pending in it{since}"
     if pin.reason == ACK:
         s = "s" if len(pin.data_logs) == 1 else ""
@@ -196,6 +203,9 @@ def _frees(pin: RetentionReason) -> str:
         return "room for a checkpoint" if pin.holder == CHECKPOINT_HOLDER else "the next data log, once this is full"
     if pin.reason == LEASE or pin.holder.startswith(f"{LEASE} "):
         return f"the progress of the reader of {pin.holder}, or the end of the lease"
+    topic = pin.holder.removeprefix(_RETENTION_OF)
+    if topic != pin.holder:
+        return f"time (retain_seconds) or newer messages (retain_bytes), as the policy of {topic} says"
     if not pin.messages:
         return f"the commit or the rollback of transaction {pin.holder}"
     kind, _, name = pin.holder.partition(":")

@@ -49,6 +49,9 @@ class Space:
             with self._monitor.lock, self._monitor.whole:
                 self._overflow.compact()
 
+    def _give_up_retained(self) -> None:
+        self._store.delete_unneeded()
+
     def retry(
         self,
         line: SpaceLine,
@@ -63,10 +66,17 @@ class Space:
 
         Requires: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
         """
+        woken = confirmer.wakeable()
+        if line is self.journal and self._store.wants_retained_room:
+            yield Wait(woken, _at_once, self._give_up_retained)
+            try:
+                attempt()
+                return
+            except StoreFull as again:
+                full = again
         gives_up_at = line.deadline(destination, full, deadline)
         # Published first: who waits may wait for its own messages to be acknowledged.
         confirmer.confirm(self._publisher.position())
-        woken = confirmer.wakeable()
         waiting = line.newcomer(destination, sizes, full, gives_up_at, woken)
         try:
             with self._monitor.lock, self._monitor.whole:
@@ -92,3 +102,8 @@ class Space:
         """Requires: the lock."""
         self.journal.close()
         self.tmp_storage.close()
+
+
+def _at_once() -> float:
+    """Say that nothing is left to wait for."""
+    return 0.0

@@ -44,7 +44,7 @@ class Evictor(EvictionRule):
         return self._room(subscription) > 0
 
     def _room(self, subscription: SubscriptionState) -> int:
-        if self._eviction != "newest" or subscription.is_durable:
+        if self._eviction != "newest" or subscription.misses_nothing:
             return NOWHERE
         return max(self._max_messages - self._waiting(subscription), 0)
 
@@ -54,7 +54,7 @@ class Evictor(EvictionRule):
         for lane in lanes:
             subscription = lane.queue
             assert isinstance(subscription, SubscriptionState)
-            if key is not None and not subscription.is_durable:
+            if key is not None and not subscription.misses_nothing:
                 self._note_key(key, subscription, (lane, message[0]))
             self.came(subscription, lane, message[0], message[0])
 
@@ -70,7 +70,7 @@ class Evictor(EvictionRule):
         if self._eviction != "latest_per_key":
             return
         verdicts = lane.topic.verdicts
-        readers = [reader for reader in lanes if not reader.subscription.is_durable]
+        readers = [reader for reader in lanes if not reader.subscription.misses_nothing]
         for message in messages:
             key = key_of(self._key_name, message[1])
             if key is None:
@@ -97,7 +97,7 @@ class Evictor(EvictionRule):
 
     def came(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
         """Evict what is above the limit, if it is enough to be worth it: a subscriber has just got these."""
-        if subscription.is_durable or self._eviction == "newest":
+        if subscription.misses_nothing or self._eviction == "newest":
             return
         if subscription.arrivals is None:
             subscription.arrivals = ArrivalOrder()

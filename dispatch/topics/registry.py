@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.spill.overflow import Overflow
-from ...store.errors import SelectorError, SettingsError, SubscriptionInUse, TransactionError
+from ...store.errors import SelectorError, SettingsError, StoreFull, SubscriptionInUse, TransactionError
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
+from ...store.index.topic_lane import TopicLane
 from ...store.late_log import LateLogger
+from ...store.maintenance.trimmer import RetentionRule
 from ...store.message_store import MessageStore
-from ...store.numbering import LANE_MASK, LANE_SHIFT
+from ...store.numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
@@ -27,6 +29,7 @@ from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
+from .cursors import Landing, Target
 from .eviction import Evictor
 from .patterns import PatternArea, PatternKeeper, PatternMember
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
@@ -34,6 +37,8 @@ from .unmatched import UnmatchedSweeper
 
 logger = LateLogger("forebay.dispatch")
 
+TRIM_SECONDS: Final = 1.0
+"""So much longer than its policy says may a topic retain a message."""
 SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
@@ -77,6 +82,9 @@ class Topics(PatternKeeper):
         self.by_name: dict[str, TopicState] = {}
         self.patterns: dict[PatternArea, Selector | None] = {}
         """Those that have a consumer, with its selector."""
+        self._trim_at = 0.0
+        self._unretained: dict[TopicState, None] = {}
+        """Those whose policy retains, or retains no more, and for which the record of that found no room yet."""
 
     def restore(self) -> None:
         """Take over what opening found. Requires: the lock."""
@@ -89,7 +97,7 @@ class Topics(PatternKeeper):
             topic = by_number.get(stored.destination)
             if topic is not None:
                 topic.lanes[stored.priority] = topic.make_lane(stored.priority)
-        for subscriber in store.subscriptions.by_number.values():
+        for subscriber in store.subscriptions.readers():
             text, selector = subscriber.facts.selector, None
             try:
                 selector = compile_selector(text) if text is not None else None
@@ -132,7 +140,55 @@ class Topics(PatternKeeper):
             topic = self._add(destination.number, name)
             for area in found:
                 self._join(area, topic)
+        self._agree_on_retention(topic)
         return topic
+
+    def settle_retention(self) -> None:
+        """Begin and end what policies retain, as far as opening found it otherwise. Requires: the lock, and that all
+        that opening found is charged.
+        """
+        for topic in self.by_name.values():
+            self._agree_on_retention(topic)
+
+    def _agree_on_retention(self, topic: TopicState) -> None:
+        """Let the topic retain what its policy says; where that finds no room, `trim` tries again. Requires: the
+        lock.
+        """
+        policy, store = self._policies.of(topic.name), self._message_store
+        rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
+        begins, topic.is_retained = topic.retention is None, rule is not None
+        self._unretained.pop(topic, None)
+        try:
+            if rule is not None and begins:
+                with self._overhead.one_more(SUBSCRIPTION_BYTES):
+                    store.retain(topic.number, rule)
+            else:
+                store.retain(topic.number, rule)
+                if rule is None and not begins:
+                    self._overhead.one_less(SUBSCRIPTION_BYTES)
+        except StoreFull as full:
+            self._unretained[topic] = None
+            logger.warning(
+                "topic %r can't do yet what its policy says of retaining: %s",
+                topic.name,
+                full,
+                event="retention_put_off",
+            )
+
+    def trim(self) -> int:
+        """Let go of what topics only retain and is too old or too much, once a second; return how many messages.
+        Requires: no lock.
+        """
+        now = self._monitor.monotonic()
+        if now < self._trim_at:
+            return 0
+        self._trim_at = now + TRIM_SECONDS
+        if self._unretained:
+            with self._monitor.lock, self._monitor.whole:
+                for topic in list(self._unretained):
+                    self._agree_on_retention(topic)
+        trimmer = self._message_store.trimmer
+        return trimmer.trim(self._monitor.clock_ms()) if trimmer.is_retaining else 0
 
     def _add(self, number: int, name: str) -> TopicState:
         topic = self.by_name[name] = self._make(number, name)
@@ -262,6 +318,73 @@ class Topics(PatternKeeper):
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 
+    def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
+        """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
+
+        SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
+        transaction without an outcome knows it.
+        """
+        lanes, firsts = self._places(topic, target)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            if name not in topic.durable:
+                raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
+            subscription = topic.durable_subscription(name)
+            if subscription in topic.online:
+                raise SubscriptionInUse(topic.name, name)
+            if self._transactions.concern((subscription.number,)):
+                raise TransactionError(
+                    f"a transaction without an outcome knows the durable subscription {name!r} of topic "
+                    f"{topic.name!r}: end it first"
+                )
+            self._message_store.seek(subscription.subscriber, _within(firsts, lanes))
+            self._begin_anew(subscription)
+            sequences, messages = _cursor(subscription.subscriber)
+            position = self._message_store.journal.end
+            if subscription.admission is not None:
+                subscription.admission.room_came()
+        self._publisher.confirm(position)
+        return self._landing(lanes, sequences, messages)
+
+    def _places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
+        """Return the lanes there are, and (priority, sequence) where to go. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            lanes = topic.stored_lanes()
+        return lanes, target.firsts(lanes, self._message_store.positions)
+
+    def read(self, topic: TopicState, target: Target, options: ConsumerOptions) -> Consumer:
+        """Return a consumer of a subscription without a name that begins at that place. Requires: no lock."""
+        lanes, firsts = self._places(topic, target)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            with self._overhead.one_more(SUBSCRIPTION_BYTES):
+                text = options.selector.text if options.selector is not None else None
+                subscriber = self._message_store.subscribe(topic.number, None, text)
+                self._message_store.seek(subscriber, _within(firsts, lanes))
+                subscription = self._add_subscription(topic, subscriber, options.selector)
+            subscription.is_reader = True
+            self._go_online(subscription, is_shared=False)
+            consumer = self._consumers.attach(subscription, options)
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
+        return consumer
+
+    def _begin_anew(self, subscription: SubscriptionState) -> None:
+        """Forget what dispatch knows of the persistent messages of a subscription that nobody reads."""
+        for lane in filter(None, subscription.lanes):
+            self._removals.drop_lane(lane)
+            self._target_area.head_queue_cache.reopen(lane.stored.number)
+        subscription.lanes = [None] * PRIORITIES
+
+    def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
+        positions = self._message_store.positions
+        times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
+        return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
+
     def delete(self, topic: TopicState) -> None:
         """Delete a topic with its subscriptions and everything they wait for. Requires: no lock.
 
@@ -287,8 +410,10 @@ class Topics(PatternKeeper):
         }
         if self._transactions.concern({topic.number, *(subscription.number for subscription in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
+        is_retaining = topic.retention is not None
         self._message_store.delete_destination(topic.number)
         topic.is_deleted = True
+        self._unretained.pop(topic, None)
         del self.by_name[topic.name]
         self._destinations.unregister(topic)
         for subscription in subscriptions:
@@ -298,7 +423,7 @@ class Topics(PatternKeeper):
         for lane in topic.all_lanes():
             self._removals.drop_lane(lane)
         topic.drop()
-        self._overhead.one_less(TOPIC_BYTES)
+        self._overhead.one_less(TOPIC_BYTES + SUBSCRIPTION_BYTES * is_retaining)
 
     def _end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
@@ -397,3 +522,20 @@ def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> Subscription
     else:
         remedy = "close that one first, or let both subscribe with shared=True"
     return SubscriptionInUse(subscription.topic.name, subscription.subscriber.facts.name, remedy)
+
+
+def _within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
+    """Return the places, none of them behind what is sent next. Requires: the lock."""
+    ends = {lane.priority: lane.next_sequence for lane in lanes}
+    return [(priority, min(first, ends[priority])) for priority, first in firsts]
+
+
+def _cursor(subscriber: Subscriber) -> tuple[dict[int, int], int]:
+    """Return what comes next for a subscription, by priority, and how many messages wait. Requires: the lock."""
+    sequences, messages = {}, 0
+    for priority, lane in enumerate(subscriber.lanes):
+        if lane is not None:
+            run = lane.pending_run(0, 1)
+            sequences[priority] = run[0] if run is not None else lane.next_sequence
+            messages += lane.pending_messages
+    return sequences, messages

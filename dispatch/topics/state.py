@@ -19,7 +19,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import Times
 from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
-from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
+from ...store.index.topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
@@ -182,11 +182,31 @@ class TopicState(QueueArea):
         self.fan_outs: dict[int, FanOut] = {}
         """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
         self.non_persistent_lanes = _NO_LANES
+        self.is_retained = False
+        """Its policy keeps messages that no subscription needs."""
+
+    @property
+    def retention(self) -> Subscriber | None:
+        """What stands for those messages in the store; None: there is nothing."""
+        return self.target_area.store.subscriptions.retention(self.number)
+
+    @property
+    def retained(self) -> tuple[int, int]:
+        """Messages that its policy keeps, whoever needs them besides, and their bytes."""
+        retention = self.retention
+        depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
+        return sum(depth[0] for depth in depths), sum(depth[1] for depth in depths)
 
     @property
     def verdicts(self) -> Verdicts:
         """On the message that is just arriving."""
         return self.keeper.verdicts
+
+    def stored_lanes(self) -> list[TopicLane]:
+        """Return the lanes in the store, by priority. Requires: the lock."""
+        index = self.target_area.store.index
+        known = (index.lanes.get(self.number << LANE_SHIFT | priority) for priority in range(PRIORITIES))
+        return [lane for lane in known if isinstance(lane, TopicLane)]
 
     def catch_up(self) -> None:
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
@@ -210,7 +230,7 @@ class TopicState(QueueArea):
     @property
     def is_unused(self) -> bool:
         """See QueueArea. A durable subscription is a use, read or not."""
-        return not self.durable and not self.online and super().is_unused
+        return not self.durable and not self.online and not self.retained[0] and super().is_unused
 
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
@@ -232,12 +252,24 @@ class TopicState(QueueArea):
 
     @property
     def depth(self) -> int:
-        """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
+        """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority.
+
+        Where messages are retained: what the subscription has that lags most, for nothing tells those that only
+        retention needs from the others. O(subscriptions) then.
+        """
+        if self.is_retained:
+            return max((each.depth for each in self._everyone()), default=0)
         return super().depth + self._slowest(lambda lane: lane.stored.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
+        if self.is_retained:
+            return max((each.depth_bytes for each in self._everyone()), default=0)
         return super().depth_bytes + self._slowest(lambda lane: lane.stored.pending_bytes)
+
+    def _everyone(self) -> Iterator[SubscriptionState]:
+        yield from self.online
+        yield from (each for _, each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
         found = (
@@ -494,6 +526,8 @@ class SubscriptionState(QueueArea):
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
         self.judge = ConsumerGroup(selector, topic.monitor.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
+        self.is_reader = False
+        """It began at a place that somebody chose: see Topic.reader."""
         self.latest: NewestPerKey | None = None
         """Where its policy evicts by key."""
         self.arrivals: ArrivalOrder | None = None
@@ -518,6 +552,11 @@ class SubscriptionState(QueueArea):
     @property
     def is_durable(self) -> bool:
         return self.subscriber.is_durable
+
+    @property
+    def misses_nothing(self) -> bool:
+        """Whether it is made to miss nothing, however slow: it is durable, or a reader with a place of its own."""
+        return self.is_reader or self.subscriber.is_durable
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic; made on first use."""

@@ -27,6 +27,7 @@ from .record import (
     PROPERTIES,
     RETURN,
     ROLLBACK,
+    SEEK,
     STATE,
     SUBSCRIBE,
     SURVIVORS,
@@ -39,6 +40,7 @@ from .record import (
     decode_needs,
     decode_ranges,
     decode_returns,
+    decode_seek,
     decode_slice,
     decode_survivors,
 )
@@ -84,6 +86,14 @@ class Unsubscribed(NamedTuple):
     """An unsubscribe record: the durable subscription has ended."""
 
     number: int
+
+
+class Sought(NamedTuple):
+    """A seek record: what exists from there on is pending for a durable subscription, and nothing before it."""
+
+    number: int
+    firsts: list[tuple[int, int]]
+    """(priority, sequence) of each lane that was moved."""
 
 
 class Dropped(NamedTuple):
@@ -141,6 +151,7 @@ Payload = (
     | Survived
     | Subscription
     | Unsubscribed
+    | Sought
     | Lost
     | Deleted
     | ImportMark
@@ -165,6 +176,8 @@ def decode(header: Header, head: bytes) -> Payload:
         return Survived(*decode_survivors(header, head))
     if kind == NEEDS:
         return Needed(*decode_needs(header, head))
+    if kind == SEEK:
+        return Sought(*decode_seek(header, head))
     if kind == ATTEST:
         return Attested(header.durable)
     if kind == LOST:

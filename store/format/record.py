@@ -84,6 +84,7 @@ SEQUENCES: Final = 1 << 62
 _CRC: Final = struct.Struct("<I")
 _PUT_OFF: Final = struct.Struct("<IQ")
 _SURVIVORS: Final = struct.Struct("<QQI")
+_CURSOR: Final = struct.Struct("<BQ")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
 _ONE_REST: Final = struct.Struct("<IIQIQIQQIII")
 _ACK_REST: Final = struct.Struct("<IBBHQIQIQI")
@@ -107,6 +108,7 @@ DELETE: Final = 16
 IMPORT: Final = 17
 NEEDS: Final = 20
 PROPERTIES: Final = 21
+SEEK: Final = 22
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -127,6 +129,7 @@ KIND_NAMES: Final = {
     IMPORT: "import",
     NEEDS: "needs",
     PROPERTIES: "properties",
+    SEEK: "seek",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8
 
@@ -445,6 +448,24 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
     for run in survivors:
         check_run(*run)
     return data_log, survivors
+
+
+def seek_payload(subscription: int, firsts: Iterable[tuple[int, int]]) -> bytes:
+    """Encode where the lanes of a subscription go on: (priority, first sequence) of each that is moved."""
+    return _CRC.pack(subscription) + b"".join([_CURSOR.pack(*cursor) for cursor in firsts])
+
+
+def decode_seek(header: Header, head: bytes | memoryview) -> tuple[int, list[tuple[int, int]]]:
+    """Return (subscription, [(priority, first sequence)]) of a verified seek record."""
+    if header.length != HEADER_BYTES + 4 + _CURSOR.size * header.entries or len(head) < header.length:
+        raise RecordDamaged("the cursors of a seek record do not add up to its length")
+    (subscription,) = _CRC.unpack_from(head, HEADER_BYTES)
+    firsts = [(priority, first) for priority, first in _CURSOR.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    for priority, first in firsts:
+        if priority >= PRIORITIES:
+            raise RecordDamaged(f"a priority of {priority} cannot be")
+        check_run(subscription << 4 | priority, first, 0)
+    return subscription, firsts
 
 
 def needs_bytes(needs: int) -> int:

@@ -35,6 +35,7 @@ _SECTION: Final = struct.Struct("<BI")
 _COUNTED: Final = struct.Struct("<QI")
 _COUNTED_RUN: Final = struct.Struct("<QQH")
 _DURABLE: Final = 0
+_RETENTION: Final = 1
 _ATTEMPTS_SECTION: Final = 1
 _IMPORTS_SECTION: Final = 3
 _PROPERTIES_SECTION: Final = 4
@@ -72,11 +73,14 @@ class Subscription(NamedTuple):
     """Number of its destination."""
     name: str
     selector: str | None
+    is_retention: bool = False
+    """It is no reader's: it stands for what the policy of the topic keeps beyond all acks."""
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
     name, selector = subscription.name.encode(), (subscription.selector or "").encode()
-    head = _SUBSCRIPTION.pack(subscription.number, subscription.topic, _DURABLE, len(name), len(selector))
+    kind = _RETENTION if subscription.is_retention else _DURABLE
+    head = _SUBSCRIPTION.pack(subscription.number, subscription.topic, kind, len(name), len(selector))
     return head + name + selector
 
 
@@ -303,10 +307,10 @@ class _Reader:
 
     def subscription(self) -> Subscription:
         number, topic, kind, name_bytes, selector_bytes = self.numbers(_SUBSCRIPTION)
-        if kind != _DURABLE:
+        if kind not in (_DURABLE, _RETENTION):
             raise RecordDamaged(f"a subscription of kind {kind} cannot be")
         name, selector = self.name(name_bytes), self.text(selector_bytes) or None
-        return Subscription(self.number(number), self.number(topic), name, selector)
+        return Subscription(self.number(number), self.number(topic), name, selector, kind == _RETENTION)
 
     def backlog(self) -> Backlog:
         lane, pending_bytes, runs, masks = self.numbers(_BACKLOG)

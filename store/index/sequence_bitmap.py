@@ -42,6 +42,20 @@ class SequenceBitmap:
             base = number << BLOCK_SHIFT
             self._set(number, self.mask(number) | ones(max(first - base, 0), min(last - base, BLOCK_MASK)))
 
+    def unite(self, other: SequenceBitmap, first: int) -> None:
+        """Put in what another set has from `first` on. O(runs + masks of both), however many blocks that are."""
+        start = first >> BLOCK_SHIFT
+        known = {number: mask for number, mask in other._masks.items() if number > start}
+        known |= {number: FULL_BLOCK for number in self._masks if number > start and other.mask(number) == FULL_BLOCK}
+        known[start] = other.mask(start) & ones(first & BLOCK_MASK, BLOCK_MASK)
+        for number, mask in known.items():
+            if mask:
+                self._set(number, self.mask(number) | mask)
+        for low, high in other.blocks:
+            if high > start:
+                self.blocks.add(max(low, start + 1), high)
+        self.count = self._counted()
+
     def remove(self, number: int, mask: int) -> None:
         """Take the places of a mask out of a block; what is not in is passed over. O(log runs)."""
         self._set(number, self.mask(number) & ~mask)

@@ -17,11 +17,14 @@ from ..format.state import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from .index import Index
 from .pending_lane import JournaledLane
-from .topic_lane import SubscriptionLane, TopicLane
+from .topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 
 
 class Subscriber:
-    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable."""
+    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable.
+
+    A retention is one too: it needs everything that its topic keeps beyond all acks, and nobody reads it.
+    """
 
     __slots__ = ("facts", "is_durable", "lanes")
 
@@ -32,10 +35,11 @@ class Subscriber:
 
 
 class _Topic:
-    __slots__ = ("subscribers", "lanes")
+    __slots__ = ("subscribers", "retention", "lanes")
 
     def __init__(self) -> None:
         self.subscribers: dict[int, Subscriber] = {}
+        self.retention: Subscriber | None = None
         self.lanes: list[TopicLane] = []
 
 
@@ -85,7 +89,9 @@ class Subscriptions:
         return lane
 
     def _add_lane(self, subscriber: Subscriber, topic_lane: TopicLane) -> None:
-        lane = subscriber.lanes[topic_lane.priority] = SubscriptionLane(topic_lane, subscriber.facts.number)
+        lane = subscriber.lanes[topic_lane.priority] = SubscriptionLane(
+            topic_lane, subscriber.facts.number, is_durable=subscriber.is_durable
+        )
         lane.put_off = self._index.put_off.get(lane.number)
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
@@ -99,6 +105,8 @@ class Subscriptions:
                 del self.by_number[facts.number]
                 raise RecordDamaged("a subscription to what is no topic")
             topic.subscribers[facts.number] = subscriber
+            if facts.is_retention:
+                topic.retention = subscriber
             if not is_durable:
                 self._index.attempts.local.add(facts.number)
             for lane in topic.lanes:
@@ -109,11 +117,35 @@ class Subscriptions:
         """End a subscription and its needs. One that is not there is passed over. O(blocks it had)."""
         subscriber = self.by_number.pop(number, None)
         if subscriber is not None:
-            del self._topics[subscriber.facts.topic].subscribers[number]
+            topic = self._topics[subscriber.facts.topic]
+            del topic.subscribers[number]
+            if topic.retention is subscriber:
+                topic.retention = None
             self._index.attempts.forget(number)
             self._index.forget_put_off(number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
+
+    def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
+        """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
+
+        firsts: (priority, sequence) of lanes; the others stay as they are. What came back of it before is forgotten.
+        A subscription that is not there is passed over. The record is needed as long as any data log that has
+        messages now, because without it a replay would have some of them acknowledged, or pending, as before.
+        """
+        subscriber = self.by_number.get(number)
+        if subscriber is None:
+            return
+        for priority, first in firsts:
+            lane = self.lane(number, priority)
+            assert isinstance(lane, SubscriptionLane)
+            lane.seek(first)
+        if data_log == NO_RECORD:
+            return
+        self._index.attempts.forget(number)
+        self._index.forget_put_off(number)
+        needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
+        self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
         """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(blocks they had)."""
@@ -122,6 +154,15 @@ class Subscriptions:
             for subscription in list(topic.subscribers):
                 self.unsubscribe(subscription)
             del self._topics[number], self._index.lane_makers[number]
+
+    def readers(self) -> Iterator[Subscriber]:
+        """Yield the subscriptions that somebody made, durable or not: all but retentions."""
+        return (subscriber for subscriber in self.by_number.values() if not subscriber.facts.is_retention)
+
+    def retention(self, topic: int) -> Subscriber | None:
+        """Return what stands for the messages that a topic keeps beyond all acks; None: it keeps none."""
+        found = self._topics.get(topic)
+        return None if found is None else found.retention
 
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)

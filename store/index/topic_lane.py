@@ -29,6 +29,8 @@ from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 
 _NOTHING: Final = SequenceBitmap()
 """The set of those that have not caught up since something was sent. Nobody adds to it."""
+COUNTED_BLOCKS: Final = 128
+"""Blocks that a cursor which is moved reads to count the bytes behind it: a few milliseconds."""
 NO_RECORD = 0
 """The data log of an ack that no record tells, so that none has to be kept for it."""
 
@@ -183,11 +185,14 @@ class SubscriptionLane(JournaledLane):
     last `catch_up`. The state lock guards it.
     """
 
-    __slots__ = ("topic", "pending", "first_sequence", "first_bytes", "_sent_bytes")
+    __slots__ = ("topic", "is_durable", "pending", "first_sequence", "first_bytes", "has_estimate", "_sent_bytes")
 
-    def __init__(self, topic: TopicLane, number: int) -> None:
+    def __init__(self, topic: TopicLane, number: int, *, is_durable: bool) -> None:
         super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
         self.topic = topic
+        self.is_durable = is_durable
+        self.has_estimate = False
+        """The pending bytes are an estimate: see `seek`."""
         self.earliest = topic.earliest
         self.pending = _NOTHING
         self.next_sequence = self.first_sequence = topic.next_sequence
@@ -206,6 +211,44 @@ class SubscriptionLane(JournaledLane):
             self.pending_messages = self.pending.count
             self.added_bytes += topic.sent_bytes - self._sent_bytes
             self._sent_bytes = topic.sent_bytes
+
+    def seek(self, first: int) -> None:
+        """Let what exists from `first` on be pending, acknowledged or not, and nothing before it.
+
+        What exists is what some durable subscription needs, and for one that is not durable what any needs: nothing
+        else is known after a crash. Of many blocks in part needed the pending bytes are an estimate, by the mean of
+        the lane, because their blocks would have to be read. O(runs and masks of all subscriptions), and up to 128
+        blocks read.
+        """
+        self.catch_up()
+        topic, reached = self.topic, SequenceBitmap()
+        for subscriber in topic.subscribers.values():
+            if subscriber.is_durable or not self.is_durable:
+                subscriber.catch_up()
+                reached.unite(subscriber.pending, first)
+        for low, high in self.pending.blocks:
+            if low <= first >> BLOCK_SHIFT:
+                topic.touched.add(low, min(high, first >> BLOCK_SHIFT))
+        self.pending = reached if reached.count else _NOTHING
+        self.pending_messages = reached.count
+        self.first_sequence = min(self.first_sequence, first)
+        self.added_bytes = self.removed_bytes + self._bytes_of(reached)
+
+    def _bytes_of(self, reached: SequenceBitmap) -> int:
+        """Return the bytes of what is pending, or about those where more than a few blocks would be read for it."""
+        topic = self.topic
+        self.has_estimate = False
+        if reached.count == topic.pending_messages:
+            return topic.pending_bytes
+        if reached.blocks.count > COUNTED_BLOCKS:
+            self.has_estimate = True
+            return topic.pending_bytes * reached.count // topic.pending_messages
+        size = 0
+        for first, last in reached.blocks:
+            for number in range(first, last + 1):
+                lengths = self._place(number).lengths
+                size += sum(sum(lengths[low : high + 1]) for low, high in runs_of_ones(reached.mask(number)))
+        return size
 
     def end(self) -> None:
         """End with the subscription: nothing is pending, now and for ever."""
@@ -244,9 +287,10 @@ class SubscriptionLane(JournaledLane):
             if data_log != ack_data_log and mask & ones(start, end):
                 self.topic.uses[ack_data_log].acked_data_logs.add(data_log)
         lengths = block.lengths
-        self.removed_bytes += sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
+        size = sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
         self.pending.remove(block.number, mask)
         self.pending_messages = self.pending.count
+        self.removed_bytes += min(size, self.pending_bytes) if self.pending_messages else self.pending_bytes
         self.topic.touched.add(block.number, block.number)
         return mask.bit_count()
 
@@ -349,4 +393,4 @@ class SubscriptionLane(JournaledLane):
                 mask, block = self.pending.mask(number), self._place(number)
                 assert not mask & block.gone and not mask >> len(block.lengths)
                 size += sum(length for at, length in enumerate(block.lengths) if mask >> at & 1)
-        assert size == self.pending_bytes
+        assert size == self.pending_bytes or self.has_estimate

@@ -21,6 +21,7 @@ from ..format.decode import (
     Needed,
     Payload,
     RolledBack,
+    Sought,
     Survived,
     Unknown,
     Unsubscribed,
@@ -188,6 +189,9 @@ def _content(payload: Payload, names: Names) -> Row:
             return row | ({"due_at": [run.due_at or None for run in payload.runs]} if payload.now_ms else {})
         case Deleted() | Unsubscribed():
             return _named(payload.number, names)
+        case Sought():
+            moved = [{"priority": priority, "first": first} for priority, first in payload.firsts]
+            return _named(payload.number, names) | {"moved_to": moved}
         case Subscription():
             names[payload.number] = payload
             return _named(payload.number, names) | {"selector": payload.selector}

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ..disk.disk import File
 from ..format.branch import Branch, Commit
-from ..format.decode import Acked, Counted, Deleted, Needed, RolledBack, Survived, Unsubscribed, decode
+from ..format.decode import Acked, Counted, Deleted, Needed, RolledBack, Sought, Survived, Unsubscribed, decode
 from ..format.properties import decode_properties, own_identity
 from ..format.record import (
     ACK,
@@ -277,7 +277,7 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
             row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)
         case RolledBack(number):
             row = row._replace(transaction=f"{number:x}")
-        case Destination() | Deleted() | Subscription() | Unsubscribed() as named:
+        case Destination() | Deleted() | Subscription() | Unsubscribed() | Sought() as named:
             row = _named(row, names, named.number)
     yield from rows or [row]
 

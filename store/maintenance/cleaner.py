@@ -37,6 +37,12 @@ class CleanupReport:
     """Live messages that were copied forward out of sparse data logs."""
     remaining: tuple[int, ...]
 
+    def followed_by(self, last: CleanupReport, relocated_messages: int = 0) -> CleanupReport:
+        """Return what this cleanup and the one behind it did together."""
+        deleted = tuple(sorted((*self.deleted, *last.deleted)))
+        archived = tuple(sorted((*self.archived, *last.archived)))
+        return CleanupReport(deleted, archived, relocated_messages, last.remaining)
+
 
 class Cleaner:
     """Deletes or archives data logs. It alone knows which ones were dropped and are not gone yet."""

@@ -25,6 +25,7 @@ from ..locks import OwnedLock
 from .leases import Lease
 
 PENDING_MESSAGE: Final = "pending_message"
+RETENTION: Final = "retention"
 ACK: Final = "ack"
 TRANSACTION: Final = "transaction"
 IN_USE: Final = "in_use"
@@ -47,8 +48,8 @@ class RetentionReason:
 
     reason: str
     holder: str
-    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), the xid or the number of a
-    transaction, "lease" and its name, "journal", "checkpoint"."""
+    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), "retention of" a topic, the
+    xid or the number of a transaction, "lease" and its name, "journal", "checkpoint"."""
     messages: int = 0
     """Messages of the holder, in data_logs: once they are settled, this reason is gone."""
     bytes: int = 0
@@ -121,6 +122,7 @@ class RetentionReasons:
         with lock:
             self._destinations = dict(destinations)
             self._durable = {number: found.facts for number, found in subscribers.items() if found.is_durable}
+            self._retentions = {number for number, facts in self._durable.items() if facts.is_retention}
             self._counts = {
                 data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs | use.committed_data_logs))
                 for data_log, use in index.uses.items()
@@ -211,14 +213,14 @@ class RetentionReasons:
         return {
             data_log: [
                 RetentionReason(
-                    PENDING_MESSAGE,
+                    RETENTION if number in self._retentions else PENDING_MESSAGE,
                     self._holder(number),
                     messages=held.messages,
                     bytes=held.bytes,
                     shared_messages=held.shared_messages,
                     shared_bytes=held.shared_bytes,
                     oldest_ms=min(self._times(held), default=None),
-                    subscription=self._durable[number].name if number in self._durable else "",
+                    subscription=self._subscription(number),
                     data_logs=(data_log,),
                 )
                 for number, held in destinations.items()
@@ -226,8 +228,14 @@ class RetentionReasons:
             for data_log, destinations in self._survey(wanted).items()
         }
 
+    def _subscription(self, number: int) -> str:
+        """Return the name of a durable subscription; "" for everything else that holds messages."""
+        return self._durable[number].name if number in self._durable.keys() - self._retentions else ""
+
     def _holder(self, number: int) -> str:
         subscription = self._durable.get(number)
+        if number in self._retentions:
+            return f"{RETENTION} of {self._holder(self._durable[number].topic)}"
         if subscription is not None:
             return f"{self._holder(subscription.topic)}/{subscription.name}"
         destination = self._destinations.get(number)
@@ -269,7 +277,8 @@ class RetentionReasons:
         return at
 
     def _needs(self, lane: Lane, block: Block) -> list[tuple[int, int]]:
-        """Return who needs what of a block: durable subscriptions by number, then the destination with all else.
+        """Return who needs what of a block: durable subscriptions by number, a retention last of them, then the
+        destination with all else.
 
         Subscriptions without a name, and what nobody needs until the next sweep, are the topic's.
         """
@@ -277,7 +286,7 @@ class RetentionReasons:
         needs: list[tuple[int, int]] = []
         unnamed = 0
         if isinstance(lane, TopicLane):
-            for number, subscriber in lane.subscribers.items():
+            for number, subscriber in sorted(lane.subscribers.items(), key=lambda each: each[0] in self._retentions):
                 mask = subscriber.mask(block.number) & everything
                 if number not in self._durable:
                     unnamed |= mask

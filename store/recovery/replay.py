@@ -23,6 +23,7 @@ from ..format.decode import (
     Lost,
     Needed,
     RolledBack,
+    Sought,
     Survived,
     Unknown,
     Unsubscribed,
@@ -155,6 +156,9 @@ class Replay:
                 self._subscribe(payload)
             case Unsubscribed():
                 self._subscriptions.unsubscribe(payload.number)
+            case Sought():
+                index.use(data_log)
+                self._subscriptions.seek(payload.number, payload.firsts, data_log)
             case Dropped():
                 self.expected.difference_update(payload.data_logs)
             case Lost():

@@ -52,6 +52,13 @@ SUBSCRIBE: dict[str, Types] = {
     "ack_deadline_seconds": (int, float, NONE),
 }
 DURABLE: dict[str, Types] = {"durable": (str, NONE), "shared": (bool,), **SUBSCRIBE}
+PLACE: dict[str, Types] = {
+    "from_": (str, NONE),
+    "sequence": (int, NONE),
+    "time": (int, float, NONE),
+    "priority": (int,),
+    "selector": (str, NONE),
+}
 TAKE: dict[str, Types] = {"max_messages": (int,), "timeout": (int, float, NONE), "max_bytes": (int, NONE)}
 ACK: dict[str, Types] = {"deliveries": (list, tuple), "transaction": (NONE,)}
 NACK: dict[str, Types] = {"deliveries": (list, tuple), "delay": (int, float)}
@@ -68,6 +75,8 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
     "queue.subscribe": ({}, SUBSCRIBE),
     "topic.subscribe": ({}, DURABLE),
     "topic.unsubscribe": ({}, {"durable": (str,)}),
+    "topic.subscription": ({}, {"name": (str,)}),
+    "topic.reader": ({"from_": "begin"}, PLACE),
     "queue.get": ({}, {"timeout": (int, float, NONE)}),
     "queue.join": ({}, {"timeout": (int, float, NONE)}),
     "queue.browse": ({}, {"selector": (str, NONE)}),
@@ -385,5 +394,6 @@ INTERNAL = {
     "holds",
     "concerns",
     "end",
+    "read_from",
 }
-"""What only the dispatch calls, of consumers and transactions."""
+"""What only the dispatch calls, of topics, consumers and transactions."""

@@ -160,7 +160,7 @@ def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
 
 
 FLOORS = ("store", "cache", "dispatch", "pipeline", "tests/support")
-INSIDE = {"confirmer", "current", "monitor", "producers"}
+INSIDE = {"confirmer", "current", "monitor", "producers", "read_from"}
 """Parts of the store that a queue or topic hands on to its own package: no part of the interface."""
 
 

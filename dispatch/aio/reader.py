@@ -1,0 +1,66 @@
+"""AsyncTopicReader: a TopicReader in an event loop."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Self
+
+from ...store.errors import Closed
+from ..topics.reader import ITERATED_MESSAGES
+from .consumer import AsyncConsumer, AsyncDelivery
+
+
+class AsyncTopicReader:
+    """Made by `AsyncTopic.reader`. Belongs to its loop, and to one task at a time. As TopicReader."""
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self._consumer = consumer
+        self._taken: list[AsyncDelivery] = []
+        self._ahead: list[AsyncDelivery] = []
+        """What an iteration took and has not yielded yet, the next one last."""
+
+    async def take(
+        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+    ) -> list[AsyncDelivery]:
+        """Return up to max_messages that come next, at least one if there is one; [] after timeout seconds.
+
+        As TopicReader.take. One that is cancelled has taken nothing.
+        """
+        await self._settle()
+        self._taken = await self._consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes)
+        return list(self._taken)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        """Return what comes next, and wait for it; the iteration ends when reader or store is closed."""
+        if not self._ahead:
+            try:
+                taken = await self.take(ITERATED_MESSAGES, timeout=None)
+            except Closed:
+                raise StopAsyncIteration from None
+            self._ahead = taken[::-1]
+        return self._ahead.pop()
+
+    async def _settle(self) -> None:
+        held = [delivery for delivery in self._taken if delivery.is_owed]
+        self._taken = []
+        if held:
+            await self._consumer.ack(held)
+
+    async def close(self) -> None:
+        """End it: nothing stays in the store for it any more. Twice is once."""
+        self._ahead = []
+        with suppress(Closed):
+            await self._settle()
+        await self._consumer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncTopicReader over {self._consumer!r}>"

@@ -1,0 +1,129 @@
+"""Positions: where a lane's messages of a certain time begin.
+
+A lane's messages lie in the order in which they were sent, so their times ascend but for those of transactions, which
+have the time of their send, and where somebody set the system's clock back. The search halves the lane's blocks, then
+the records of one block, and reads the head of one record each time: some 24 small reads among ten million messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..bits import runs_of_ones
+from ..format.places import Extent
+from ..format.record import RecordDamaged
+from ..index.block_cache import BlockCache
+from ..index.lane import Lane
+from ..journal.reading import Readable, sent_at
+from ..locks import OwnedLock
+from ..numbering import BLOCK_SHIFT
+
+
+class _Place(NamedTuple):
+    """A record with messages that are pending, and the first of those."""
+
+    sequence: int
+    data_log: int
+    offset: int
+    messages: int
+
+
+class Positions:
+    """Searches lanes by time. Every method requires no lock, and takes the state lock for moments."""
+
+    def __init__(self, cache: BlockCache, lock: OwnedLock, reader: Callable[[int], tuple[Readable, int]]) -> None:
+        """cache: of the index's blocks. reader: an open file of a data log and its salt; called with the lock held."""
+        self._cache = cache
+        self._lock = lock
+        self._reader = reader
+
+    def at(self, lane: Lane, time_ms: int) -> int:
+        """Return the first sequence of a lane sent at time_ms or later that still exists; the next one to be sent if
+        there is none. O(log messages) reads.
+
+        What can't be read counts as late: whoever goes there gets too much rather than too little.
+        """
+        with self._lock:
+            runs = list(lane.blocks)
+        begins = [0, *accumulate(last - first + 1 for first, last in runs)]
+        low, high = 0, begins[-1]
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_before(self._records(lane, _nth(runs, begins, middle))[:1], time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        behind = 0
+        if low:
+            number = _nth(runs, begins, low - 1)
+            behind = number + 1 << BLOCK_SHIFT
+            found = self._within(self._records(lane, number), time_ms)
+            if found is not None:
+                return found
+        with self._lock:
+            run = lane.pending_run(behind, 1)
+            return run[0] if run is not None else lane.next_sequence
+
+    def sent_at(self, lane: Lane, sequence: int) -> int | None:
+        """Return when the message of a sequence, or the next that exists, was sent, in ms since 1970; None: there is
+        none, or it can't be read. One small read.
+        """
+        with self._lock:
+            run = lane.pending_run(sequence, 1)
+        records = self._records(lane, run[0] >> BLOCK_SHIFT, run[0]) if run is not None else []
+        return self._time_of(records[0]) if records else None
+
+    def _within(self, records: list[_Place], time_ms: int) -> int | None:
+        low, high = 0, len(records)
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_before(records[middle : middle + 1], time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return records[low].sequence if low < len(records) else None
+
+    def _is_before(self, records: list[_Place], time_ms: int) -> bool:
+        """Return whether a record was written before that time, as what is gone by now was."""
+        if not records:
+            return True
+        time = self._time_of(records[0])
+        return time is not None and time < time_ms
+
+    def _time_of(self, place: _Place) -> int | None:
+        try:
+            with self._lock:
+                file, salt = self._reader(place.data_log)
+            return sent_at(file, salt, place.offset, place.messages)
+        except (OSError, RecordDamaged):
+            return None
+
+    def _records(self, lane: Lane, number: int, first: int = 0) -> list[_Place]:
+        """Return the records of one block that have messages from `first` on which are pending, in order."""
+        with self._lock:
+            if number not in lane.blocks:
+                return []
+            block = self._cache.peek(lane, number)
+        base = number << BLOCK_SHIFT
+        pending = ~block.gone & ((1 << len(block.lengths)) - 1)
+        low = max(first - base, 0)
+        places: list[_Place] = []
+        for begin, end in runs_of_ones(pending >> low << low):
+            for extent in block.extents(begin, end):
+                if isinstance(extent, Extent):
+                    places.append(_Place(extent.first_sequence, extent.data_log, extent.offset, extent.record_messages))
+                else:
+                    places += [
+                        _Place(extent.first_sequence + at, extent.data_log, offset, 1)
+                        for at, offset in enumerate(extent.offsets)
+                    ]
+        return places
+
+
+def _nth(runs: list[tuple[int, int]], begins: list[int], at: int) -> int:
+    """Return the number of the block at that place among the runs of block numbers."""
+    run = bisect_right(begins, at) - 1
+    return runs[run][0] + at - begins[run]

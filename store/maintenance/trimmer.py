@@ -1,0 +1,172 @@
+"""The trimmer: lets go of what topics only retain, by age, by bytes, and where the store has no room left.
+
+What a topic retains is the backlog of a subscription that nobody reads, so it costs what such a backlog costs: no RAM
+a message. Letting go is an ack of that subscription, from the front on; a crash leaves it done in part, and the next
+call goes on. The messages leave the index with the next sweep, and their data logs with the next cleanup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ..index.pending_lane import JournaledLane
+from ..index.subscriptions import Subscriptions
+from ..index.topic_lane import SubscriptionLane
+from ..locks import OwnedLock, Whole
+from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
+from .positions import Positions
+
+BLOCKS_AT_ONCE: Final = 64
+"""Blocks of a lane that one record lets go, and that are looked at before the state lock is free again."""
+TURN_MS: Final = 1000
+"""Where several priorities exceed the bytes together, which is older counts no finer than this."""
+
+
+class RetentionRule(NamedTuple):
+    """What a topic keeps beyond all acks: what is younger, of that the newest bytes. None: without that limit."""
+
+    seconds: float | None
+    size_bytes: int | None
+
+
+class Trimmer:
+    """Of all topics of a store. `trim` and `give_up_oldest` require no lock."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        positions: Positions,
+        lock: OwnedLock,
+        remove: Callable[[JournaledLane, int, int], int],
+        newest: Callable[[], int],
+    ) -> None:
+        """remove: acknowledges a run with one record. newest: the data log that is written to. Both with the lock."""
+        self._subscriptions = subscriptions
+        self._positions = positions
+        self._lock = lock
+        self._whole = Whole(lock)
+        self._remove = remove
+        self._newest = newest
+        self._fronts: dict[int, tuple[int, int]] = {}
+        """Lane -> the first message that is retained, and when it was sent: nothing is read while that stays so."""
+        self.rules: dict[int, RetentionRule] = {}
+        """Number of a topic -> its rule. Read-only for callers but under the lock."""
+
+    @property
+    def is_retaining(self) -> bool:
+        """Whether some topic has a rule: something may be kept that nobody needs."""
+        return bool(self.rules)
+
+    def trim(self, now_ms: int) -> int:
+        """Let go of what is too old or too much; return how many messages. A few reads where there is something."""
+        removed = 0
+        for topic, rule in list(self.rules.items()):
+            lanes = self._lanes(topic)
+            if rule.seconds is not None:
+                until_ms = now_ms - int(rule.seconds * 1000)
+                removed += sum(self._trim_before(lane, until_ms) for lane in lanes)
+            if rule.size_bytes is not None:
+                removed += self._trim_to(lanes, rule.size_bytes)
+        return removed
+
+    def give_up_oldest(self) -> bool:
+        """Let go of all that is retained in the oldest data log with something retained; False: there is nothing, or
+        it is in the data log that is written to.
+        """
+        lanes = [lane for topic in list(self.rules) for lane in self._lanes(topic)]
+        fronts = [data_log for lane in lanes if (data_log := self._front_data_log(lane)) is not None]
+        oldest = min(fronts, default=None)
+        if oldest is None or oldest >= self._newest():
+            return False
+        for lane in lanes:
+            while self._leave(lane, oldest):
+                pass
+        return True
+
+    def _lanes(self, topic: int) -> list[SubscriptionLane]:
+        with self._lock:
+            retention = self._subscriptions.retention(topic)
+            return [] if retention is None else [lane for lane in retention.lanes if lane is not None]
+
+    def _sent_at(self, lane: SubscriptionLane) -> int | None:
+        """Return when the first message that a lane retains was sent; None: there is none, or it can't be read."""
+        with self._lock:
+            run = lane.pending_run(0, 1)
+        if run is None:
+            return None
+        known = self._fronts.get(lane.number)
+        if known is not None and known[0] == run[0]:
+            return known[1]
+        time = self._positions.sent_at(lane.topic, run[0])
+        if time is not None:
+            self._fronts[lane.number] = run[0], time
+        return time
+
+    def _trim_before(self, lane: SubscriptionLane, until_ms: int) -> int:
+        time = self._sent_at(lane)
+        if time is None or time >= until_ms:
+            return 0
+        end = self._positions.at(lane.topic, until_ms)
+        removed = 0
+        while True:
+            with self._lock, self._whole:
+                run = lane.pending_run(0, 1)
+                if run is None or run[0] >= end:
+                    return removed
+                behind = (run[0] >> BLOCK_SHIFT) + BLOCKS_AT_ONCE << BLOCK_SHIFT
+                removed += self._remove(lane, run[0], min(end, behind) - 1)
+
+    def _trim_to(self, lanes: list[SubscriptionLane], size_bytes: int) -> int:
+        removed = 0
+        while True:
+            with self._lock:
+                excess = sum(lane.depth[1] for lane in lanes) - size_bytes
+            if excess <= 0:
+                return removed
+            times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
+            oldest, end = lanes[times[0][1]], NOWHERE
+            if len(times) > 1:  # up to where it is another lane's turn
+                end = self._positions.at(oldest.topic, times[1][0] + TURN_MS)
+            with self._lock, self._whole:
+                removed += self._trim_bytes(oldest, excess, end)
+
+    def _trim_bytes(self, lane: SubscriptionLane, excess: int, end: int) -> int:
+        """Let go of messages from the front on, before `end` but for the first and of a few blocks, until there are so
+        many bytes less.
+        """
+        first = last = -1
+        for _ in range(BLOCKS_AT_ONCE):
+            run = lane.pending_run(last + 1, BLOCK_MESSAGES)
+            if run is None or excess <= 0 or (run[0] >= end and first >= 0):
+                break
+            first = run[0] if first < 0 else first
+            for at, length in enumerate(lane.lengths(*run), run[0]):
+                if excess <= 0 or (at >= end and at > first):
+                    break
+                last = at
+                excess -= length
+            if last < run[1]:
+                break
+        return self._remove(lane, first, last) if first >= 0 else 0
+
+    def _front_data_log(self, lane: SubscriptionLane) -> int | None:
+        with self._lock:
+            run = lane.pending_run(0, 1)
+            return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
+
+    def _leave(self, lane: SubscriptionLane, data_log: int) -> bool:
+        """Let go of the front of a lane, of one block at most, as far as it lies in that data log; False: it is
+        elsewhere.
+        """
+        with self._lock, self._whole:
+            run = lane.pending_run(0, BLOCK_MESSAGES)
+            last = -1
+            for extent in lane.extents(*run) if run is not None else ():
+                if extent.data_log != data_log:
+                    break
+                last = extent.first_sequence + extent.messages - 1
+            if run is None or last < 0:
+                return False
+            self._remove(lane, run[0], last)
+            return True
