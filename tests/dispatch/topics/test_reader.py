@@ -191,3 +191,16 @@ def test_in_a_loop_a_reader_reads_waits_and_ends() -> None:
         bay.check()
 
     asyncio.run(main())
+
+
+def test_open_reader_holds_nothing_that_it_has_read() -> None:
+    bay = retaining(seconds=1.0)
+    topic = bay.bay.topic("prices")
+    for number in range(3):
+        numbered(topic, number)
+        roll(bay)
+    with topic.reader("begin") as reader:
+        bay.clock.advance(5)
+        for _ in range(4):
+            reader.take(1)
+        assert set(bay.bay.cleanup().remaining) == {newest(bay)}

@@ -237,3 +237,13 @@ def test_topic_that_retains_messages_is_not_inactive() -> None:
         bay.bay.step()
     assert bay.bay.topics() == []
     bay.check()
+
+
+def test_what_lies_in_the_data_log_that_is_written_to_is_not_given_up_in_vain() -> None:
+    policies = {"prices": DestinationPolicy(retain_bytes="1GiB")}
+    bay = SimulatedBay(max_file_length="1MiB", store_limit="1536KiB", policies=policies)
+    bay.queue().send(bytes(700_000))
+    send(bay.bay.topic("prices"), 1, 2)
+    assert bay.journal.is_short_of_room
+    bay.bay.cleanup()
+    assert retained(bay) == 2
