@@ -5,19 +5,33 @@ so `held_bytes <= limit_bytes` holds at every instant, by construction. A
 guarantee is a part of the limit that only its holder may use; because of it
 acks and the index never wait for memory. A limit that is lowered below what is
 held falls as that is released: nothing is charged above its target meanwhile,
-and the limit is never below what is held and guaranteed. Nothing here survives
-a crash, or needs to.
+and the limit is never below what is held and guaranteed. A Quota bounds what some
+holders have together, and keeps a part of the limit for them. Nothing here
+survives a crash, or needs to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from .curve import Curve
 
 SPARE_BYTES: Final = 128 * 1024
 """Bytes by which a falling limit stays above what is held, for `reserve_last`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatistics:
+    """What the destinations of a pattern with `memory_share` or `memory_reserve` hold together, in bytes."""
+
+    held_bytes: int
+    """Direct messages, caches, and deliveries in flight."""
+    share_bytes: int
+    """The most that they may hold, but for references of 384 bytes that progress needs."""
+    reserve_bytes: int
+    """The part of the limit that nobody else takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,8 @@ class MemoryStatistics:
     """Bytes of each holder; they add up to held_bytes."""
     curve: Curve = Curve()
     """The hit ratio that other limits would bring, from the traffic since the directory was opened."""
+    shares: Mapping[str, ShareStatistics] = field(default_factory=dict)
+    """By pattern, what destinations with a memory_share or memory_reserve hold of it."""
 
 
 class Holder:
@@ -99,7 +115,16 @@ class Holder:
     def hand_over(self, to: Holder, charge_bytes: int) -> None:
         """Make another holder the owner of the same memory. Requires: neither has a guarantee."""
         self.held_bytes -= charge_bytes
-        to.held_bytes += charge_bytes
+        to.take_over(charge_bytes)
+
+    def take_over(self, charge_bytes: int) -> None:
+        """Become the owner of a charge that another holder had."""
+        self.held_bytes += charge_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that the holder may still reserve beyond its guarantee; negative while the limit falls."""
+        return self._budget.free_bytes
 
     @property
     def guaranteed_bytes(self) -> int:
@@ -117,8 +142,105 @@ class Holder:
         return True
 
 
+class Quota:
+    """What some holders may have together at most, and what is kept of the limit for them alone.
+
+    What is kept yields to memory that only changes hands (`reserve_again`) and to progress (`reserve_last`): a message
+    that leaves one of these holders must find a place. The state lock guards it.
+    """
+
+    __slots__ = ("name", "held_bytes", "share_bytes", "reserve_bytes", "_budget")
+
+    def __init__(self, budget: Budget, name: str) -> None:
+        self.name = name
+        self.held_bytes = 0
+        self.share_bytes = 0
+        self.reserve_bytes = 0
+        self._budget = budget
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes that are kept for the holders and not charged yet."""
+        return max(self.reserve_bytes - self.held_bytes, 0)
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that the holders may still reserve."""
+        return min(self.share_bytes - self.held_bytes, self._budget.free_bytes + self.unused_bytes)
+
+    def resize(self, share_bytes: int, reserve_bytes: int) -> None:
+        """Set another share and reserve. What others hold of the new reserve is theirs until they release it."""
+        before = self.unused_bytes
+        self.share_bytes, self.reserve_bytes = share_bytes, reserve_bytes
+        self._keep(self.unused_bytes - before)
+
+    def admit(self, charge_bytes: int) -> bool:
+        """Tell whether the charge fits below the share and, with what is kept, below the limit."""
+        budget = self._budget
+        return (
+            self.held_bytes + charge_bytes <= self.share_bytes
+            and budget.held_bytes + charge_bytes <= budget.ceiling_bytes + min(self.unused_bytes, charge_bytes)
+        )
+
+    def grow(self, charge_bytes: int) -> None:
+        """Note that a holder has so much more."""
+        before = self.unused_bytes
+        self.held_bytes += charge_bytes
+        self._keep(self.unused_bytes - before)
+
+    def _keep(self, more_bytes: int) -> None:
+        self._budget.ceiling_bytes -= more_bytes
+        self._budget.kept_bytes += more_bytes
+
+
+class QuotaHolder(Holder):
+    """A holder whose charges count against a quota, too."""
+
+    __slots__ = ("quota",)
+
+    def __init__(self, budget: Budget, name: str, quota: Quota) -> None:
+        super().__init__(budget, name, 0)
+        self.quota = quota
+
+    def reserve(self, charge_bytes: int) -> bool:
+        if not self.quota.admit(charge_bytes):
+            return False
+        self._charge(charge_bytes)
+        return True
+
+    def reserve_last(self, charge_bytes: int) -> bool:
+        """See Holder. The share is no bound here: what comes free elsewhere only changes hands."""
+        budget = self._budget
+        if budget.owed_bytes + charge_bytes > budget.limit_bytes:
+            return False
+        self._charge(charge_bytes)
+        return True
+
+    def _charge(self, charge_bytes: int) -> None:
+        budget = self._budget
+        budget.held_bytes += charge_bytes
+        budget.held_bytes_max = max(budget.held_bytes_max, budget.held_bytes)
+        self.take_over(charge_bytes)
+
+    def release(self, charge_bytes: int) -> None:
+        super().release(charge_bytes)
+        self.quota.grow(-charge_bytes)
+
+    def hand_over(self, to: Holder, charge_bytes: int) -> None:
+        self.quota.grow(-charge_bytes)
+        super().hand_over(to, charge_bytes)
+
+    def take_over(self, charge_bytes: int) -> None:
+        super().take_over(charge_bytes)
+        self.quota.grow(charge_bytes)
+
+    @property
+    def free_bytes(self) -> int:
+        return self.quota.free_bytes
+
+
 class Budget:
-    """The ledger. `ceiling_bytes` is the target of the limit less what is guaranteed and not used."""
+    """The ledger. `ceiling_bytes` is the target of the limit less what is guaranteed, or kept, and not used."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -128,6 +250,10 @@ class Budget:
         self.held_bytes = 0
         self.held_bytes_max = 0
         self.holders: dict[str, Holder] = {}
+        self.kept_bytes = 0
+        """Bytes that quotas keep for their holders, which are not charged yet."""
+        self._quotas: dict[str, Quota] = {}
+        self._quota_holders: list[QuotaHolder] = []
 
     def holder(self, name: str, *, guaranteed_bytes: int = 0) -> Holder:
         """Add a holder; the guarantees together must leave room under the limit."""
@@ -137,15 +263,33 @@ class Budget:
         self.ceiling_bytes -= guaranteed_bytes
         return holder
 
+    def quota(self, name: str) -> Quota:
+        """Add a quota, which allows nothing before its first `resize`."""
+        assert name not in self._quotas
+        quota = self._quotas[name] = Quota(self, name)
+        return quota
+
+    def quota_holder(self, name: str, quota: Quota) -> QuotaHolder:
+        """Add a holder with a quota. It counts as a part of the holder of that name."""
+        holder = QuotaHolder(self, name, quota)
+        self._quota_holders.append(holder)
+        return holder
+
+    def held_by(self, name: str) -> int:
+        """Return what the holder of that name has, with its parts that have a quota. O(holders with a quota)."""
+        return self.holders[name].held_bytes + sum(
+            holder.held_bytes for holder in self._quota_holders if holder.name == name
+        )
+
     @property
     def free_bytes(self) -> int:
-        """Bytes that a holder without a guarantee may still reserve; negative while the limit falls."""
+        """Bytes that a holder without guarantee or quota may still reserve; negative while the limit falls."""
         return self.ceiling_bytes - self.held_bytes
 
     @property
     def owed_bytes(self) -> int:
         """Bytes that are held, and those that are guaranteed besides."""
-        return self.held_bytes + self.target_bytes - self.ceiling_bytes
+        return self.held_bytes + self.target_bytes - self.ceiling_bytes - self.kept_bytes
 
     def resize(self, limit_bytes: int) -> None:
         """Set another limit, which holds at once or as soon as enough is released. Nothing is charged above it."""
@@ -164,13 +308,25 @@ class Budget:
     def statistics(self) -> MemoryStatistics:
         """Return the ledger as it is now, without the curve."""
         self.follow()
-        holders = {name: holder.held_bytes for name, holder in self.holders.items()}
-        return MemoryStatistics(self.limit_bytes, self.held_bytes, self.held_bytes_max, holders)
+        holders = {name: self.held_by(name) for name in self.holders}
+        shares = {
+            quota.name: ShareStatistics(quota.held_bytes, quota.share_bytes, quota.reserve_bytes)
+            for quota in self._quotas.values()
+        }
+        return MemoryStatistics(self.limit_bytes, self.held_bytes, self.held_bytes_max, holders, shares=shares)
+
+    def _all(self) -> Iterator[Holder]:
+        yield from self.holders.values()
+        yield from self._quota_holders
 
     def _check(self) -> None:
-        assert self.held_bytes == sum(holder.held_bytes for holder in self.holders.values())
+        assert self.held_bytes == sum(holder.held_bytes for holder in self._all())
         unused = sum(max(holder.guaranteed_bytes - holder.held_bytes, 0) for holder in self.holders.values())
-        assert self.ceiling_bytes == self.target_bytes - unused
+        assert self.ceiling_bytes == self.target_bytes - unused - self.kept_bytes
+        assert self.kept_bytes == sum(quota.unused_bytes for quota in self._quotas.values())
+        for quota in self._quotas.values():
+            parts = [holder.held_bytes for holder in self._quota_holders if holder.quota is quota]
+            assert quota.held_bytes == sum(parts)
         assert 0 <= self.held_bytes <= self.held_bytes + unused <= self.limit_bytes
         assert self.target_bytes <= self.limit_bytes
         assert self.held_bytes <= self.held_bytes_max

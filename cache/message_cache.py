@@ -6,7 +6,7 @@ takes all of it; what was persistent is read from the journal again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,16 @@ class CacheStatistics:
     """The most it may hold."""
     served: int
     """Messages that loads and browsers found in it since the directory was opened, and did not have to read."""
+
+
+def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
+    """Return the figures of several caches as those of one."""
+    return CacheStatistics(
+        sum(part.messages for part in parts),
+        sum(part.bytes for part in parts),
+        sum(part.share_bytes for part in parts),
+        sum(part.served for part in parts),
+    )
 
 
 class MessageCache:

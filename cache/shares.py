@@ -6,8 +6,9 @@ or a plan can apply the rules to limits that nobody runs with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
@@ -36,6 +37,8 @@ SPILL_ROOM_SHARE: Final = 1 / 64
 """Part of the limit that is reclaimed at a time for non-persistent messages that find no room."""
 LOAD_SHARE: Final = 1 / 16
 """Most of the limit that one load may bring."""
+RESERVED_SHARE_MAX: Final = 0.5
+"""Most of what the fixed parts leave that all reserves may take together: everybody else needs the rest."""
 LOAD_BYTES_MAX: Final = 1 << 20
 """Most bytes of a load; with more, its fixed costs (locks, hand-overs between threads) would not fall any further."""
 
@@ -76,6 +79,14 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaBytes:
+    """What a pattern's `memory_share` and `memory_reserve` come to under one limit."""
+
+    share_bytes: int
+    reserve_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shares:
     """The bytes that follow from a memory limit."""
 
@@ -98,9 +109,21 @@ class Shares:
     spill_room_bytes: int
     duplicates_bytes: int
     destinations_bytes: int
+    reserved_bytes: int
+    """What is kept for destinations with a reserve; the bounds of lists and caches are of the rest."""
+    quotas: Mapping[str, QuotaBytes] = field(default_factory=dict)
+    """By pattern of destinations."""
 
     @classmethod
-    def of(cls, limit_bytes: int, *, index_bytes: int, metadata_bytes: int, fixed_bytes: int) -> Shares:
+    def of(
+        cls,
+        limit_bytes: int,
+        *,
+        index_bytes: int,
+        metadata_bytes: int,
+        fixed_bytes: int,
+        quotas: Mapping[str, QuotaBytes] = MappingProxyType({}),
+    ) -> Shares:
         """Divide a limit.
 
         index_bytes: three quarters of it are guaranteed to the index. fixed_bytes: what all parts take together that
@@ -109,14 +132,16 @@ class Shares:
         index_guaranteed_bytes = index_bytes * 3 // 4
         available_bytes = limit_bytes - index_guaranteed_bytes - metadata_bytes - fixed_bytes
         assert available_bytes > 0, "the smallest memory limit has room for the fixed parts"
+        wanted_bytes = sum(quota.reserve_bytes for quota in quotas.values())
+        reserved_bytes = min(wanted_bytes, int(available_bytes * RESERVED_SHARE_MAX))
         return cls(
             limit_bytes,
             index_cache_bytes=index_bytes // 2,
             index_guaranteed_bytes=index_guaranteed_bytes,
             metadata_bytes=metadata_bytes,
             available_bytes=available_bytes,
-            head_queue_cache_bytes=int(limit_bytes * HEAD_QUEUE_CACHE_SHARE),
-            pending_cache_bytes=int(available_bytes * PENDING_CACHE_SHARE),
+            head_queue_cache_bytes=int((limit_bytes - reserved_bytes) * HEAD_QUEUE_CACHE_SHARE),
+            pending_cache_bytes=int((available_bytes - reserved_bytes) * PENDING_CACHE_SHARE),
             dispatch_bytes_max=int(available_bytes * DISPATCH_AREA_SHARE),
             in_flight_bytes_max=int(available_bytes * IN_FLIGHT_SHARE),
             large_message_bytes=int(limit_bytes * LARGE_MESSAGE_SHARE),
@@ -124,5 +149,7 @@ class Shares:
             spill_buffer_bytes=int(limit_bytes * SPILL_BUFFER_SHARE),
             spill_room_bytes=int(limit_bytes * SPILL_ROOM_SHARE),
             duplicates_bytes=int(limit_bytes * DUPLICATES_SHARE),
-            destinations_bytes=int(available_bytes * DESTINATIONS_SHARE),
+            destinations_bytes=int((available_bytes - reserved_bytes) * DESTINATIONS_SHARE),
+            reserved_bytes=reserved_bytes,
+            quotas=quotas,
         )

@@ -45,13 +45,11 @@ class Overflow:
         random_salt: Callable[[], int],
         paid_buffer_bytes: int,
         make_room: Callable[[int], object],
-        caches: Sequence[MessageCache] = (),
     ) -> None:
         """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be read.
 
         paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under
-        the state lock. make_room: reclaims memory that is used for something less urgent. caches: where a message
-        may be that is in no list.
+        the state lock. make_room: reclaims memory that is used for something less urgent.
         """
         self.budget = budget
         self._room_bytes = 0
@@ -70,8 +68,8 @@ class Overflow:
         self.lanes: dict[int, NonPersistentLane] = {}
         self.timetable = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
-        self.caches: tuple[MessageCache, ...] = (*caches, self.buffer)
-        """Where a message may be that is in no list."""
+        self._caches: dict[int, tuple[MessageCache, ...]] = {}
+        """By lane, where a message may be that is in no list."""
         self.is_closed = False
 
     def take_shares(self, shares: Shares) -> None:
@@ -81,10 +79,14 @@ class Overflow:
         if self.buffer.is_full:
             self.write_all()
 
-    def lane(self, destination: int, priority: int, pool: int | None = None) -> NonPersistentLane:
-        """Make a lane. pool: number of the fan-out whose lanes share what they have no room for."""
+    def lane(
+        self, destination: int, priority: int, caches: Sequence[MessageCache] = (), pool: int | None = None
+    ) -> NonPersistentLane:
+        """Make a lane. caches: where a message of it may be beside the SpillBuffer. pool: number of the fan-out whose
+        lanes share what they have no room for."""
         lane = NonPersistentLane(self._arrivals, destination, priority)
         self.lanes[lane.number] = lane
+        self._caches[lane.number] = (*caches, self.buffer)
         if pool is None:
             self.account.refill()
         else:
@@ -92,6 +94,10 @@ class Overflow:
             self.buffer.join(lane.number, pool)
             self.account.write_for(self.buffer.sharing_lanes_max)
         return lane
+
+    def caches_of(self, lane: NonPersistentLane) -> tuple[MessageCache, ...]:
+        """Return where messages of a lane may be that are in no list."""
+        return self._caches[lane.number]
 
     # ------------------------------------------------------------------ taking in
 
@@ -234,7 +240,7 @@ class Overflow:
         removed, is_spilled = lane.remove(first, last)
         if is_spilled:
             self.storage.remove(lane.number, first, last)
-        for cache in self.caches if lane.is_copied else self._buffers:
+        for cache in self._caches[lane.number] if lane.is_copied else self._buffers:
             if cache.may_have(lane.number, last):
                 for sequence in range(first, last + 1):
                     cache.take(lane.number, sequence)
@@ -246,7 +252,7 @@ class Overflow:
         if is_spilled:
             self.storage.remove(lane.number, sequence, sequence)
         if lane.is_copied or self.buffer.holder.held_bytes:
-            for cache in self.caches:
+            for cache in self._caches[lane.number]:
                 cache.take(lane.number, sequence)
         return removed
 
@@ -258,7 +264,7 @@ class Overflow:
         if is_shared:
             self.account.write_for(self.buffer.sharing_lanes_max)
         lane.close()
-        del self.lanes[lane.number]
+        del self.lanes[lane.number], self._caches[lane.number]
 
     # ------------------------------------------------------------------ reading
 

@@ -225,9 +225,8 @@ class Browsers:
             room = min(room, charge) // 2
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
-        lacking = charge - self._target_area.budget.free_bytes
-        if lacking > 0:
-            self._target_area.head_queue_cache.give_back(lacking)
+        if self._target_area.budget.free_bytes < charge:
+            self._target_area.give_back_heads(charge)
         if not self._holder.reserve(charge):
             return False
         if not self._reading.reserve(buffer_bytes):

@@ -304,7 +304,12 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
         Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
         Row("producerFlowControl", convert=only("true", _NO_WAIT), note="at max_messages and max_bytes"),
-        Row("memoryLimit", "memory_share", size),
+        Row(
+            "memoryLimit",
+            "memory_share",
+            size,
+            warning="it bounds the RAM of all destinations of the pattern together, and never a send",
+        ),
         Row("cursorMemoryHighWaterMark", note=_FOUND_BY_ITSELF),
         Row("maxPageSize", note=_FOUND_BY_ITSELF),
         Row("lazyDispatch", convert=only("true", "a consumer never gets more than it asks for")),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...cache.shares import Shares
+from ...cache.shares import RESERVED_SHARE_MAX, QuotaBytes, Shares
 from ...store.disk.disk import Disk
-from ...store.errors import StoreFailed
+from ...store.errors import SettingsError, StoreFailed
+from .policy import DestinationPolicy
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
+from .sizes import format_size, parse_share, parse_size
 
 ATTEMPTS_BYTES: Final = 1 << 15
 """Bytes for the delivery counts of returned messages, 1,200 runs; more of them take what is free."""
@@ -37,7 +39,42 @@ def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
         index_bytes=index_bytes,
         metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * INDEX_IN_RAM_SHARE),
         fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
+        quotas={
+            pattern: _quota_of(policy, limit_bytes) for pattern, policy in settings.policies.items() if policy.has_quota
+        },
     )
+
+
+def _quota_of(policy: DestinationPolicy, limit_bytes: int) -> QuotaBytes:
+    share_bytes = _part_bytes("memory_share", policy.memory_share, limit_bytes, limit_bytes)
+    return QuotaBytes(share_bytes, _part_bytes("memory_reserve", policy.memory_reserve, limit_bytes, 0))
+
+
+def _part_bytes(name: str, part: int | str | None, limit_bytes: int, otherwise_bytes: int) -> int:
+    if part is None:
+        return otherwise_bytes
+    share = parse_share(name, part)
+    return parse_size(name, part) if share is None else int(limit_bytes * share)
+
+
+def check_quotas(shares: Shares) -> Shares:
+    """Return the shares if what policies keep leaves enough to others. SettingsError: it does not."""
+    reserved_bytes = 0
+    for pattern, quota in shares.quotas.items():
+        reserved_bytes += quota.reserve_bytes
+        if quota.reserve_bytes > quota.share_bytes:
+            raise SettingsError(
+                f"the policy of {pattern!r} reserves {format_size(quota.reserve_bytes)} of memory_limit and may hold "
+                f"{format_size(quota.share_bytes)}: memory_reserve must not be above memory_share"
+            )
+    most_bytes = int(shares.available_bytes * RESERVED_SHARE_MAX)
+    if reserved_bytes > most_bytes:
+        raise SettingsError(
+            f"the policies reserve {format_size(reserved_bytes)} in all of a memory_limit of "
+            f"{format_size(shares.limit_bytes)}, and at most {format_size(most_bytes)} may be: "
+            "reserve less, or raise memory_limit"
+        )
+    return shares
 
 
 def temp_limit_bytes(settings: Settings, disk: Disk) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .policy import DestinationPolicy, is_dead_letter_queue, policy_for
+from .policy import DestinationPolicy, is_dead_letter_queue, pattern_for, policy_for
 from .redelivery import RedeliveryRule, dead_letter_name
 from .temporary import lasting_name
 
@@ -28,6 +28,10 @@ class Policies:
         """The least `inactive_seconds` of any policy; None: no policy has it. O(patterns)."""
         given = (policy.inactive_seconds for policy in self._by_pattern.values())
         return min((seconds for seconds in given if seconds is not None), default=None)
+
+    def pattern_of(self, name: str) -> str | None:
+        """Return the pattern that decides about a queue or topic; None: the defaults do. O(patterns)."""
+        return pattern_for(self._by_pattern, name)
 
     def is_dead_letter_queue(self, name: str) -> bool:
         """Return whether dead letters of any destination may go to that queue."""

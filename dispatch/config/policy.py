@@ -9,13 +9,13 @@ alone: policies are not mixed. Nothing here is written to disk.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ...store.errors import ArgumentError, argument_error
 from .redelivery import CountOnClose, check_redelivery, is_dead_letter_name
-from .sizes import is_number, parse_size
+from .sizes import KIB, is_number, parse_share, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
 WhenStoreFull = Literal["block", "fail"]
@@ -29,6 +29,8 @@ INACTIVE_SECONDS_MIN: Final = 1.0
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
 RETAIN_SECONDS_MAX: Final = 10_000_000_000
 """Three centuries: what is kept for ever has no time at all, and no bytes either, but a limit of the disk."""
+MEMORY_SHARE_BYTES_MIN: Final = 64 * KIB
+"""With less, a list could not hold a few messages ahead."""
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -105,6 +107,14 @@ class DestinationPolicy:
     """How many bytes of its newest messages it keeps so, or a size such as "10GiB"; None: no such limit.
     More: older messages to go back to, more disk. `store_limit` outranks it: what is only retained goes first."""
 
+    memory_share: int | str | None = None
+    """Most RAM that these destinations hold together: bytes from 64KiB on, or a share of memory_limit such as "10%".
+    More: fewer disk reads for them, less room for others. None: as much as is free. Not a limit of the backlog."""
+
+    memory_reserve: int | str | None = None
+    """RAM that is kept for these destinations alone, as bytes or a share such as "5%"; None: nothing is.
+    More: a flood elsewhere costs them fewer disk reads, and others have so much less; all reserves at most half."""
+
     duplicate_window: int = 0
     """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
     More: an older message sent again is recognised, for 32 bytes of RAM an id, a sixteenth of memory_limit at most."""
@@ -146,6 +156,8 @@ class DestinationPolicy:
         if seconds is not None and not (is_number(seconds, 0, RETAIN_SECONDS_MAX) and seconds > 0):
             bounds = f"seconds above 0 and up to {RETAIN_SECONDS_MAX:,}, or None"
             raise argument_error(f"retain_seconds={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
+        _check_part("memory_share", self.memory_share, MEMORY_SHARE_BYTES_MIN)
+        _check_part("memory_reserve", self.memory_reserve, 1)
         if self.when_full not in get_args(WhenFull):
             problem = f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}"
             raise argument_error(problem, self.when_full, str)
@@ -196,6 +208,11 @@ class DestinationPolicy:
         )
 
     @property
+    def has_quota(self) -> bool:
+        """Whether its destinations have a share of memory or a reserve of their own."""
+        return self.memory_share is not None or self.memory_reserve is not None
+
+    @property
     def drops(self) -> bool:
         """Whether a full destination gives up a message, the sent one or another, instead of refusing the send."""
         return self.when_full in ("drop_newest", "drop_oldest", "dead_letter")
@@ -209,6 +226,12 @@ class DestinationPolicy:
     def is_limiting(self) -> bool:
         """Whether the destination has a limit at which senders wait or fail."""
         return self.max_messages is not None or self.max_bytes is not None
+
+
+def _check_part(name: str, part: object, least_bytes: int) -> None:
+    """Raise SettingsError unless this is None or a part of the memory limit."""
+    if part is not None and parse_share(name, part) is None:
+        parse_size(name, part, minimum=least_bytes)
 
 
 def _check_number(name: str, value: object, is_right: bool, *types: type) -> None:
@@ -269,8 +292,14 @@ def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> Destinat
     Words are compared from the left, a word before "*", "*" before ">", and
     the name's end before ">".
     """
-    found = [pattern for pattern in policies if matches(pattern, name)]
-    return policies[max(found, key=specificity)] if found else _DEFAULTS
+    pattern = pattern_for(policies, name)
+    return policies[pattern] if pattern is not None else _DEFAULTS
+
+
+def pattern_for(patterns: Iterable[str], name: str) -> str | None:
+    """Return the most specific pattern that matches; None where none does. O(patterns)."""
+    found = [pattern for pattern in patterns if matches(pattern, name)]
+    return max(found, key=specificity) if found else None
 
 
 _DEFAULTS: Final = DestinationPolicy()

@@ -114,7 +114,7 @@ class Consumer(Taker):
         self.monitor = makers.monitor
         self._store = makers.store
         self._journal = makers.store.journal
-        self._target_area = makers.target_area
+        self._target_area, self._memory = makers.target_area, queue.memory
         self._loader = makers.loader
         self._due, self._take_durations = makers.due, makers.take_durations
         self._deadlines = makers.deadlines
@@ -265,7 +265,7 @@ class Consumer(Taker):
         """Return how many it may take now. Where memory is full of what is in flight, only who holds none gets one."""
         if self._is_held_up:
             return 0
-        if self.in_flight and self._target_area.is_short:
+        if self.in_flight and self._target_area.is_short_for(self._memory):
             return 0
         if not self.prefetch_limit:
             return max_messages
@@ -337,7 +337,7 @@ class Consumer(Taker):
         if not search.has_credit:
             self._wait_for_credit(True)
             self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
-            if most > 0 or target_area.is_short:
+            if most > 0 or target_area.is_short_for(self._memory):
                 target_area.waits_for_memory[self] = None
         return None
 

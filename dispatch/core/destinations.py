@@ -177,7 +177,9 @@ class Destinations:
         """
         lane = queue.non_persistent_lanes[priority]
         if lane is None:
-            stored = self._overflow.lane(queue.number, priority, pool)
+            memory = queue.memory
+            caches = (memory.pending_cache, memory.head_queue_cache)
+            stored = self._overflow.lane(queue.number, priority, caches, pool)
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(queue.number, priority)
             lane = queue.non_persistent_lanes[priority] = SpillingLane(
                 queue, stored, prefix, self._overflow, self._timed.note

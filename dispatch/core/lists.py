@@ -13,9 +13,8 @@ from typing import Final
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes, contents_charge
-from ...cache.head_queue_cache import HeadQueueCache
-from ...cache.message_cache import WORTH_BYTES, CacheStatistics
-from ...cache.pending_cache import PendingCache
+from ...cache.lane_memory import ALL_BYTES, LaneMemory, QuotaMemory
+from ...cache.message_cache import WORTH_BYTES, CacheStatistics, MessageCache, added
 from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
 from ...cache.spill.overflow import Overflow
 from ...store.format.times import has_times, times_of
@@ -58,13 +57,15 @@ class TargetArea(ListKeeper):
         *,
         syncs_always: bool,
         overflow: Overflow,
+        pattern_of: Callable[[str], str | None],
         observer: Callable[[TargetArea], ListObserver],
         on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """observer: makes what is told about lists. on_expired: called for a message that a list passed over because
-        it has expired. on_unread, on_lane_gone: see ListKeeper. All three are called under the lock."""
+        """pattern_of: returns the pattern whose policy a destination of that name has. observer: makes what is told
+        about lists. on_expired: called for a message that a list passed over because it has expired. on_unread,
+        on_lane_gone: see ListKeeper. The last three are called under the lock."""
         self.monitor = monitor
         self.lock = monitor.lock
         self.whole = monitor.whole
@@ -80,9 +81,11 @@ class TargetArea(ListKeeper):
         self.lists_holder = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
-        self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
-        self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
-        overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
+        heads, overflowed = budget.holder("head_queue_cache"), budget.holder("pending_cache")
+        self.common_memory = LaneMemory(self.lists_holder, self.dispatch, heads, overflowed)
+        """Of all destinations that have neither share nor reserve."""
+        self.quota_memories = {pattern: QuotaMemory(budget, pattern) for pattern in shares.quotas}
+        self._pattern_of = pattern_of
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
@@ -104,21 +107,49 @@ class TargetArea(ListKeeper):
         O(messages given back + lists).
         """
         self.shares = shares
+        for memory in self.quota_memories.values():
+            memory.take_quota(shares.quotas[memory.quota.name])
         self.dispatch_bytes_max = shares.dispatch_bytes_max
-        """Beyond it deliveries are lazy."""
+        """Beyond it deliveries of common memory are lazy: what all may have, less what others have or have reserved."""
         self.in_flight_bytes_max = shares.in_flight_bytes_max
+        for memory in self.quota_memories.values():
+            bodies_bytes, all_bytes = memory.in_flight_reserves
+            self.dispatch_bytes_max -= max(memory.dispatch.held_bytes, bodies_bytes)
+            self.in_flight_bytes_max -= max(memory.dispatch.held_bytes, all_bytes)
         self.large_message_bytes = shares.large_message_bytes
         self.groups.take_shares(shares.limit_bytes)
         self.overflow.take_shares(shares)
         self.make_room(0, None)
         self.make_room(0, None, least=0)
-        self.head_queue_cache.resize(shares.head_queue_cache_bytes)
-        self.pending_cache.resize(shares.pending_cache_bytes)
+        self.common_memory.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
+        for memory in self.quota_memories.values():
+            self._keep_share(memory)
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
                 self.loads.request(target)
         self.relieve()
+
+    def _keep_share(self, memory: QuotaMemory) -> None:
+        """Give back what a pattern's destinations hold above their share, which may have shrunk."""
+        reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
+        memory.resize_own_caches(max(self.shares.available_bytes - reserved_by_others, 0))
+        self._make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
+
+    def memory_of(self, name: str) -> LaneMemory:
+        """See ListKeeper. O(patterns)."""
+        pattern = self._pattern_of(name) if self.quota_memories else None
+        return self.quota_memories.get(pattern, self.common_memory) if pattern is not None else self.common_memory
+
+    @property
+    def memories(self) -> list[LaneMemory]:
+        """The memories of all destinations, who gives back first in front: capped ones, common, with a reserve."""
+        quotas = self.quota_memories.values()
+        return [
+            *(memory for memory in quotas if not memory.quota.reserve_bytes),
+            self.common_memory,
+            *(memory for memory in quotas if memory.quota.reserve_bytes),
+        ]
 
     # ------------------------------------------------------------------ consumer groups
 
@@ -162,7 +193,8 @@ class TargetArea(ListKeeper):
         self.lists[target] = None
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
-        target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), None))
+        limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
+        target.move_high_watermark(high_watermark_bytes(limit_bytes, len(self.lists), None))
 
     def settle_consumer_groups(self, queue: QueueArea) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
@@ -179,7 +211,7 @@ class TargetArea(ListKeeper):
     def _lay_open(self, target: TargetList) -> None:
         """Let others find what only this list has. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
-        self.lists_holder.release(charges_bytes(messages))
+        target.lane.memory.lists.release(charges_bytes(messages))
         target.lane.leave_ram(messages)
 
     def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
@@ -208,12 +240,12 @@ class TargetArea(ListKeeper):
     def _end_list(self, target: TargetList) -> None:
         """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
         self.drop(target)
-        self.lists_holder.release(target.direct_bytes)
-        lane = target.lane.stored.number
-        self.head_queue_cache.reopen(lane)
+        memory, lane = target.lane.memory, target.lane.stored.number
+        memory.lists.release(target.direct_bytes)
+        memory.head_queue_cache.reopen(lane)
         dropped: list[StoredMessage] = []
         for message in target.direct:
-            if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
+            if message[2] is None or target.is_shared or not memory.head_queue_cache.put(lane, message):
                 dropped.append(message)
         target.direct.clear()
         target.lane.leave_ram(dropped)
@@ -253,7 +285,16 @@ class TargetArea(ListKeeper):
 
     def _move_high_watermarks(self) -> None:
         rates = [target.measured_rate for target in self.lists]
-        for target, watermark_bytes in zip(self.lists, high_watermarks(self.shares.limit_bytes, rates), strict=True):
+        common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
+        granted = dict(zip(self.lists, high_watermarks(common_bytes, rates), strict=True))
+        for memory in self.quota_memories.values():
+            own = [target for target in granted if target.lane.memory is memory]
+            own_rates = [target.measured_rate for target in own]
+            least = high_watermarks(memory.quota.reserve_bytes, own_rates)
+            most = high_watermarks(memory.quota.share_bytes, own_rates)
+            for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
+                granted[target] = min(max(granted[target], least_bytes), most_bytes)
+        for target, watermark_bytes in granted.items():
             self._move_high_watermark(target, watermark_bytes)
 
     def shorten(self, target: TargetList) -> None:
@@ -273,7 +314,7 @@ class TargetArea(ListKeeper):
         evicted: list[StoredMessage] = []
         while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
-            self.lists_holder.release(charge_bytes(evicted[-1]))
+            target.lane.memory.lists.release(charge_bytes(evicted[-1]))
         put, lane = target.lane.pending_cache.put, target.lane.stored.number
         target.lane.leave_ram(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
@@ -289,7 +330,7 @@ class TargetArea(ListKeeper):
         sole = lane.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
             charge = charges_bytes(messages) if content_bytes is None else contents_charge(len(messages), content_bytes)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.lists_holder.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and lane.memory.lists.reserve(charge):
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
                 lane.published = sole.frontier = messages[-1][0] + 1
@@ -327,7 +368,7 @@ class TargetArea(ListKeeper):
         """See LaneState.arrive_unloaded."""
         lane.published = end
         if not lane.queue.consumer_groups:
-            self.head_queue_cache.stop(lane.stored.number)
+            lane.memory.head_queue_cache.stop(lane.stored.number)
         for consumer_group in lane.queue.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane:
@@ -342,9 +383,10 @@ class TargetArea(ListKeeper):
         number = lane.stored.number
         consumer_groups = lane.queue.consumer_groups
         if not consumer_groups:
+            heads = lane.memory.head_queue_cache
             if lane.stored.pending_messages == 1:
-                self.head_queue_cache.reopen(number)
-            return self.head_queue_cache.put(number, message)
+                heads.reopen(number)
+            return heads.put(number, message)
         sequence = message[0]
         charge = charge_bytes(message)
         is_kept = is_direct = False
@@ -361,7 +403,7 @@ class TargetArea(ListKeeper):
                 if (
                     is_wanted
                     and target.direct_bytes + charge <= target.high_watermark_bytes
-                    and self.lists_holder.reserve(charge)
+                    and lane.memory.lists.reserve(charge)
                 ):
                     target.append(message, charge)
                     target.frontier = sequence + 1
@@ -394,7 +436,7 @@ class TargetArea(ListKeeper):
 
     def try_again(self, target: TargetList) -> None:
         """See ListKeeper."""
-        if target.wanted_bytes <= OVERHEAD_BYTES or self.budget.free_bytes >= target.wanted_bytes:
+        if target.wanted_bytes <= OVERHEAD_BYTES or target.lane.memory.free_bytes >= target.wanted_bytes:
             self.waits_for_memory.pop(target, None)
             self.loads.request(target)
 
@@ -489,9 +531,9 @@ class TargetArea(ListKeeper):
         """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
         if target.is_timed and not target.is_shared:
             self.drop_expired(target, most - len(deliveries))
-        lane, direct, dispatch = target.lane, target.direct, self.dispatch
+        lane, direct, memory = target.lane, target.direct, target.lane.memory
         in_flight, attempts, is_shared = lane.in_flight, lane.attempts, target.is_shared
-        room = self.dispatch_bytes_max - dispatch.held_bytes
+        room, last_room = self._in_flight_rooms(memory)
         moved = released = handed = 0
         already, number = len(deliveries), consumer.delivered
         stop = target.returned.first if target.returned.count else target.frontier
@@ -520,7 +562,7 @@ class TargetArea(ListKeeper):
                     break
                 max_bytes -= size
             if moved + charge > room:
-                if deliveries and dispatch.held_bytes + moved + OVERHEAD_BYTES > self.in_flight_bytes_max:
+                if deliveries and moved + OVERHEAD_BYTES > last_room:
                     break
                 if body is None or lane.unload(message):
                     released += charge - OVERHEAD_BYTES
@@ -538,9 +580,7 @@ class TargetArea(ListKeeper):
             deliveries.append(delivery)
         target.direct_bytes -= moved + released
         target.taken_bytes += handed
-        self.lists_holder.hand_over(dispatch, moved)
-        if released:
-            self.lists_holder.release(released)
+        self._hand_over(memory, moved, released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
         if lane.attempts is not None:
@@ -548,6 +588,14 @@ class TargetArea(ListKeeper):
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return max_bytes
+
+    def _hand_over(self, memory: LaneMemory, moved_bytes: int, released_bytes: int) -> None:
+        """Make the DispatchArea the owner of charges of lists, and release others."""
+        memory.lists.hand_over(memory.dispatch, moved_bytes)
+        if not memory.is_common:
+            self._note_in_flight(memory, moved_bytes)
+        if released_bytes:
+            memory.lists.release(released_bytes)
 
     def drop_expired(self, target: TargetList, most: int) -> None:
         """Take expired messages out of the next direct ones of a list, so that up to `most` others come next.
@@ -561,7 +609,7 @@ class TargetArea(ListKeeper):
             if _is_over(lane, message, now_ms):
                 charge = charge_bytes(message)
                 target.direct_bytes -= charge
-                self.lists_holder.release(charge)
+                lane.memory.lists.release(charge)
                 self._on_expired(lane, message[0])
             else:
                 kept.append(message)
@@ -591,12 +639,16 @@ class TargetArea(ListKeeper):
 
     def settle(self, delivery: Delivery) -> None:
         """Take the delivery out of the DispatchArea with its charge."""
-        del delivery._lane.in_flight[delivery.sequence]
+        lane = delivery._lane
+        del lane.in_flight[delivery.sequence]
         body = delivery._body
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
-        # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
-        self.dispatch.held_bytes -= charge
-        self.budget.held_bytes -= charge
+        if lane.memory.is_common:
+            # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
+            self.dispatch.held_bytes -= charge
+            self.budget.held_bytes -= charge
+        else:
+            self._release_in_flight(lane.memory, charge)
         delivery._consumer.in_flight -= 1
         if self.waits_for_memory:
             self.relieve()
@@ -607,17 +659,44 @@ class TargetArea(ListKeeper):
         for sequence in [delivery.sequence for delivery in deliveries]:
             del in_flight[sequence]
         contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
-        self.dispatch.release(OVERHEAD_BYTES * len(deliveries) + sum(contents))
+        self._release_in_flight(lane.memory, OVERHEAD_BYTES * len(deliveries) + sum(contents))
         if lane.attempts is not None:
             lane.settled(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0]._consumer.in_flight -= len(deliveries)
         if self.waits_for_memory:
             self.relieve()
 
+    def _release_in_flight(self, memory: LaneMemory, charge: int) -> None:
+        memory.dispatch.release(charge)
+        if not memory.is_common:
+            self._note_in_flight(memory, -charge)
+
+    def _in_flight_rooms(self, memory: LaneMemory) -> tuple[int, int]:
+        """Return how many more bytes the destinations of a memory may have in flight: with bodies, and at all."""
+        held_bytes = self.dispatch.held_bytes
+        return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
+
+    def _note_in_flight(self, memory: LaneMemory, more_bytes: int) -> None:
+        """Leave less, or more, to the others, after destinations with a quota have got so much more in flight."""
+        after_bytes = memory.dispatch.held_bytes
+        before_bytes = after_bytes - more_bytes
+        bodies_bytes, all_bytes = memory.in_flight_reserves
+        self.dispatch_bytes_max -= max(after_bytes, bodies_bytes) - max(before_bytes, bodies_bytes)
+        self.in_flight_bytes_max -= max(after_bytes, all_bytes) - max(before_bytes, all_bytes)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """What all deliveries in flight hold."""
+        return sum(memory.dispatch.held_bytes for memory in self.memories)
+
     @property
     def is_short(self) -> bool:
+        """Tell whether that holds for destinations that no policy sets apart."""
+        return self.is_short_for(self.common_memory)
+
+    def is_short_for(self, memory: LaneMemory) -> bool:
         """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
-        return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
+        return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 
     def relieve(self) -> None:
         """Let those take, and load, who waited for the memory that came free."""
@@ -683,12 +762,12 @@ class TargetArea(ListKeeper):
         for first, last in gone if lane.attempts is not None else ():
             lane.settled(first, last)
         for target in lane.queue.lists_over(lane):
-            self.lists_holder.release(target.forget(gone))
+            lane.memory.lists.release(target.forget(gone))
         if lane.queue.assigner is not None:
             lane.queue.assigner.forget(lane, gone)
         lane.pending_cache.forget_runs(lane.stored.number, gone)
-        self.head_queue_cache.forget_runs(lane.stored.number, gone)
-        self.head_queue_cache.reopen(lane.stored.number)
+        lane.memory.head_queue_cache.forget_runs(lane.stored.number, gone)
+        lane.memory.head_queue_cache.reopen(lane.stored.number)
         if self.waits_for_memory:
             self.relieve()
 
@@ -708,84 +787,148 @@ class TargetArea(ListKeeper):
         `keep` stays, and of each list `least` messages and `least_seconds` of supply. The last one: a list that gave
         more than it had above the taker would take it back, and so on for ever.
         """
+        memory = keep.lane.memory if keep is not None else self.common_memory
+        if memory.share_free_bytes < wanted_bytes:
+            self._make_room_in_share(memory, wanted_bytes, keep, least, least_seconds)
         budget = self.budget
-        if budget.free_bytes < wanted_bytes:
-            self.overflow.give_back(wanted_bytes)
-        if budget.free_bytes < wanted_bytes:
-            self.head_queue_cache.give_back(wanted_bytes - budget.free_bytes)
-        if budget.free_bytes < wanted_bytes:
-            self.pending_cache.give_back(wanted_bytes - budget.free_bytes)
-        if budget.free_bytes < wanted_bytes:
-            self._shorten_lists(wanted_bytes, keep, least, least_seconds)
-        if budget.free_bytes < wanted_bytes:
+
+        def missing() -> int:
+            return wanted_bytes - budget.free_bytes - memory.unused_bytes
+
+        if missing() > 0:
+            self.overflow.give_back(wanted_bytes - memory.unused_bytes)
+        if missing() > 0:
+            self._empty_caches(memory, missing)
+        if missing() > 0:
+            self._shorten_lists(missing, keep, least, least_seconds)
+        if missing() > 0:
             self.overflow.write_arriving()
 
-    def _shorten_lists(self, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float) -> None:
-        """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
-        budget, found = self.budget, (self.lists_holder.held_bytes, self._measurements)
-        if found == self._exhausted and least_seconds >= self._exhausted_seconds:
-            return  # no list had so much at the last look, and nothing has come to any since
+    def _empty_caches(self, memory: LaneMemory, missing: Callable[[], int]) -> None:
+        """Let the caches give back until nothing is missing for a memory, but nothing of the reserve of another."""
+        heads: list[tuple[LaneMemory, MessageCache]] = [(giver, giver.head_queue_cache) for giver in self.memories]
+        for giver, cache in (*heads, *((giver, giver.pending_cache) for giver in self.memories)):
+            missing_bytes = missing()
+            if missing_bytes > 0:
+                cache.give_back(min(missing_bytes, ALL_BYTES if giver is memory else giver.spare_bytes))
+
+    def give_back_heads(self, wanted_bytes: int) -> None:
+        """Let the HeadQueueCaches give back until so many bytes are free, but nothing of a reserve."""
+        budget = self.budget
+        for giver in self.memories:
+            if budget.free_bytes < wanted_bytes:
+                giver.head_queue_cache.give_back(min(wanted_bytes - budget.free_bytes, giver.spare_bytes))
+
+    def _make_room_in_share(
+        self, memory: LaneMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
+    ) -> None:
+        """Give back of what a pattern's destinations hold, in the same order, until its share has so much room.
+
+        O(lists + messages, each with log lists).
+        """
+        for cache in (memory.head_queue_cache, memory.pending_cache):
+            if memory.share_free_bytes < wanted_bytes:
+                cache.give_back(wanted_bytes - memory.share_free_bytes)
+        others = [target for target in self._others(keep, least, least_seconds) if target.lane.memory is memory]
+        self._shorten(others, lambda: wanted_bytes - memory.share_free_bytes, keep, least, least_seconds)
+
+    def _others(self, keep: TargetList | None, least: int, least_seconds: float) -> list[TargetList]:
+        """Return the lists that could give messages to `keep`. O(lists)."""
         counterpart = keep.counterpart if keep is not None else None
-        others = [
+        return [
             target
             for target in self.lists
             if target is not keep and target is not counterpart and _can_give(target, least, least_seconds)
         ]
+
+    def _shorten_lists(
+        self, missing: Callable[[], int], keep: TargetList | None, least: int, least_seconds: float
+    ) -> None:
+        """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
+        found = (sum(memory.lists.held_bytes for memory in self.memories), self._measurements)
+        if found == self._exhausted and least_seconds >= self._exhausted_seconds:
+            return  # no list had so much at the last look, and nothing has come to any since
+        others = self._others(keep, least, least_seconds)
+        has_more = self._shorten(others, missing, keep, least, least_seconds)
+        counterpart = keep.counterpart if keep is not None else None
+        if keep is not None and counterpart is not None and missing() > 0:
+            self._share_with_counterpart(keep, counterpart, missing, least)
+        if not has_more and least_seconds > 0:
+            held_bytes = sum(memory.lists.held_bytes for memory in self.memories)
+            self._exhausted, self._exhausted_seconds = (held_bytes, self._measurements), least_seconds
+
+    def _shorten(
+        self,
+        others: Sequence[TargetList],
+        missing: Callable[[], int],
+        keep: TargetList | None,
+        least: int,
+        least_seconds: float,
+    ) -> bool:
+        """Take direct messages from the richest of these lists until nothing is missing; return whether any has more.
+
+        A list whose destinations hold no more than their reserve gives only to their own share.
+        """
         richest_first = [(-target.supply_seconds, number) for number, target in enumerate(others)]
         heapify(richest_first)
-        while budget.free_bytes < wanted_bytes and richest_first:
+        while missing() > 0 and richest_first:
             _, number = heappop(richest_first)
             richest = others[number]
+            memory = richest.lane.memory
+            is_own = keep is not None and memory is keep.lane.memory
             stop = max(len(richest.direct) // 2, least)
-            missing_bytes = wanted_bytes - budget.free_bytes
+            missing_bytes = missing()
             if keep is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
                 missing_bytes = max(missing_bytes, WORTH_BYTES)
             evicted: list[StoredMessage] = []
-            while missing_bytes > 0 and _can_give(richest, stop, least_seconds):
+            while missing_bytes > 0 and _can_give(richest, stop, least_seconds) and (is_own or memory.spare_bytes):
                 evicted.append(richest.evict_last())
                 charge = charge_bytes(evicted[-1])
-                self.lists_holder.release(charge)
+                memory.lists.release(charge)
                 missing_bytes -= charge
             richest.lane.leave_ram_at_once(evicted)
-            if _can_give(richest, least, least_seconds):
+            if evicted and _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-richest.supply_seconds, number))
-        if keep is not None and counterpart is not None and budget.free_bytes < wanted_bytes:
-            self._share_with_counterpart(keep, counterpart, wanted_bytes, least)
-        if not richest_first and least_seconds > 0:
-            self._exhausted, self._exhausted_seconds = (self.lists_holder.held_bytes, self._measurements), least_seconds
+        return bool(richest_first)
 
     def _share_with_counterpart(
-        self, target: TargetList, counterpart: TargetList, wanted_bytes: int, least: int
+        self, target: TargetList, counterpart: TargetList, missing: Callable[[], int], least: int
     ) -> None:
         """Take direct messages from a counterpart that has more than half of what both may have.
 
         What they hold is handed out by turns, so a list that took all from the other would have to wait for it.
         least: 0: the counterpart gives its last message to one that has none.
         """
-        budget = self.budget
-        half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(budget.free_bytes, 0)) // 2
+        lists, free_bytes = target.lane.memory.lists, target.lane.memory.free_bytes
+        half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
-        while counterpart.direct and budget.free_bytes < wanted_bytes:
+        while counterpart.direct and missing() > 0:
             charge = charge_bytes(counterpart.direct[-1])
             if counterpart.direct_bytes - charge < half_bytes and (least or evicted):
                 break
             evicted.append(counterpart.evict_last())
-            self.lists_holder.release(charge)
+            lists.release(charge)
         counterpart.lane.leave_ram_at_once(evicted)
 
     def reclaim_order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
         kept = sum(charge_bytes(target.direct[0]) for target in self.lists if target.direct)
+        held_by = self.budget.held_by
         could_give = [
             (self.overflow.buffer.holder.name, self.overflow.could_give_bytes),
-            (self.head_queue_cache.holder.name, self.head_queue_cache.holder.held_bytes),
-            (self.pending_cache.holder.name, self.pending_cache.holder.held_bytes),
+            ("head_queue_cache", held_by("head_queue_cache")),
+            ("pending_cache", held_by("pending_cache")),
             (self.lists_holder.name, sum(target.direct_bytes for target in self.lists) - kept),
         ]
         return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 
     def cache_statistics(self) -> dict[str, CacheStatistics]:
-        return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
+        """Return the figures of both caches, over the destinations of all policies. O(lanes)."""
+        memories = self.memories
+        return {
+            "pending_cache": added([memory.pending_cache.statistics() for memory in memories]),
+            "head_queue_cache": added([memory.head_queue_cache.statistics() for memory in memories]),
+        }
 
     def audit(self) -> dict[str, int]:
         """Return what each holder's charge should be, found by walking the live objects.
@@ -793,17 +936,25 @@ class TargetArea(ListKeeper):
         Those on their way are included.
         """
         self.watch._check()
+        kept = [
+            max(memory.dispatch.held_bytes, memory.in_flight_reserves[0]) for memory in self.quota_memories.values()
+        ]
+        assert self.dispatch_bytes_max == self.shares.dispatch_bytes_max - sum(kept)
         in_flight: dict[int, Delivery] = {}
         for target in self.lists:
             for delivery in target.lane.in_flight.values():
                 in_flight[id(delivery)] = delivery
+        lists_bytes: dict[LaneMemory, int] = dict.fromkeys(self.memories, 0)
+        for target in (*self.lists, *self.leaving):
+            loading_bytes = target.load.reserved_bytes if target.load is not None else 0
+            lists_bytes[target.lane.memory] += charges_bytes(target.direct) + loading_bytes
+        for memory, held_bytes in lists_bytes.items():
+            assert memory.lists.held_bytes == held_bytes
+            assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes
         return {
-            "target_lists": sum(
-                charges_bytes(target.direct) + (target.load.reserved_bytes if target.load is not None else 0)
-                for target in (*self.lists, *self.leaving)
-            ),
-            "head_queue_cache": self.head_queue_cache.audit(),
-            "pending_cache": self.pending_cache.audit(),
+            "target_lists": sum(lists_bytes.values()),
+            "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
+            "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
             "dispatch_area": sum(
                 OVERHEAD_BYTES + (len(delivery._properties) + len(delivery._body) if delivery._body is not None else 0)
                 for delivery in in_flight.values()

@@ -26,10 +26,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice, pairwise, takewhile
 from typing import Any, ClassVar, Final, Protocol
 
-from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ...cache.head_queue_cache import HeadQueueCache
-from ...cache.pending_cache import PendingCache
+from ...cache.lane_memory import LaneMemory
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.errors import Closed, ForebayError, StateError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
@@ -393,8 +391,9 @@ class TargetList:
         """Other consumer groups may take, or may have taken, what stands here: check before handing out."""
         self.counterpart: TargetList | None = None
         """The list of the same consumer group and priority that has the messages of the other delivery mode."""
-        self.is_plain = not lane.is_timed
-        """Neither shared nor timed nor with a counterpart: what is direct can be handed out without a second look."""
+        self.is_plain = not lane.is_timed and lane.memory.is_common
+        """Neither shared nor timed nor with a counterpart, and without a quota: what is direct can be handed out
+        without a second look."""
         self.is_timed = lane.is_timed
         """Some of what stands here may have expired: look before handing out."""
         self.taken_bytes = 0
@@ -783,12 +782,12 @@ class ListKeeper(ABC):
 
     monitor: Monitor
     store: MessageStore
-    lists_holder: Holder
-    """What direct messages are charged to."""
-    pending_cache: PendingCache
-    head_queue_cache: HeadQueueCache
     syncs_always: bool
     """Acks are durable before they are confirmed."""
+
+    @abstractmethod
+    def memory_of(self, name: str) -> LaneMemory:
+        """Return what the messages of a destination are charged to."""
 
     @abstractmethod
     def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
@@ -952,6 +951,7 @@ class LaneState:
         "expired",
         "syncs",
         "store",
+        "memory",
         "pending_cache",
         "caches",
     )
@@ -992,9 +992,11 @@ class LaneState:
         """Acks are durable before they are confirmed."""
         self.store: LaneStore = target_area.store
         """What has the messages of this lane that RAM has no place for; acks go there."""
-        self.pending_cache: OverflowCache = target_area.pending_cache
+        memory = self.memory = queue.memory
+        """What its messages are charged to."""
+        self.pending_cache: OverflowCache = memory.pending_cache
         """Takes what a list has no room for."""
-        self.caches: tuple[LaneCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
+        self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         """Where a message may be that is in no list."""
 
     @property
@@ -1096,7 +1098,7 @@ class LaneState:
         if sole.frontier == sequence and not sole.references.count:
             body = message[2]  # charge_bytes, without its call: every single message comes by
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.lists_holder.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
                 sole.frontier = sequence + 1
@@ -1317,6 +1319,11 @@ class QueueArea(LimitedDestination):
     def monitor(self) -> Monitor:
         """The one of all destinations."""
         return self.target_area.monitor
+
+    @property
+    def memory(self) -> LaneMemory:
+        """What its messages are charged to. O(patterns) where a policy sets memory apart."""
+        return self.target_area.memory_of(self.name)
 
     def make_lane(self, priority: int) -> PersistentLaneState:
         store = self.target_area.store

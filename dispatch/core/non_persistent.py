@@ -36,9 +36,8 @@ class SpillingLane(NonPersistentLaneState):
         self.overflow = overflow
         self.note_times = note_times
         self.store = overflow
-        target_area = queue.target_area
-        self.caches = overflow.caches
-        for cache in (target_area.pending_cache, target_area.head_queue_cache):
+        self.caches = overflow.caches_of(stored)
+        for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
             cache.keepers[stored.number] = self.leave_ram_at_once
 
     def drop(self) -> None:
@@ -59,9 +58,7 @@ class SpillingLane(NonPersistentLaneState):
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references:
             charge = length + OVERHEAD_BYTES
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.queue.target_area.lists_holder.reserve(
-                charge
-            ):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
                 self.published = sole.frontier = sequence + 1
@@ -122,7 +119,7 @@ class SpillingLane(NonPersistentLaneState):
         """Put a message aside whose only list is full, or far behind."""
         number = self.stored.number
         is_near = sole.frontier == message[0] and not sole.references
-        if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
+        if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
             self.overflow.take_in(self.tmp_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
@@ -135,7 +132,7 @@ class SpillingLane(NonPersistentLaneState):
             # Lists that have it took the memory: where others come to it later, it must be found.
             for target in self.queue.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
-                    target_area.lists_holder.release(charge_bytes(target.evict_last()))
+                    self.memory.lists.release(charge_bytes(target.evict_last()))
             self.overflow.keep(stored, (message,))
 
     # ------------------------------------------------------------------ leaving RAM

@@ -95,7 +95,8 @@ class Removals:
         self._delayed.cancel(lane, everything)
         target_area.forget(lane, everything)
         target_area.on_lane_gone(lane)
-        caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
+        memory = lane.memory
+        caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:
             cache.forget(lane.stored.number)
             cache.keepers.pop(lane.stored.number, None)

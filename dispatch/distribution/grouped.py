@@ -534,7 +534,7 @@ class GroupAssigner(Distribution):
         charge = charge_bytes(message)
         source.direct_bytes -= charge
         source.taken_bytes += charge
-        self.target_area.lists_holder.release(charge)
+        source.lane.memory.lists.release(charge)
         if keeps:
             self._keep(source.lane, message)
 
@@ -715,7 +715,7 @@ class GroupAssigner(Distribution):
             if not own.direct and not own.has_supply and not own.is_loading:
                 continue
             messages = list(own.direct)
-            self.target_area.lists_holder.release(own.direct_bytes)
+            own.lane.memory.lists.release(own.direct_bytes)
             self.target_area.drop(own)
             returned = own.returned
             for first, last in own.references:

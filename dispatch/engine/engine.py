@@ -48,6 +48,7 @@ from ..config.memory_plan import (
     READ_BUFFER_BYTES,
     RELOCATION_BYTES,
     WRITE_BUFFER_BYTES,
+    check_quotas,
     shares_of,
     temp_limit_bytes,
 )
@@ -125,14 +126,15 @@ class Engine:
         what to say of a consumer that waits and gets nothing, called under no lock. in_short(engine, queues): a
         sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
         disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
-        status goes; None: it is not written. on_progress: see MessageStore.
+        status goes; None: it is not written.
+        on_progress: see MessageStore.
         """
         self.monitor = Monitor(clock)
         self.monitor.lock.on_broken.append(self._tell_broken)
         self._is_ended = False
         self.policies = Policies(settings.policies)
         self.wakeups = Wakeups()
-        shares = shares_of(settings)
+        shares = check_quotas(shares_of(settings))
         self._make_memory(settings, shares)
         disk = thrifty = ThriftyDisk(disk)
         self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares, on_progress)
@@ -245,6 +247,7 @@ class Engine:
             self.loads,
             syncs_always=settings.sync == "always",
             overflow=self.overflow,
+            pattern_of=self.policies.pattern_of,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
             on_expired=lambda lane, sequence: self.timed.meet(lane, sequence),
             on_unread=lambda lane: self.warmer.begin(lane),
@@ -436,7 +439,11 @@ class Engine:
             )
 
     def _make_housekeeping(
-        self, settings: Settings, shares: Shares, guard: MemoryGuard | None, stuck: StuckConsumers
+        self,
+        settings: Settings,
+        shares: Shares,
+        guard: MemoryGuard | None,
+        stuck: StuckConsumers,
     ) -> None:
         self.resizing = Resizing(
             monitor=self.monitor,
@@ -756,7 +763,7 @@ class Engine:
             audited["deadlines"] = self.deadlines.charge_bytes
             self.deadlines._check()
             for name, found in audited.items():
-                held = self.budget.holders[name].held_bytes
+                held = self.budget.held_by(name)
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
 
 

@@ -22,7 +22,7 @@ from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows
-from ..config.memory_plan import shares_of
+from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import Settings
 from ..core.lists import TargetArea
 from ..core.monitor import Monitor
@@ -84,7 +84,7 @@ class Resizing:
         self._monitor.raise_if_closed()
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
-        shares = shares_of(settings)
+        shares = check_quotas(shares_of(settings))
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
@@ -191,4 +191,5 @@ class Resizing:
             names |= budget.holders.keys() - misfits.keys() - {"write_buffers"}  # the same under any limit
             if holders["destinations"].held_bytes <= self._shares.destinations_bytes:
                 names.remove("destinations")  # as many as the limit has room for: they are charged for good
-        return {name: holder.held_bytes for name, holder in holders.items() if name in names and holder.held_bytes}
+        held = {name: budget.held_by(name) for name in holders if name in names}
+        return {name: held_bytes for name, held_bytes in held.items() if held_bytes}

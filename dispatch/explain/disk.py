@@ -113,7 +113,17 @@ def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, in
     most = max(memory.holders.items(), key=lambda found: found[1])
     return (
         f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
-        f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}."
+        f"most by {most[0]} ({size_text(most[1])}){_shares_text(memory)}; {_turn_text(could_give)}."
+    )
+
+
+def _shares_text(memory: MemoryStatistics) -> str:
+    """Say which patterns hold most beside the share and the reserve that their policies give them."""
+    held_most = sorted(memory.shares.items(), key=lambda found: -found[1].held_bytes)
+    return "".join(
+        f", by {pattern!r} {size_text(share.held_bytes)} of a share of {size_text(share.share_bytes)}"
+        + (f" and a reserve of {size_text(share.reserve_bytes)}" if share.reserve_bytes else "")
+        for pattern, share in held_most[:HOLDERS_SAID]
     )
 
 

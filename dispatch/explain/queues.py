@@ -253,7 +253,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
         return [Cause(PAUSED, name, places.free, 0, None, f"queue({queue.name!r}).resume()")]
     if consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit:
         return _prefetch_causes(engine, consumer, places)
-    if consumer.in_flight and target_area.is_short:
+    if consumer.in_flight and target_area.is_short_for(consumer.queue.memory):
         return _in_flight_memory(engine)
     if is_direct:
         direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
@@ -266,8 +266,8 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
 def _is_starved(engine: Engine) -> bool:
     """Return whether not even the reference of one message finds memory, whatever is given back."""
     target_area, budget = engine.target_area, engine.budget
-    givers = (target_area.head_queue_cache.holder, target_area.pending_cache.holder, target_area.lists_holder)
-    possible = budget.free_bytes + target_area.overflow.could_give_bytes + sum(holder.held_bytes for holder in givers)
+    given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
+    possible = budget.free_bytes + target_area.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
@@ -421,7 +421,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     if not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
         return [Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")]
-    if engine.target_area.is_short and all(consumer.in_flight for consumer, _, _ in able):
+    if engine.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
     if any(is_direct for _, _, is_direct in able):
         return [Cause(READY, holder, free, 0, None, f"{'its' if len(reached) == 1 else 'their'} next take")]

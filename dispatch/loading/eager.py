@@ -244,21 +244,22 @@ class EagerLoader:
             count += 1
 
     def _take_from_caches(self, load: Load, is_needed: bool) -> None:
-        target_area, target = self._target_area, load.target
+        target = load.target
         if target.is_shared and not target.lane.is_persistent:
             self._copy_from_caches(load)
             return
+        memory = target.lane.memory
         lane = target.lane.stored.number
         for cache in target.lane.caches:
             if not cache.may_have(lane, load.last):
                 continue
             is_shared = cache.is_shared(lane)
-            reserve = target_area.lists_holder.reserve if is_shared else target_area.lists_holder.reserve_again
+            reserve = memory.lists.reserve if is_shared else memory.lists.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
-                    if is_needed and is_shared and self._target_area.budget.free_bytes < charge:
+                    if is_needed and is_shared and memory.free_bytes < charge:
                         self._target_area.make_room(charge, target)
                     if not reserve(charge):  # others need it too: it is spilled for all, and read
                         assert is_shared, "what was just released can be reserved again"
@@ -284,7 +285,7 @@ class EagerLoader:
                 if message is None or sequence in load.held:
                     continue
                 charge = charge_bytes(message)
-                if not unaffordable and self._target_area.lists_holder.reserve(charge):
+                if not unaffordable and lane.memory.lists.reserve(charge):
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     cache.served += 1
@@ -325,7 +326,7 @@ class EagerLoader:
     def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
-        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and self._target_area.budget.free_bytes < wanted:
+        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.lane.memory.free_bytes < wanted:
             # Rather less than all of it, where references would cost as much.
             self._target_area.make_room(wanted, target)
             few = min(messages, self._target_area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
@@ -341,7 +342,7 @@ class EagerLoader:
         if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
-            if self._target_area.budget.free_bytes < OVERHEAD_BYTES * messages:
+            if target.lane.memory.free_bytes < OVERHEAD_BYTES * messages:
                 self._target_area.make_room(OVERHEAD_BYTES * messages, target)
             for first, last in runs:
                 for sequence in range(first, last + 1):
@@ -352,7 +353,7 @@ class EagerLoader:
         self, load: Load, runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
-        stored, free_bytes = load.target.lane.stored, self._target_area.budget.free_bytes
+        stored, free_bytes = load.target.lane.stored, load.target.lane.memory.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
         for first, last in runs:
@@ -371,14 +372,14 @@ class EagerLoader:
         return cut, charged
 
     def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
-        target_area = self._target_area
-        if target_area.budget.free_bytes < wanted + buffer_bytes:
+        target_area, memory = self._target_area, load.target.lane.memory
+        if memory.free_bytes < wanted + buffer_bytes:
             target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
         load.target.wanted_bytes = wanted + buffer_bytes
-        if not target_area.lists_holder.reserve(wanted):
+        if not memory.lists.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
-            target_area.lists_holder.release(wanted)
+            memory.lists.release(wanted)
             return False
         load.reserved_bytes += wanted
         load.buffer_bytes = buffer_bytes
@@ -386,11 +387,11 @@ class EagerLoader:
 
     def _make_lazy(self, load: Load, sequence: int) -> None:
         """Keep the message's place without its body, which is read when somebody looks at it."""
-        target_area = self._target_area
-        if not target_area.lists_holder.reserve(OVERHEAD_BYTES):
+        target_area, lists = self._target_area, load.target.lane.memory.lists
+        if not lists.reserve(OVERHEAD_BYTES):
             if not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not target_area.lists_holder.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
+            if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return
@@ -406,14 +407,14 @@ class EagerLoader:
             kept_bytes = LAST_BYTES // 2  # what it has next is due between what this list has
         else:
             kept_bytes = FIRST_BYTES
-        return self._target_area.overflow.account.lend(self._target_area.lists_holder, OVERHEAD_BYTES, kept_bytes)
+        return self._target_area.overflow.account.lend(target.lane.memory.lists, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. Requires: the lock."""
         was_begun = load.target.load is load
         self._target_area.end_load(load.target)
         self._reading.release(load.buffer_bytes)
-        self._target_area.lists_holder.release(load.reserved_bytes)
+        load.target.lane.memory.lists.release(load.reserved_bytes)
         lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if load.is_stale:
@@ -494,7 +495,7 @@ class EagerLoader:
             message = kept.pop()
             kept_bytes -= charge_bytes(message)
             target.references.add(message[0], message[0])
-        target_area.lists_holder.release(load.reserved_bytes - kept_bytes)
+        target.lane.memory.lists.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
             target.put_back(kept)
         else:
@@ -528,7 +529,7 @@ class EagerLoader:
             if load.is_stale and not lane.stored.is_pending(sequence):
                 continue
             message = load.held[sequence]
-            is_head = sequence in load.unwanted and self._target_area.head_queue_cache.put(lane.stored.number, message)
+            is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.stored.number, message)
             if not is_head:
                 dropped.append(message)
         lane.leave_ram(dropped)

@@ -15,6 +15,7 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
+from ...cache.lane_memory import LaneMemory
 from ...store.journal.reading import Region, StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
@@ -50,8 +51,8 @@ class CacheWarmer:
         self._queues = queues
         self._lanes: dict[LaneState, int] = {}
         """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
-        self._is_full = False
-        """The cache, or memory, has no room for the next one: the lanes wait for `look`."""
+        self._is_full: set[LaneMemory] = set()
+        """Where the cache, or memory, has no room for the next one: the lanes wait for `look`."""
         self.loading_bytes = 0
         """Charged to the cache for messages that are being read."""
 
@@ -63,7 +64,7 @@ class CacheWarmer:
         queue = lane.queue
         if queue.consumer_groups or queue.is_deleted or not queue.is_queue or not lane.is_persistent:
             return
-        self._target_area.head_queue_cache.stop(lane.stored.number)
+        lane.memory.head_queue_cache.stop(lane.stored.number)
         self._lanes[lane] = 0
         self._target_area.loads.wake_loader()
 
@@ -76,9 +77,14 @@ class CacheWarmer:
 
         O(lanes whose head is not whole), where there is plenty. Requires: the lock.
         """
-        target_area, cache = self._target_area, self._target_area.head_queue_cache
-        is_plenty = target_area.budget.free_bytes >= target_area.shares.available_bytes * PLENTY_SHARE
-        if not is_plenty or cache.room_bytes < target_area.shares.head_queue_cache_bytes * PLENTY_SHARE:
+        target_area = self._target_area
+        if target_area.budget.free_bytes >= target_area.shares.available_bytes * PLENTY_SHARE:
+            for memory in target_area.memories:
+                self._look_at(memory)
+
+    def _look_at(self, memory: LaneMemory) -> None:
+        cache = memory.head_queue_cache
+        if cache.room_bytes < cache.share_bytes * PLENTY_SHARE:
             return
         for number in cache.stopped:
             queue = self._queues.get(number >> LANE_SHIFT)
@@ -86,12 +92,12 @@ class CacheWarmer:
             if lane is not None and lane not in self._lanes:
                 self.begin(lane)
         if self._lanes:
-            self._is_full = False
-            target_area.loads.wake_loader()
+            self._is_full.discard(memory)
+            self._target_area.loads.wake_loader()
 
     def step(self) -> bool:
         """Requires: no lock."""
-        if self._is_full or not self._lanes:
+        if not self._lanes:
             return False
         chosen: list[_HeadLoad] = []
         messages: list[StoredMessage] = []
@@ -116,10 +122,10 @@ class CacheWarmer:
         return True
 
     def _next(self) -> _HeadLoad | None:
-        lanes, cache = self._lanes, self._target_area.head_queue_cache
-        while lanes:
-            lane, sequence = next(iter(lanes.items()))
-            room = max(min(cache.room_bytes, self._target_area.budget.free_bytes), 0)
+        lanes = self._lanes
+        while (lane := next((lane for lane in lanes if lane.memory not in self._is_full), None)) is not None:
+            sequence, memory, cache = lanes[lane], lane.memory, lane.memory.head_queue_cache
+            room = max(min(cache.room_bytes, memory.free_bytes), 0)
             if lane.queue.consumer_groups or lane.queue.is_deleted:
                 del lanes[lane]
                 continue
@@ -141,8 +147,7 @@ class CacheWarmer:
             elif following > sequence:
                 lanes[lane] = following
                 continue
-            self._is_full = True
-            return None
+            self._is_full.add(memory)
         return None
 
     def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
@@ -181,7 +186,7 @@ class CacheWarmer:
 
     def _install(self, load: _HeadLoad, messages: list[StoredMessage]) -> None:
         """Put what was read into the cache, unless somebody came who reads it himself. Requires: the lock."""
-        lane, cache = load.lane, self._target_area.head_queue_cache
+        lane, cache = load.lane, load.lane.memory.head_queue_cache
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)
         self.loading_bytes = 0
@@ -191,6 +196,6 @@ class CacheWarmer:
             if load.purges == lane.purges or lane.stored.is_pending(message[0]):
                 if not cache.fill(lane.stored.number, message):
                     self._lanes[lane] = min(self._lanes[lane], message[0])
-                    self._is_full = True
+                    self._is_full.add(lane.memory)
                     return
         assert charges_bytes(messages) <= load.charge

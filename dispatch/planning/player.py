@@ -231,6 +231,7 @@ class TracePlayer:
             LoadRequests(_do_nothing, None),
             syncs_always=False,
             overflow=overflow,
+            pattern_of=lambda name: None,
             observer=lambda target_area: ListObserver(),
             on_expired=_ignore,
             on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit

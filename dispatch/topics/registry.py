@@ -377,7 +377,7 @@ class Topics(PatternKeeper):
         """Forget what dispatch knows of the persistent messages of a subscription that nobody reads."""
         for lane in filter(None, subscription.lanes):
             self._removals.drop_lane(lane)
-            self._target_area.head_queue_cache.reopen(lane.stored.number)
+            lane.memory.head_queue_cache.reopen(lane.stored.number)
         subscription.lanes = [None] * PRIORITIES
 
     def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:

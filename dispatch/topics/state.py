@@ -402,10 +402,9 @@ class SubscriptionLaneState(PersistentLaneState):
         self.subscription = subscription
         self.subscription_lane = stored
         self.topic_lane = topic_lane
-        target_area = subscription.target_area
-        self._shared = SharedCache(target_area.pending_cache, stored.topic.number, self._first_of_others)
+        self._shared = SharedCache(self.memory.pending_cache, stored.topic.number, self._first_of_others)
         self.pending_cache = self._shared
-        self.caches = (self._shared, target_area.head_queue_cache)
+        self.caches = (self._shared, self.memory.head_queue_cache)
         self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
         """Others are close behind, or close by: what is read for one serves them too."""
         self.is_timed = topic_lane.is_timed
@@ -547,7 +546,7 @@ class SubscriptionState(QueueArea):
         self.topic.keeper.leave(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
-                self.target_area.pending_cache.forget(lane.stored.number)
+                lane.memory.pending_cache.forget(lane.stored.number)
 
     @property
     def is_durable(self) -> bool:
@@ -584,11 +583,11 @@ class SubscriptionState(QueueArea):
     def forget(self) -> None:
         """Forget a subscription that has ended: no cache keeps anything for it."""
         self.forget_heads()
-        caches = self.target_area.pending_cache, self.target_area.head_queue_cache
+        caches = self.memory.pending_cache, self.memory.head_queue_cache
         for stored in filter(None, self.subscriber.lanes):
             for cache in caches:
                 cache.forget(stored.number)
-            self.target_area.head_queue_cache.reopen(stored.number)
+            self.memory.head_queue_cache.reopen(stored.number)
 
     def forget_heads(self) -> None:
         """Keep what is just read for this subscription out of all caches: nobody knows it any more."""

@@ -76,7 +76,7 @@ class TopicReaders(StateMachine):
 
     def check_that_nothing_is_kept_for_nobody(self) -> None:
         if not any(reader.place.name == self.topic for reader in self.consumers):
-            cache = self.store.target_area.pending_cache
+            cache = self.store.target_area.common_memory.pending_cache
             assert not [number for number in self.store.index.lanes if cache.has(number)]
 
     # ------------------------------------------------------------------ what is chosen

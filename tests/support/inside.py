@@ -314,8 +314,9 @@ class Inside:
         self.audit()
         for target in self.target_area.lists:
             target._check()
-        self.target_area.pending_cache._check()
-        self.target_area.head_queue_cache._check()
+        for memory in self.target_area.memories:
+            memory.pending_cache._check()
+            memory.head_queue_cache._check()
         self.index._check()
         self.overflow._check()
 

@@ -535,10 +535,11 @@ def test_the_audit_of_a_kahadb_holds_for_each_policy_that_does_not_say_otherwise
     assert "share a sixteenth of memory_limit" in findings_of(path, "kahaDB maxFailover")[0].problem
 
 
-def test_memory_of_a_destination_is_named_as_long_as_no_policy_has_it(tmp_path: Path) -> None:
+def test_the_memory_limit_of_a_destination_becomes_the_memory_share_of_its_pattern(tmp_path: Path) -> None:
     path = written(tmp_path, broker('<policyEntry queue="a" memoryLimit="1mb"/>'))
-    [finding] = read_activemq(path, Settings).findings
-    assert finding.becomes or finding.problem == "not yet: there is no memory_share so far"
+    with pytest.warns(SettingsWarning, match="all destinations of the pattern together"):
+        settings = Settings.from_activemq(path)
+    assert settings.policies["a"].memory_share == "1MiB"
 
 
 ONE_OF_ELEVEN = [".".join("a" if place == n else "*" for place in range(11)) for n in range(11)]

@@ -59,8 +59,14 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
     assert bay.message_limit == fresh.message_limit
     for name in ("dispatch_bytes_max", "in_flight_bytes_max", "large_message_bytes"):
         assert getattr(bay.target_area, name) == getattr(fresh.target_area, name), name
-    assert bay.target_area.head_queue_cache._share_bytes == fresh.target_area.head_queue_cache._share_bytes
-    assert bay.target_area.pending_cache._share_bytes == fresh.target_area.pending_cache._share_bytes
+    assert (
+        bay.target_area.common_memory.head_queue_cache._share_bytes
+        == fresh.target_area.common_memory.head_queue_cache._share_bytes
+    )
+    assert (
+        bay.target_area.common_memory.pending_cache._share_bytes
+        == fresh.target_area.common_memory.pending_cache._share_bytes
+    )
     assert bay.windows.persistent._most_bytes == fresh.windows.persistent._most_bytes
     assert bay.index.cache._capacity_blocks == fresh.index.cache._capacity_blocks
     assert bay.budget.free_bytes == fresh.budget.free_bytes
@@ -333,7 +339,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     fill(bay, "orders", 30_000)
     consumer = bay.queue().subscribe()
-    bay.target_area.head_queue_cache.give_back(64 * MIB)
+    bay.target_area.common_memory.head_queue_cache.give_back(64 * MIB)
     in_flight(bay, 5 * MIB)
     target = consumer.consumer_group.lists[0]
     with bay.lock:

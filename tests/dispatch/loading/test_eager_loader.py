@@ -234,12 +234,12 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
         cached = target.lane.read_one(50)
-        assert bay.target_area.pending_cache.put(target.lane.stored.number, cached)
+        assert bay.target_area.common_memory.pending_cache.put(target.lane.stored.number, cached)
         other = bay.budget.holder("others")
         assert other.reserve(bay.budget.free_bytes)
         monkeypatch.setattr(bay.target_area, "make_room", lambda *_, **__: None)
         bay.bay.step()
-        assert bay.target_area.pending_cache.peek(target.lane.stored.number, 50) is cached
+        assert bay.target_area.common_memory.pending_cache.peek(target.lane.stored.number, 50) is cached
         bay.check()
         monkeypatch.undo()
         other.release(other.held_bytes)
@@ -460,7 +460,7 @@ def test_the_loader_lets_go_of_the_lock_between_lists_that_memory_does_not_suffi
     bay.reopen()
     consumers = [bay.queue(f"q{number}").subscribe() for number in range(200)]
     filling = bay.budget.holder("host")
-    assert filling.reserve(bay.budget.free_bytes + bay.target_area.head_queue_cache.give_back(1 << 30))
+    assert filling.reserve(bay.budget.free_bytes + bay.target_area.common_memory.head_queue_cache.give_back(1 << 30))
     looks, calls = 0, Counter[str]()
     while bay.target_area.loads.running_low:
         with counted_calls() as step_calls:

@@ -161,7 +161,10 @@ def test_deleted_queue_leaves_nothing_in_ram_or_tmp_storage() -> None:
     assert statistics.tmp_storage.messages == 0
     assert statistics.memory.holders == before
     assert not simulated.overflow.lanes
-    assert not simulated.target_area.pending_cache.keepers and not simulated.target_area.head_queue_cache.keepers
+    assert (
+        not simulated.target_area.common_memory.pending_cache.keepers
+        and not simulated.target_area.common_memory.head_queue_cache.keepers
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -396,7 +396,7 @@ def test_a_message_that_does_not_verify_costs_itself_alone() -> None:
 
 def test_what_comes_back_is_kept_where_no_cache_takes_it() -> None:
     store = SimulatedBay(memory_limit="8MiB")
-    store.target_area.pending_cache._share_bytes = 0
+    store.target_area.common_memory.pending_cache._share_bytes = 0
     sent = send(store, 10)
     with store.queue().subscribe() as consumer:
         consumer.nack(consumer.take(10))
@@ -462,7 +462,10 @@ def test_what_leaves_a_cache_is_kept_where_places_were_paid_from_its_memory() ->
     store = SimulatedBay(memory_limit="4MiB")
     queue = store.queue()
     sent = queue.send(bytes(40 * KIB), persistent=False)
-    overflow, caches = store.overflow, (store.target_area.pending_cache, store.target_area.head_queue_cache)
+    overflow, caches = (
+        store.overflow,
+        (store.target_area.common_memory.pending_cache, store.target_area.common_memory.head_queue_cache),
+    )
     with store.lock:
         [(number, lane)] = overflow.lanes.items()
         [message] = [found for cache in (*caches, overflow.buffer) if (found := cache.take(number, 0)) is not None]

@@ -36,8 +36,8 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "eviction gives nothing back",
-        "TargetArea._shorten_lists",
-        "self.lists_holder.release(charge)",
+        "TargetArea._shorten",
+        "memory.lists.release(charge)",
         "pass",
         "tests/dispatch/core/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
     ),
@@ -72,7 +72,7 @@ DISPATCH_BUGS = (
     Bug(
         "a load that is given up keeps its charge",
         "EagerLoader._abandon",
-        "self._target_area.lists_holder.release(load.reserved_bytes)",
+        "load.target.lane.memory.lists.release(load.reserved_bytes)",
         "pass",
         "tests/dispatch/loading/test_eager_loader.py::test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest",
     ),

@@ -1,0 +1,128 @@
+"""LaneMemory: what the lanes of some destinations charge their messages to, and the caches that keep them.
+
+Destinations without a `memory_share` or `memory_reserve` have one together,
+whose holders are bounded by the limit alone. Each pattern that has either has
+its own, with a quota. Nothing here survives a crash.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .budget import Budget, Holder, Quota
+from .head_queue_cache import HeadQueueCache
+from .pending_cache import PendingCache
+from .shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, PENDING_CACHE_SHARE, QuotaBytes
+
+ALL_BYTES: Final = 1 << 62
+"""More than any memory limit."""
+
+
+class LaneMemory:
+    """The memory that destinations share which no policy sets apart. The state lock guards it."""
+
+    is_common = True
+    """No quota bounds it. The one thing that the path of every message asks."""
+
+    def __init__(self, lists: Holder, dispatch: Holder, head_queue_cache: Holder, pending_cache: Holder) -> None:
+        self.lists = lists
+        """What direct messages are charged to."""
+        self.dispatch = dispatch
+        """What deliveries in flight are charged to."""
+        self.head_queue_cache = HeadQueueCache(head_queue_cache, 0)
+        self.pending_cache = PendingCache(pending_cache, self.head_queue_cache, 0)
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that a list may still reserve."""
+        return self.lists.free_bytes
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes that are kept for these destinations and that they do not use."""
+        return 0
+
+    @property
+    def spare_bytes(self) -> int:
+        """Most bytes that others may take of what these destinations hold."""
+        return ALL_BYTES
+
+    @property
+    def share_free_bytes(self) -> int:
+        """Bytes that are left of the share, whatever is left of the limit."""
+        return ALL_BYTES
+
+    @property
+    def share_bytes(self) -> int:
+        """The most that these destinations may hold together."""
+        return ALL_BYTES
+
+    @property
+    def in_flight_reserves(self) -> tuple[int, int]:
+        """Bytes in flight that nobody else may take the room of: of bodies, and of all."""
+        return 0, 0
+
+    def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
+        """Return how many more bytes may be in flight: with bodies, and at all.
+
+        bodies_bytes, all_bytes: what the destinations that no policy sets apart still may have.
+        """
+        return bodies_bytes, all_bytes
+
+    def resize_caches(self, head_queue_cache_bytes: int, pending_cache_bytes: int) -> None:
+        """Set other bounds of the caches; what is above them is given back."""
+        self.head_queue_cache.resize(head_queue_cache_bytes)
+        self.pending_cache.resize(pending_cache_bytes)
+
+
+class QuotaMemory(LaneMemory):
+    """The memory of the destinations of one pattern, with a share of the limit, a reserve, or both."""
+
+    is_common = False
+
+    def __init__(self, budget: Budget, pattern: str) -> None:
+        quota = budget.quota(pattern)
+        holders = [
+            budget.quota_holder(name, quota)
+            for name in ("target_lists", "dispatch_area", "head_queue_cache", "pending_cache")
+        ]
+        super().__init__(*holders)
+        self.quota: Final[Quota] = quota
+
+    @property
+    def unused_bytes(self) -> int:
+        return self.quota.unused_bytes
+
+    @property
+    def spare_bytes(self) -> int:
+        return max(self.quota.held_bytes - self.quota.reserve_bytes, 0)
+
+    @property
+    def share_free_bytes(self) -> int:
+        return self.quota.share_bytes - self.quota.held_bytes
+
+    @property
+    def share_bytes(self) -> int:
+        return self.quota.share_bytes
+
+    @property
+    def in_flight_reserves(self) -> tuple[int, int]:
+        reserve_bytes = self.quota.reserve_bytes
+        return int(reserve_bytes * DISPATCH_AREA_SHARE), int(reserve_bytes * IN_FLIGHT_SHARE)
+
+    def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
+        held_bytes = self.dispatch.held_bytes
+        bodies_reserve_bytes, all_reserve_bytes = self.in_flight_reserves
+        return (
+            max(bodies_bytes, 0) + max(bodies_reserve_bytes - held_bytes, 0),
+            max(all_bytes, 0) + max(all_reserve_bytes - held_bytes, 0),
+        )
+
+    def take_quota(self, quota: QuotaBytes) -> None:
+        """Follow another share and reserve. Nothing is given back here."""
+        self.quota.resize(quota.share_bytes, quota.reserve_bytes)
+
+    def resize_own_caches(self, available_bytes: int) -> None:
+        """Bound the caches by the share. available_bytes: what fixed parts and the reserves of others leave."""
+        bound_bytes = min(self.quota.share_bytes, available_bytes)
+        self.resize_caches(int(bound_bytes * HEAD_QUEUE_CACHE_SHARE), int(bound_bytes * PENDING_CACHE_SHARE))
