@@ -154,6 +154,8 @@ class Forebay:
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Set another memory_limit, until the next open; given and checked as in Settings.
 
+        "auto" begins with the present limit, and follows the machine from then on.
+
         Nothing new is charged above it from the start. Waits for a checkpoint
         and loads, usually well under a second, and says what came of it: what
         is in flight can't be taken from its consumers, so the limit may still

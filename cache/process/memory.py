@@ -14,6 +14,7 @@ from collections.abc import Iterator
 CGROUP_MEMBERSHIP = "/proc/self/cgroup"
 CGROUP_ROOT = "/sys/fs/cgroup"
 _LIMIT_CHARACTERS = 64
+_TEXT_BYTES = 65536
 
 
 def total_memory_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:
@@ -69,7 +70,7 @@ def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
     under root, where root itself is the container's own group: a missing file
     is no limit.
     """
-    for directory, file_name in _memory_groups(membership, root):
+    for directory, file_name in memory_groups(membership, root):
         try:
             with open(posixpath.join(directory, file_name), encoding="ascii", errors="replace") as file:
                 limit = file.read(_LIMIT_CHARACTERS).strip()
@@ -80,7 +81,7 @@ def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
             yield int(limit)
 
 
-def _memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
+def memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
     """Yield each directory, and the file name in it, that may hold a limit of this process."""
     try:
         with open(membership, encoding="utf-8", errors="surrogateescape") as file:
@@ -99,3 +100,12 @@ def _memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
         names = path.strip("/").split("/")
         for depth in range(len(names) + 1):
             yield posixpath.join(top, *names[:depth]), file_name
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a small file of the system; none where it is not there. At most 64 KiB are read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(_TEXT_BYTES).splitlines()
+    except OSError:
+        return []

@@ -33,6 +33,9 @@ OnMissing = Literal["refuse", "report"]
 MIN_MEMORY_LIMIT_BYTES = 4 * MIB
 """The smallest memory limit: below it, write buffers and index blocks leave no room for messages."""
 
+AUTO = "auto"
+"""A memory limit that follows what the machine has left."""
+
 MAX_MESSAGE_BYTES = GIB
 """The largest message that any setting admits; readers refuse a greater length before they allocate."""
 
@@ -77,7 +80,7 @@ class Settings:
 
     memory_limit: int | str | None = None
     """Bytes that all caches may hold, at least 4MiB, or a share of the machine's or container's RAM; None: "25%".
-    More: fewer disk reads, a larger process."""
+    More: fewer disk reads, a larger process. "auto": at most "25%", and less while machine or container run short."""
 
     max_message_bytes: int | str = "64MiB"
     """Bytes of the largest message accepted, from 1KiB to 1GiB.
@@ -219,7 +222,7 @@ class Settings:
         check_policies(self.policies)
         object.__setattr__(self, "policies", _FrozenPolicies(self.policies))
 
-        memory_limit: object = "25%" if self.memory_limit is None else self.memory_limit
+        memory_limit: object = "25%" if self.memory_limit in (None, AUTO) else self.memory_limit
         memory_share = parse_share("memory_limit", memory_limit)
         if memory_share is not None:
             memory_limit = share_of_memory_bytes(memory_share)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
 from ...cache.process.memory import id_and_resident_bytes
+from ...cache.process.shortage import MemoryFigures, read_memory_figures
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
@@ -76,6 +77,7 @@ from ..producer.producers import Producers
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
+from .auto_limit import AutoLimit
 from .background import Background, Wakeups
 from .duties import Duty
 from .health import Health, health_of
@@ -117,6 +119,7 @@ class Engine:
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
+        memory_figures: Callable[[], MemoryFigures | None] = read_memory_figures,
         status: StatusOutput | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
@@ -125,8 +128,8 @@ class Engine:
         metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
         what to say of a consumer that waits and gets nothing, called under no lock. in_short(engine, queues): a
         sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
-        disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
-        status goes; None: it is not written.
+        disk. trace: an empty file to record in. guard: watches the memory of the process. memory_figures: what the
+        system tells of its memory, for memory_limit="auto". status: where the status goes; None: it is not written.
         on_progress: see MessageStore.
         """
         self.monitor = Monitor(clock)
@@ -159,7 +162,7 @@ class Engine:
         self._make_clients(settings)
         self._make_admin(clock)
         self._make_status(settings, status, partial(in_short, self))
-        self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
+        self._make_housekeeping(settings, shares, guard, memory_figures, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -443,6 +446,7 @@ class Engine:
         settings: Settings,
         shares: Shares,
         guard: MemoryGuard | None,
+        memory_figures: Callable[[], MemoryFigures | None],
         stuck: StuckConsumers,
     ) -> None:
         self.resizing = Resizing(
@@ -476,6 +480,7 @@ class Engine:
             consumers=self.all_consumers,
             settings=settings,
             others=[
+                Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
                 Duty("stuck consumers", stuck.tell),
                 Duty("publishing", self.publisher.publish_left),
                 Duty("dead letters", self.dead_letters.steps),

@@ -23,7 +23,7 @@ from ...store.message_store import MessageStore
 from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
-from ..config.settings import Settings
+from ..config.settings import AUTO, Settings
 from ..core.lists import TargetArea
 from ..core.monitor import Monitor
 from ..producer.producers import Producers
@@ -78,9 +78,24 @@ class Resizing:
         self._is_lowered = False
         """Memory that came free is still to be given back to the system."""
         self.is_under_way = False
+        self.is_automatic = settings.memory_limit == AUTO
+        """The limit follows the machine: nobody has set a number since."""
 
     def resize(self, memory_limit: Any) -> ResizeReport:
         """See Forebay.resize; Settings checks the limit. Requires: no lock."""
+        is_automatic = memory_limit == AUTO
+        report = self._resize(self.settings.memory_limit_bytes if is_automatic else memory_limit)
+        self.is_automatic = is_automatic
+        return report
+
+    def follow(self, limit_bytes: int) -> int:
+        """Set the limit that the machine asks for, unless it is closed; return 1 if it was set. Requires: no lock."""
+        if self._monitor.is_closed:
+            return 0
+        self._resize(limit_bytes)
+        return 1
+
+    def _resize(self, memory_limit: Any) -> ResizeReport:
         self._monitor.raise_if_closed()
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)

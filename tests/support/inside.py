@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from forebay.cache.budget import Budget
 from forebay.cache.process.guard import MemoryGuard
+from forebay.cache.process.shortage import MemoryFigures
 from forebay.cache.spill.overflow import Overflow
 from forebay.dispatch.admin.browse import Browsers
 from forebay.dispatch.admin.dead_letters import DeadLetterMover
@@ -61,14 +62,25 @@ def open_forebay(
     archive_disk: Disk | None = None,
     trace: File | None = None,
     status: StatusOutput | None = None,
+    memory_figures: Callable[[], MemoryFigures | None] = lambda: None,
 ) -> Forebay:
     """Open a Forebay on a disk, a metadata store and a clock of the test's.
 
-    metadata: the store, or what makes it of store id and cache bytes.
+    metadata: the store, or what makes it of store id and cache bytes. memory_figures: what the system tells of its
+    memory; nothing, unless a test says otherwise.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
     engine = Engine(
-        disk, make, settings, clock, why_stuck, explain_in_short, archive_disk=archive_disk, trace=trace, status=status
+        disk,
+        make,
+        settings,
+        clock,
+        why_stuck,
+        explain_in_short,
+        archive_disk=archive_disk,
+        trace=trace,
+        memory_figures=memory_figures,
+        status=status,
     )
     return Forebay(engine, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -9,6 +10,7 @@ from inside import Inside, open_forebay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
+from forebay.cache.process.shortage import MemoryFigures
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
@@ -24,9 +26,10 @@ class _SyncedMetadataStore(SimulatedMetadataStore):
 
 
 class SimulatedBay(Inside):
-    """Fields of Settings as keywords; `bay` is the open Forebay, `reopen` makes a new one."""
+    """Fields of Settings as keywords, and memory_figures of open_forebay; `bay` is open, `reopen` makes a new one."""
 
     def __init__(self, seed: int = 0, **fields: Any) -> None:
+        self._memory_figures: Callable[[], MemoryFigures | None] = fields.pop("memory_figures", lambda: None)
         defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
         self._settings = Settings(**(defaults | fields))
         self.disk = SimulatedDisk()
@@ -35,7 +38,14 @@ class SimulatedBay(Inside):
         self._open()
 
     def _open(self, trace: File | None = None) -> None:
-        self.bay = open_forebay(self.disk, lambda *_: self._metadata, self._settings, self.clock, trace=trace)
+        self.bay = open_forebay(
+            self.disk,
+            lambda *_: self._metadata,
+            self._settings,
+            self.clock,
+            trace=trace,
+            memory_figures=self._memory_figures,
+        )
         super().__init__(self.bay)
 
     def queue(self, name: str = "orders") -> Queue:
