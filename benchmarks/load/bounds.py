@@ -13,8 +13,8 @@ from forebay.dispatch.config.sizes import MIB
 from .evidence import Check
 from .words import counted, mib
 
-USS_FACTOR: Final = 1.25
-USS_ALLOWANCE_BYTES: Final = 40 * MIB
+USS_FACTOR: Final = 1.1
+USS_ALLOWANCE_BYTES: Final = 24 * MIB
 """Bytes that the process may grow by beside USS_FACTOR times the limit."""
 LIVE_FACTOR: Final = 2
 FREE_DATA_LOGS: Final = 3

@@ -1,8 +1,8 @@
 """Consuming: one consumer of a scenario, in its thread of the broker process.
 
 It joins when it is time, drains one queue after the other, and verifies what
-it takes. What it acknowledges it announces before; what it rolls back or
-leaves with is nobody's business but the store's, which must offer it again.
+it takes. What it acknowledges it announces before; what it gives back, rolls
+back or leaves with is nobody's business but the store's, which must offer it again.
 """
 
 from __future__ import annotations
@@ -96,12 +96,15 @@ class Consuming:
         return pace
 
     def _settle(self, consumer: forebay.Consumer, batch: list[forebay.Delivery], taken: float) -> int:
-        """Settle a batch and return how many were acknowledged: all, or none at the turn of a rollback."""
+        """Settle a batch and return how many were acknowledged: all, or none at the turn of a retry or a rollback."""
         keys, damaged = self._workload.check(batch)
         for text in damaged:
             self._tell(Kind.DAMAGED, self._number, {"text": text})
         if any(delivery.attempts > 1 for delivery in batch):
             keys = array("Q", [key | CAME_AGAIN for key in keys])
+        if self._plan.retries and self._random.random() < self._plan.retries:
+            consumer.nack(batch, delay=self._plan.retry_seconds)
+            return 0
         rollbacks = self._plan.rollbacks
         if rollbacks and self._random.random() < rollbacks:
             transaction = self._bay.transaction()

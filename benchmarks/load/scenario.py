@@ -37,6 +37,9 @@ class ConsumerPlan:
     """Messages after which the consumer closes, with a batch unsettled, and subscribes anew."""
     rollbacks: float = 0.0
     """The share of its batches that it rolls back. Above 0 it acknowledges in transactions."""
+    retries: float = 0.0
+    """The share of its batches that it gives back, to have them again after retry_seconds."""
+    retry_seconds: float = 1.0
     paces: tuple[tuple[float, float], ...] = ()
     """Later paces: each with the share of the work from which on it holds, in order."""
 

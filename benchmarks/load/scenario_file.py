@@ -225,6 +225,8 @@ _CONSUMER: Final[Mapping[str, _Word]] = {
     "joins_at": _number(0, 1),
     "leaves_after": _whole(1, MESSAGES_MAX),
     "rollbacks": _number(0, 0.9),
+    "retries": _number(0, 0.9),
+    "retry_seconds": _number(0, 86_400),
 }
 _ACT: Final[Mapping[str, _Word]] = {
     "at": _number(0, 1),

@@ -138,16 +138,18 @@ def test_file_becomes_a_scenario(tmp_path: Path) -> None:
             consumers = [
                 { name = "one", count = 2, kinds = ["plain", "rare"], pace = 10, prefetch = 7, joins_at = 0.25 },
                 { name = "two", leaves_after = 9, rollbacks = 0.5, paces = [[0.2, 100], [0.2, 7.5]] },
+                { name = "three", retries = 0.25, retry_seconds = 3 },
             ]
             acts = [{ at = 0.5, do = "resize", memory = "16MiB" }, { at = 1, do = "explain" }]
             """,
         )
     )
     assert (scenario.name, scenario.messages, scenario.size, scenario.memory) == ("own", 1000, (2 * KIB,), 8 * MIB)
-    one, again, two = scenario.consumers
+    one, again, two, three = scenario.consumers
     assert one == again == ConsumerPlan("one", ("plain", "rare"), 10, 7, 0.25)
     assert one.selector == "kind IN ('plain', 'rare')"
     assert two == ConsumerPlan("two", leaves_after=9, rollbacks=0.5, paces=((0.2, 100), (0.2, 7.5)))
+    assert three == ConsumerPlan("three", retries=0.25, retry_seconds=3)
     assert scenario.acts == (Act(0.5, "resize", 16 * MIB), Act(1, "explain"))
     assert scenario.unwanted == set()
 
@@ -279,6 +281,8 @@ def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scen
     assert len(run["recoveries"]) == kills
     assert len(run["publishRate"]) == len(run["heldBytes"]) == len(run["endToEndLatency9999pct"]) >= 1
     assert 0 < run["aggregatedEndToEndLatency50pct"] <= run["aggregatedEndToEndLatencyMax"]
+    waits = [1000 * consumer.retry_seconds for consumer in shipped()[scenario].consumers if consumer.retries]
+    assert run["aggregatedEndToEndLatencyMax"] >= max(waits, default=0), "what comes back waits"
 
 
 @pytest.mark.slow
