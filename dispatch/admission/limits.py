@@ -35,6 +35,13 @@ logger = LateLogger("forebay.dispatch")
 class LimitedDestination(ABC):
     """A queue or topic, as far as its limits know it. The state lock guards it."""
 
+    __slots__ = (
+        "name",
+        "dropped",
+        "blocked_sends",
+        "blocked_seconds",
+    )
+
     is_queue: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:

@@ -1273,6 +1273,29 @@ class ExclusiveConsumers:
 class QueueArea(LimitedDestination):
     """One destination. Lanes are made on first use. The state lock guards it."""
 
+    __slots__ = (
+        "target_area",
+        "number",
+        "lanes",
+        "non_persistent_lanes",
+        "consumer_groups",
+        "admission",
+        "has_groups",
+        "rebalances_groups",
+        "assigner",
+        "exclusive",
+        "exclusives",
+        "is_paused",
+        "is_deleted",
+        "is_forgotten",
+        "inactive_seconds",
+        "is_watched",
+        "drop_numbers",
+        "misses",
+        "delivered",
+        "dead_lettered",
+    )
+
     is_queue: ClassVar[bool] = True
     keeps_groups: ClassVar[bool] = True
     """Messages of one group are for one of its consumers."""

@@ -35,6 +35,7 @@ class PatternKeeper(SubscriptionKeeper):
 class PatternArea(QueueArea):
     """All topics that match, as their one consumer sees them. `name` is the pattern. The state lock guards it."""
 
+    __slots__ = ("keeper", "members", "turns")
     is_queue = False
     keeps_groups = False
 
@@ -77,18 +78,22 @@ class PatternArea(QueueArea):
 class PatternMember(SubscriptionState):
     """What a pattern's consumer gets of one topic. The state lock guards it."""
 
-    def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None, area: PatternArea) -> None:
+    __slots__ = ("pattern",)
+
+    def __init__(
+        self, topic: TopicState, subscriber: Subscriber, selector: Selector | None, pattern: PatternArea
+    ) -> None:
         super().__init__(topic, subscriber, selector)
-        self.area = area
+        self.pattern = pattern
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """Return the consumer group of the pattern."""
-        return self.area.consumer_group
+        return self.pattern.consumer_group
 
     def end_consumers(self) -> None:
         """See QueueArea. The topic is deleted, and with it what is in flight of it; the consumer goes on."""
-        if self.area.members.pop(self.topic, None) is not None:
-            self.area.turns.withdraw(self)
+        if self.pattern.members.pop(self.topic, None) is not None:
+            self.pattern.turns.withdraw(self)
             self.on_consumer_closed()
 
 

@@ -157,6 +157,17 @@ class SubscriptionKeeper(ABC):
 class TopicState(QueueArea):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
+    __slots__ = (
+        "evictor",
+        "keeper",
+        "durable",
+        "kept",
+        "online",
+        "evicted",
+        "fan_outs",
+        "is_retained",
+    )
+
     is_queue = False
 
     def __init__(
@@ -514,6 +525,17 @@ class UnrecordedStore:
 
 class SubscriptionState(QueueArea):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
+
+    __slots__ = (
+        "topic",
+        "subscriber",
+        "selector",
+        "judge",
+        "is_reader",
+        "latest",
+        "arrivals",
+        "is_shared",
+    )
 
     keeps_groups = False
 
