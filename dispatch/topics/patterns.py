@@ -28,7 +28,7 @@ class PatternKeeper(SubscriptionKeeper):
     """The Topics, as far as a pattern knows them. The state lock guards it."""
 
     @abstractmethod
-    def forget_pattern(self, area: PatternArea) -> None:
+    def forget_pattern(self, pattern: PatternArea) -> None:
         """Let nothing new join a pattern whose consumer is closed. Requires: the lock."""
 
 
@@ -103,8 +103,8 @@ class Turns(Distribution):
     O(lists) for each take. What else a Distribution decides is decided by each member for itself.
     """
 
-    def __init__(self, area: PatternArea, target_area: TargetArea) -> None:
-        self._area = area
+    def __init__(self, pattern: PatternArea, target_area: TargetArea) -> None:
+        self._pattern = pattern
         self._target_area = target_area
         self._served: dict[int, int] = {}
         """By priority, the number of the member that was served last."""
@@ -152,7 +152,7 @@ class Turns(Distribution):
 
     def withdraw(self, member: PatternMember) -> None:
         """Take the lists of one member from the consumer group, and what is in flight of it from the consumer."""
-        target_area, consumer_group = self._target_area, self._area.consumer_group
+        target_area, consumer_group = self._target_area, self._pattern.consumer_group
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):
                 target_area.settle(delivery)
@@ -162,14 +162,14 @@ class Turns(Distribution):
 
     def leave(self, consumer: Taker) -> None:
         """See Distribution. No member has a consumer group any more."""
-        consumer_group = self._area.consumer_group
+        consumer_group = self._pattern.consumer_group
         del consumer_group.consumers[consumer]
-        self._target_area.unsubscribe(self._area, consumer_group)
-        for member in self._area.members.values():
+        self._target_area.unsubscribe(self._pattern, consumer_group)
+        for member in self._pattern.members.values():
             member.consumer_groups.clear()
 
     def make_group(self, selector: Selector | None) -> ConsumerGroup:
-        return SubscriptionGroup(selector, self._area.monitor.lock, self._area.keeper.verdicts)
+        return SubscriptionGroup(selector, self._pattern.monitor.lock, self._pattern.keeper.verdicts)
 
     def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
         """See Distribution. Nobody owns a group."""

@@ -81,8 +81,8 @@ INTERLEAVING_BUGS = (
     Bug(
         "a checkpoint claims what was appended while it was written",
         "MessageStore.checkpoint",
-        "(position, self.journal.epoch, root, puts, deletes)",
-        "(self.journal.end, self.journal.epoch, root, puts, deletes)",
+        "(position, self.journal.epoch, root, puts, deletes, (), fingerprints)",
+        "(self.journal.end, self.journal.epoch, root, puts, deletes, (), fingerprints)",
         AT_LOCKS,
     ),
 )
