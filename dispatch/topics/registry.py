@@ -301,22 +301,30 @@ class Topics(PatternKeeper):
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if name not in topic.durable:
-                raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
-            subscription = topic.durable_subscription(name)
-            if subscription in topic.online:
-                raise SubscriptionInUse(topic.name, name)
-            if self._transactions.concern((subscription.number,)):
-                raise TransactionError(
-                    f"a transaction without an outcome knows the durable subscription {name!r} of topic "
-                    f"{topic.name!r}: end it first"
-                )
+            subscription = self._idle(topic, name)
             self._message_store.unsubscribe(subscription.subscriber)
             del topic.durable[name]
             topic.kept.pop(name, None)
             self._forget(subscription)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
+
+    def _idle(self, topic: TopicState, name: str) -> SubscriptionState:
+        """Return a durable subscription that nobody uses. Requires: the lock. SettingsError where there is none.
+
+        SubscriptionInUse while it has a consumer, TransactionError while a transaction without an outcome knows it.
+        """
+        if name not in topic.durable:
+            raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
+        subscription = topic.durable_subscription(name)
+        if subscription in topic.online:
+            raise SubscriptionInUse(topic.name, name)
+        if self._transactions.concern((subscription.number,)):
+            raise TransactionError(
+                f"a transaction without an outcome knows the durable subscription {name!r} of topic "
+                f"{topic.name!r}: end it first"
+            )
+        return subscription
 
     def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
@@ -328,16 +336,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
-            if name not in topic.durable:
-                raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
-            subscription = topic.durable_subscription(name)
-            if subscription in topic.online:
-                raise SubscriptionInUse(topic.name, name)
-            if self._transactions.concern((subscription.number,)):
-                raise TransactionError(
-                    f"a transaction without an outcome knows the durable subscription {name!r} of topic "
-                    f"{topic.name!r}: end it first"
-                )
+            subscription = self._idle(topic, name)
             self._message_store.seek(subscription.subscriber, _within(firsts, lanes))
             self._begin_anew(subscription)
             sequences, messages = _cursor(subscription.subscriber)
