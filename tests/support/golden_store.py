@@ -137,11 +137,12 @@ def _publish(opened: OpenStore) -> None:
         for n in range(6):
             store.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
         store.unsubscribe(ended)
-        store.subscribe(number, "late", None)
+        late = store.subscribe(number, "late", None)
         store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
         store.remove_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+        store.seek(late, [(4, 8)])
 
 
 def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
