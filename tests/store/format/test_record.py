@@ -173,6 +173,7 @@ def test_kinds_and_limits_of_format_version_1_never_change() -> None:
         17: "import",
         20: "needs",
         21: "properties",
+        22: "seek",
     }
     assert (SLICE_MESSAGES_MAX, RECORD_BYTES_MAX, SEQUENCE_MAX) == (256, (1 << 30) + (1 << 20), 2**48 - 1)
 
