@@ -247,22 +247,22 @@ class AsyncConsumer:
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
-        search = Search(max_messages, max_bytes, consumer.monitor.monotonic(), is_over=timeout == 0)
+        search = Search(max_messages, max_bytes, consumer.monitor.monotonic(), is_timed_out=timeout == 0)
         return await self._take_slowly(search, deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
         """Have something loaded, or wait for it: nothing is in RAM."""
         engine, consumer = self._engine, self._consumer
         is_called = False  # out of the line: then it must pass on when it leaves
-        if self._line.is_busy and not search.is_over:
+        if self._line.is_busy and not search.is_timed_out:
             search.has_credit = True
             is_called = await self._wait(search, deadline, was_called=False)
         try:
             while True:
-                search.is_over = deadline is not None and self._caller.loop.time() >= deadline
+                search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
                 with engine.monitor.lock, engine.monitor.whole:
                     found = consumer.look(search)
-                    is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
+                    is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()
                         self._line.is_armed |= search.has_credit

@@ -85,7 +85,7 @@ class Search:
     max_messages: int
     max_bytes: int | None
     began_at: float
-    is_over: bool = False
+    is_timed_out: bool = False
     """Its timeout has passed."""
     is_scanned: bool = False
     """A part of what there is was examined with its selector already."""
@@ -131,7 +131,7 @@ class Consumer(Taker):
         """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
-        self._is_over = False
+        self._takes_no_more = False
         """It takes nothing ever again: it is closed or drains."""
         self.is_synchronous = on_ready is None
         """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
@@ -220,7 +220,7 @@ class Consumer(Taker):
                 try:
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
-                    if not self._is_over and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
+                    if not self._takes_no_more and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
                         one = self._collect_one(self)
                         if one is not None:
                             return [one]
@@ -243,7 +243,7 @@ class Consumer(Taker):
             try:
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure
-                if self._is_over:
+                if self._takes_no_more:
                     raise self._over()
                 most = self._credit(max_messages)
                 one = self._collect_one(self) if most == 1 else None
@@ -280,7 +280,7 @@ class Consumer(Taker):
         try:
             while True:
                 with self.monitor.lock:
-                    search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
+                    search.is_timed_out = deadline is not None and self.monitor.monotonic() >= deadline
                     with self.monitor.whole:
                         found = self.look(search)
                     if found is not None:
@@ -302,7 +302,7 @@ class Consumer(Taker):
         Requires: the lock.
         """
         target_area = self._target_area
-        if self._is_over:
+        if self._takes_no_more:
             raise self._over()
         self._due.release()
         search.load = None
@@ -318,7 +318,7 @@ class Consumer(Taker):
                     self.consumer_group.misses += len(deliveries)
                 return deliveries
             target = target_area.starving(self.consumer_group)
-            if search.is_scanned and search.is_over:
+            if search.is_scanned and search.is_timed_out:
                 if target is not None:
                     target_area.loads.request(target)  # the loader may have given it up while memory was short
                 self.arm()
@@ -438,7 +438,7 @@ class Consumer(Taker):
         TooManyFiles, Closed.
         """
         with self.monitor.lock:
-            if self._is_over:
+            if self._takes_no_more:
                 raise self._over()
             signal = self._signal
             if signal is None:
@@ -464,12 +464,12 @@ class Consumer(Taker):
     @property
     def is_waiting(self) -> bool:
         """See Taker."""
-        return not self._is_over and (self._waits_for_credit or self._is_armed or self._waiting > 0)
+        return not self._takes_no_more and (self._waits_for_credit or self._is_armed or self._waiting > 0)
 
     @property
     def is_over(self) -> bool:
         """Whether every take raises Closed: it is closed or drains. The lock may be free."""
-        return self._is_over
+        return self._takes_no_more
 
     # ------------------------------------------------------------------ settling
 
@@ -768,7 +768,7 @@ class Consumer(Taker):
     def begin_drain(self) -> None:
         """Do what `drain` does, without a wait. Twice is once. Requires: no lock."""
         with self.monitor.lock, self.monitor.whole:
-            if not self._is_over:
+            if not self._takes_no_more:
                 self._stop_taking()
         self.monitor.run_deferred()
 
@@ -779,7 +779,7 @@ class Consumer(Taker):
         return self._is_closed or not self.in_flight
 
     def _stop_taking(self) -> None:
-        self._is_over = True
+        self._takes_no_more = True
         self.prefetch_limit = DRAINING
         self._target_area.waits_for_memory.pop(self, None)
         self.reconfigure()
@@ -836,7 +836,7 @@ class Consumer(Taker):
             self.monitor.deferred.append(self._on_ready)
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
-        self._is_closed = self._is_over = True
+        self._is_closed = self._takes_no_more = True
         consumer_group, target_area, assigner = self.consumer_group, self._target_area, self.queue.assigner
         target_area.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
@@ -880,7 +880,7 @@ class Consumer(Taker):
 
     def die(self) -> None:
         """Take and return nothing any more: the process was forked and this is the child's copy."""
-        self._is_closed = self._is_over = True
+        self._is_closed = self._takes_no_more = True
         if self._signal is not None:
             self._signal.close()
 

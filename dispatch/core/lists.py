@@ -606,7 +606,7 @@ class TargetArea(ListKeeper):
         kept: list[StoredMessage] = []
         while direct and len(kept) < most:
             message = direct.popleft()
-            if _is_over(lane, message, now_ms):
+            if _has_expired(lane, message, now_ms):
                 charge = charge_bytes(message)
                 target.direct_bytes -= charge
                 lane.memory.lists.release(charge)
@@ -974,7 +974,7 @@ def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
     )
 
 
-def _is_over(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
+def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
     """Return whether a message has expired."""
     if message[2] is None:
         times = lane.stored.times_of(message[0])

@@ -552,7 +552,7 @@ class GroupAssigner(Distribution):
         if group is None:
             return not self._is_forgotten(lane, message)  # what came back since lies between the consumer's own
         if self.groups.owner(group) is not consumer:
-            return False  # it lies between the consumer's own, and is in the stock or with its owner
+            return False  # it lies between the consumer's own, and is unassigned or with its owner
         if self.groups.is_halted(lane, message[0], group):
             self.groups.wait(lane, message[0], group)
             self._keep(lane, message)
@@ -729,7 +729,7 @@ class GroupAssigner(Distribution):
         pair(assigned)
 
     def make_way(self) -> None:
-        """Older messages of unknown groups came to the stock: what hands have goes behind them again. O(owners)."""
+        """Make assigned messages unassigned again, behind older ones of unknown groups that have come. O(owners)."""
         for consumer in self.groups.owners():
             self._empty(self.assigned_by_consumer[consumer])
 

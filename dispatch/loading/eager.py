@@ -88,9 +88,10 @@ class EagerLoader:
 
     def _next(self) -> Load | None:
         """Begin a load; None: none of the lists that were looked at could have one, and they run low no more."""
-        running_low, read_ahead = self._target_area.loads.running_low, self._target_area.loads
-        if read_ahead.left_alone:
-            read_ahead.look()
+        loads = self._target_area.loads
+        running_low = loads.running_low
+        if loads.left_alone:
+            loads.look()
         # Never twice in a row beside another: a scan that finds nothing would let the others starve.
         for target in nsmallest(
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
@@ -102,7 +103,7 @@ class EagerLoader:
                 if not target.is_loading:
                     target.loaded_bytes = 0
                 continue
-            if read_ahead.leaves(target):
+            if loads.leaves(target):
                 continue
             load = self.begin(target, is_needed=target.consumer_group.is_awaited and not target.direct)
             if load is not None:
@@ -170,7 +171,9 @@ class EagerLoader:
             if unknown and load.first >> BLOCK_SHIFT == target.frontier >> BLOCK_SHIFT:
                 load.survey = BlockSurvey(unknown, load.first >> BLOCK_SHIFT)
             return load
-        target.frontier = max(target.frontier, target.lane.published)  # that of a hand is behind all there will be
+        target.frontier = max(
+            target.frontier, target.lane.published
+        )  # that of assigned messages is behind all there will be
         return None
 
     def _skip(self, target: TargetList) -> frozenset[str]:

@@ -126,7 +126,14 @@ class Journal:
         self._file: File | None = None
         self._directory: Directory | None = None
         """Open from `start` on: a sync that found no descriptor would fail the store."""
-        self._limit, self._salt, self._word = -1, 0, MAGIC
+        self._limit = -1
+        """End of the newest data log, up to which a record is appended on the fast path.
+
+        0: each one takes the slow path, which asks whether there is room. -1: nothing is open, or the journal failed.
+        """
+        self._salt = 0
+        self._word = MAGIC
+        """The log sequence of the next record and the magic, as they stand in its header."""
         self._offsets = array("I")
         self._first_bytes = 0
         """Header and first record of the newest data log."""
@@ -142,7 +149,7 @@ class Journal:
         self.durable = 0
         """Position up to which everything is on the device."""
         self.attested = 0
-        """The durable position that the newest record names."""
+        """The durable position that the newest record names, but for slices, messages and acks, which may be ahead."""
         self.sync_durations = DurationHistogram()
         """How long the device took, without the wait for another sync. The state lock guards it."""
         self.sizes: dict[int, int] = {}

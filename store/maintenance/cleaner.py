@@ -102,12 +102,12 @@ class Cleaner:
         with self._checkpoint_lock:
             with self._lock:
                 newest = self._replayed_data_log
-                undecided = set(self._branches.undecided_data_logs) | self._leased(leases)
-                doomed = removable(self._index.uses, newest, undecided)
+                kept = set(self._branches.undecided_data_logs) | self._leased(leases)
+                doomed = removable(self._index.uses, newest, kept)
                 unready = set(doomed).difference(copied) if copied is not None else set()
                 if unready:
-                    doomed = removable(self._index.uses, newest, unready | undecided)
-                lines = self._trace(newest, unready | undecided, holders) if holders is not None else []
+                    doomed = removable(self._index.uses, newest, unready | kept)
+                lines = self._trace(newest, unready | kept, holders) if holders is not None else []
                 if doomed:
                     self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self.dropped.update(doomed)
@@ -146,8 +146,8 @@ class Cleaner:
         if self._archive is None:
             return None
         with self._lock:
-            undecided = set(self._branches.undecided_data_logs) | self._leased(leases)
-            unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
+            kept = set(self._branches.undecided_data_logs) | self._leased(leases)
+            unneeded = removable(self._index.uses, self._replayed_data_log, kept)
         ready, error = self._archive.copy(unneeded)
         if error is not None:
             logger.warning(

@@ -8,16 +8,16 @@ from ..index.data_log_use import DataLogUse
 from ..journal.journal import location_text
 
 
-def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection[int] = ()) -> list[int]:
+def removable(uses: Mapping[int, DataLogUse], newest: int, kept: Collection[int] = ()) -> list[int]:
     """Return the ids below newest without pending messages, and without acks or commits for a data log that remains.
 
-    undecided: data logs with messages of transactions that have no outcome yet.
+    kept: data logs that stay for other reasons: transactions without an outcome, leases.
     The second rule is a chain: a data log that remains only for its acks still
     replays its own messages after the index is lost, so their acks must remain
     too. (ActiveMQ learned it in AMQ-2832 and AMQ-6203.)
     """
     remaining = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
-    remaining |= set(uses).intersection(undecided)
+    remaining |= set(uses).intersection(kept)
     candidates = set(uses) - remaining
     while True:
         needed = {
@@ -35,7 +35,7 @@ def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection
 def trace(
     uses: Mapping[int, DataLogUse],
     newest: int,
-    undecided: Collection[int] = (),
+    kept: Collection[int] = (),
     *,
     last_update: int,
     first_transaction: int | None = None,
@@ -49,14 +49,14 @@ def trace(
     candidates = set(uses)
     lines = [f"Last update: {location_text(last_update)}, full gc candidates set: {sorted(candidates)}"]
     start = last_update if first_transaction is None else min(first_transaction, last_update)
-    candidates = {data_log for data_log in candidates if data_log < newest}.difference(undecided)
+    candidates = {data_log for data_log in candidates if data_log < newest}.difference(kept)
     lines.append(f"gc candidates after first tx:{location_text(start)}, {sorted(candidates)}")
     for name, data_logs in destinations.items():
         candidates -= {data_log for data_log in candidates.intersection(data_logs) if uses[data_log].pending_messages}
         lines.append(f"gc candidates after dest:{name}, {sorted(candidates)}")
         if not candidates:
             break
-    doomed = removable(uses, newest, undecided)
+    doomed = removable(uses, newest, kept)
     remaining = set(uses).difference(doomed)
     for data_log in sorted(candidates.difference(doomed)):
         use = uses[data_log]

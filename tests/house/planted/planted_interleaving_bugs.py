@@ -36,7 +36,7 @@ INTERLEAVING_BUGS = (
         "    try:\n"
         "        if monitor.lock.failure is not None:\n"
         "            raise monitor.lock.failure\n"
-        "        if self._is_over:\n"
+        "        if self._takes_no_more:\n"
         "            raise self._over()\n"
         "        most = self._credit(max_messages)\n"
         "        one = self._collect_one(self) if most == 1 else None\n"
@@ -48,7 +48,7 @@ INTERLEAVING_BUGS = (
         "        monitor.lock.break_by(error)\n"
         "        raise",
         "with monitor.bare_lock:\n"
-        "    if self._is_over:\n"
+        "    if self._takes_no_more:\n"
         "        raise self._over()\n"
         "    most = self._credit(max_messages)\n"
         "deliveries = self._collect(self, most, max_bytes) if most > 0 else []",
