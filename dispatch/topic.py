@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..store.errors import ArgumentError, Closed, SettingsError
-from ..store.message import DEFAULT_PRIORITY
+from ..store.format.properties import encode_properties
+from ..store.format.retained import Retained
+from ..store.format.times import split_times
+from ..store.message import DEFAULT_PRIORITY, Message
 from .config.checks import check_name
 from .consumer.consumer import Consumer, consumer_options
 from .core.monitor import Monitor
@@ -62,6 +65,13 @@ class Topic(Sender):
     at all; it has an id, like every other. A non-persistent message is for
     the subscriptions that have a consumer when it is sent: each gets its own,
     in RAM first and in tmp-storage when it is slow.
+
+    `send(..., retain=True)` sends a message that is also the topic's retained
+    message from then on, in the place of the one before: each subscription
+    made later is given it first, with `Delivery.retained`. An empty body is
+    sent, and leaves none. It is in the journal and in RAM, and counts as a
+    property, see `Properties` (PropertiesFull: nothing was sent). A commit of
+    its own, so two records. SettingsError with a delay or a transaction.
     """
 
     def __init__(self, engine: Engine, topic: TopicState, confirmer: Confirmer | None = None) -> None:
@@ -122,6 +132,25 @@ class Topic(Sender):
             if not self._begins_anew():
                 raise
             return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+
+    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
+        """See Sender. One commit is for both, so a crash leaves the message sent and retained, or neither."""
+        if transaction is not None:
+            raise SettingsError("a message with retain is a transaction of its own: send it without transaction")
+        if message.delay != 0.0:
+            raise SettingsError("a message with retain can't have a delay: send it when it is due")
+        deadline = self._deadline(timeout)
+        with self.producers.transactions.begin() as own:
+            timestamp = self.producers.clock_ms()
+            batch = self._batch(message, own, deadline)
+            own_id = self._send_batch(batch)
+            if own.sent:  # it was not sent before, and not given up for want of room
+                properties, body = batch.contents[0]
+                if message.message_id is None:
+                    times, properties = split_times(properties)
+                    properties = times + encode_properties(None, own_id) + properties
+                own.retain(self._topic.number, Retained(timestamp, message.priority, properties, body))
+        return own_id
 
     def _name_again(self) -> None:
         """See Sender."""

@@ -40,6 +40,7 @@ class SendKeywords(TypedDict, total=False):
     delay: float
     producer: str | None
     timeout: float | None
+    retain: bool
 
 
 class Decoder(Generic[T]):

@@ -438,6 +438,7 @@ class MessageStore:
             self.index.forget(number)
             self.duplicates.forget(number)
             self.trimmer.rules.pop(number, None)
+            self.properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:
         """Record that a queue has messages with groups from here on, also after a restart. Requires: state lock."""

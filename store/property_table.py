@@ -3,6 +3,8 @@
 The whole content is in RAM, and in the state record that opens each data log and the root of each checkpoint, so that
 no other record is needed to find it again. Therefore it is bounded, and charged; the changes that transactions without
 an outcome want count too, so that no commit ever finds the table full. A crash loses no change that was written.
+
+The retained messages of topics are kept here too, under names that the host can't have, and never among its values.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Final
 from .account import Account, Unlimited
 from .errors import PropertiesFull, SettingsError, StoreFull
 from .format.host_properties import Changes
+from .format.retained import RESERVED_PREFIX, retained_name
 
 PROPERTIES_BYTES_MAX: Final = 1 << 20
 """Half of what a search behind damage reads of one record, which a state record with all of them must stay below."""
@@ -32,7 +35,10 @@ class PropertyTable:
         self._account = account or Unlimited()
         self._limit_bytes = limit_bytes
         self._values: dict[str, bytes] = {}
+        self._retained: dict[str, bytes] = {}
+        """The store's own: retained messages of topics."""
         self._values_bytes = 0
+        """Of both."""
         self._undecided_bytes = 0
         """Of the changes that transactions without an outcome want."""
         self._charge_bytes = 0
@@ -41,8 +47,16 @@ class PropertyTable:
 
     @property
     def values(self) -> Mapping[str, bytes]:
-        """The properties by name, the oldest name first; only for as long as the lock is held."""
+        """The host's properties by name, the oldest name first; only for as long as the lock is held."""
         return self._values
+
+    def retained(self, topic: int) -> bytes | None:
+        """Return the retained message of a topic, as it is encoded; None: there is none."""
+        return self._retained.get(retained_name(topic))
+
+    def forget_retained(self, topic: int) -> None:
+        """Forget the retained message of a topic, if it has one: the record that deletes the topic stands for it."""
+        self.apply({retained_name(topic): None})
 
     @property
     def held_bytes(self) -> int:
@@ -56,7 +70,8 @@ class PropertyTable:
 
         Call `apply` next, or `cancel` where they could not be written. What only deletes is never refused.
         """
-        replaced = sum(_charge(name, self._values[name]) for name in changes if name in self._values)
+        known = ((name, self._home(name).get(name)) for name in changes)
+        replaced = sum(_charge(name, value) for name, value in known if value is not None)
         added = sum(_charge(name, value) for name, value in changes.items() if value is not None)
         self._pay(added - replaced)
 
@@ -67,13 +82,17 @@ class PropertyTable:
     def apply(self, changes: Changes) -> None:
         """Let changes count, which are written. Again changes nothing."""
         for name, value in changes.items():
-            replaced = self._values.pop(name, None) if value is None else self._values.get(name)
+            home = self._home(name)
+            replaced = home.pop(name, None) if value is None else home.get(name)
             if replaced is not None:
                 self._values_bytes -= _charge(name, replaced)
             if value is not None:
-                self._values[name] = value
+                home[name] = value
                 self._values_bytes += _charge(name, value)
         self._release_surplus()
+
+    def _home(self, name: str) -> dict[str, bytes]:
+        return self._retained if name.startswith(RESERVED_PREFIX) else self._values
 
     # ------------------------------------------------------------------ transactions
 
@@ -99,11 +118,13 @@ class PropertyTable:
 
     def describe(self) -> dict[str, bytes]:
         """Return all that the journal must tell. O(properties)."""
-        return dict(self._values)
+        return {**self._values, **self._retained}
 
     def restore(self, values: Mapping[str, bytes]) -> None:
         """Replace all properties by these."""
-        self._values = dict(values)
+        self._values, self._retained = {}, {}
+        for name, value in values.items():
+            self._home(name)[name] = value
         self._values_bytes = _charge_all(values)
 
     def clear(self) -> None:
@@ -138,7 +159,7 @@ class PropertyTable:
             self._charge_bytes -= surplus
 
     def _check(self) -> None:
-        assert self._values_bytes == _charge_all(self._values)
+        assert self._values_bytes == _charge_all(self._values) + _charge_all(self._retained)
         assert self._charge_bytes == self.held_bytes
 
 

@@ -93,6 +93,11 @@ class AsyncDelivery:
         return self._delivery.persistent
 
     @property
+    def retained(self) -> bool:
+        """Whether it is what the topic retained, given to a subscription that was new. As Delivery.retained."""
+        return self._delivery.retained
+
+    @property
     def destination(self) -> str:
         return self._delivery.destination
 

@@ -62,14 +62,20 @@ class AsyncSender:
         delay: float = 0.0,
         producer: str | None = None,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
         As Queue.send. Sends of one tick of the loop share one sync. One that
         is cancelled may be stored or not; cancelled while it waits for room,
-        it is not.
+        it is not. One with retain is sent by a worker thread, so it is stored
+        all the same.
         """
         inner = None if transaction is None else inner_transaction(transaction)
+        if retain is not False:
+            content = body if type(body) is bytes else as_bytes(body)
+            message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            return await self._caller.call(self._for_threads()._send_unusual, message, retain, inner, timeout)
         if self._held and self._sender._queue in self._held:
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
@@ -100,6 +106,10 @@ class AsyncSender:
         elif self._caller.ends_turn():
             await asyncio.sleep(0)
         return own_id
+
+    def _for_threads(self) -> Sender:
+        """Return what sends to the same destination from a worker thread."""
+        return self._sender
 
     async def send_many(
         self,
@@ -351,6 +361,10 @@ class AsyncTopic(AsyncSender):
     """Made by `Forebay.topic`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
 
     _sender: Topic
+
+    def _for_threads(self) -> Sender:
+        """See AsyncSender."""
+        return Topic(self._engine, self._sender.current)
 
     def subscribe(
         self,

@@ -34,6 +34,7 @@ class AsyncSendKeywords(TypedDict, total=False):
     delay: float
     producer: str | None
     timeout: float | None
+    retain: bool
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")

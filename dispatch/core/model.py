@@ -724,6 +724,11 @@ class Delivery:
         return self._lane.is_persistent
 
     @property
+    def retained(self) -> bool:
+        """Whether it is what the topic retained, given to a subscription that was new; False: it was sent since."""
+        return self._lane.is_retained(self.sequence)
+
+    @property
     def destination(self) -> str:
         return self._lane.queue.name
 
@@ -1003,6 +1008,10 @@ class LaneState:
     def priority(self) -> int:
         return self.stored.priority
 
+    def is_retained(self, sequence: int) -> bool:
+        """Return whether the message is one that its topic retained and gave to a new subscription."""
+        return False
+
     @property
     def enqueued_bytes(self) -> int:
         """Content bytes of messages that came since the directory was opened."""
@@ -1218,7 +1227,7 @@ class PersistentLaneState(LaneState):
 class NonPersistentLaneState(LaneState):
     """A lane of messages that end with the process: RAM first, tmp-storage behind. The state lock guards it."""
 
-    __slots__ = ("tmp_lane", "persistent")
+    __slots__ = ("tmp_lane", "persistent", "retained")
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
@@ -1229,6 +1238,12 @@ class NonPersistentLaneState(LaneState):
         self.persistent: LaneState | None = None
         """The persistent messages of the same queue and priority, once there is such a lane."""
         self.syncs = False
+        self.retained = -1
+        """Of a subscription's lane: the sequence of the message that its topic had retained."""
+
+    def is_retained(self, sequence: int) -> bool:
+        """See LaneState."""
+        return sequence == self.retained
 
     @abstractmethod
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:

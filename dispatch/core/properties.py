@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, overload
 
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
+from ...store.format.retained import RESERVED_PREFIX
 from ...store.message_store import MessageStore
 from .monitor import Monitor
 from .publisher import Confirmer
@@ -59,7 +60,7 @@ class StoreProperties(PropertySource):
         """See PropertySource."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
-            return self._store.properties.describe()
+            return dict(self._store.properties.values)
 
     def change(self, decide: Decide) -> None:
         """See PropertySource. As safe as `sync` promises when this returns."""
@@ -201,9 +202,14 @@ class Properties(MutableMapping[str, bytes]):
 
 
 def check_property_name(name: object) -> str:
-    """Return a name that a property can have: up to 1,024 bytes of UTF-8. SettingsError for another."""
+    """Return a name that a property can have: up to 1,024 bytes of UTF-8, not with a zero byte in front.
+
+    SettingsError for another.
+    """
     if not isinstance(name, str) or not name:
         raise argument_error(f"a property's name must be a non-empty str, not {name!r}", name, str)
+    if name.startswith(RESERVED_PREFIX):
+        raise SettingsError("a property's name must not begin with a zero byte: such names are the store's own")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

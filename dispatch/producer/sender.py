@@ -12,6 +12,7 @@ from ...store.errors import (
     ForebayError,
     MessageTooLarge,
     NestedCall,
+    SettingsError,
     StoreFull,
     argument_error,
 )
@@ -106,23 +107,24 @@ class Sender:
         delay: float = 0.0,
         producer: str | None = None,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
         One journal record and no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of one
         group go to one consumer at a time, in order. In a transaction it counts with the commit. With persistent=False
-        nothing is journaled: the message is lost when the process ends, and waits for its commit in RAM. expires_in,
-        delay: seconds after which, and before which, nobody is handed it; a delay in a transaction counts from the
-        commit. Where the policy has a duplicate_window, a message_id that this producer has sent is returned and
-        nothing stored. timeout: seconds to wait for room where a limit or the disk is full; None: as the policy says.
-        Raises MessageTooLarge, SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed (outcome
-        unknown), TransactionError, Closed; not persistent, SpillFailed (nothing stored) instead of StoreFailed.
+        nothing is journaled: it ends with the process. expires_in, delay: seconds after which, and before which, nobody
+        is handed it; a delay in a transaction counts from the commit. With a duplicate_window a message_id that this
+        producer has sent is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says.
+        retain: see Topic. Raises MessageTooLarge, SettingsError, StoreFull, TransactionError, Closed (nothing stored),
+        StoreFailed (outcome unknown); not persistent, SpillFailed (nothing stored) in the place of StoreFailed.
         """
         if type(body) is not bytes:
             body = as_bytes(body)
-        if delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True)):
-            timed = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return self._send_batch(self._batch(timed, transaction, self._deadline(timeout)))
+        is_timed = delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True))
+        if is_timed or retain is not False:
+            unusual = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            return self._send_unusual(unusual, retain, transaction, timeout)
         producers = self.producers
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
@@ -160,8 +162,7 @@ class Sender:
                     else:
                         sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
                     message = (sequence, properties, body, timestamp)
-                    position = producers.journal.end if producers.syncs_always else 0
-                    if producers.syncs_always:
+                    if position := producers.journal.end if producers.syncs_always else 0:
                         producers.publisher.unpublished.append((position, lane, (message,)))
                     else:
                         lane.arrive(message)
@@ -169,10 +170,21 @@ class Sender:
                     producers.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            one = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
-            return self._send_again(one, refused)
+            return self._send_again(refused, priority, persistent, properties, body, message_id, transaction, timeout)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
+
+    def _send_unusual(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
+        """Send a message that is kept for new subscriptions, or has times that a single record can't have."""
+        if type(retain) is not bool:
+            raise argument_error(f"retain must be True or False, not {retain!r}", retain, bool)
+        if retain:
+            return self._send_retained(message, transaction, timeout)
+        return self._send_batch(self._batch(message, transaction, self._deadline(timeout)))
+
+    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
+        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic."""
+        raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
 
     def _send_in(
         self,
@@ -243,8 +255,19 @@ class Sender:
         yield from self._store(batch)
         return self._steps.confirm_sent(batch)
 
-    def _send_again(self, batch: Batch, refused: StoreFull | Closed) -> str:
+    def _send_again(
+        self,
+        refused: StoreFull | Closed,
+        priority: object,
+        persistent: object,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        transaction: object,
+        timeout: object,
+    ) -> str:
         """Send one message for which there was just no room, or whose destination had gone for want of use."""
+        batch = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
         if isinstance(refused, StoreFull):
             return self._send_later(batch, refused)
         if not self._begins_anew():

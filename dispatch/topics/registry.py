@@ -7,7 +7,16 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.spill.overflow import Overflow
-from ...store.errors import SelectorError, SettingsError, StoreFull, SubscriptionInUse, TransactionError
+from ...store.errors import (
+    ForebayError,
+    SelectorError,
+    SettingsError,
+    StoreFull,
+    SubscriptionInUse,
+    TransactionError,
+)
+from ...store.format.record import RecordDamaged
+from ...store.format.retained import decode_retained
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import TopicLane
@@ -228,6 +237,7 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             subscription = topic.durable_subscription(name) if name in topic.durable else None
+            is_new = subscription is None
             text = options.selector.text if options.selector is not None else None
             if subscription is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
@@ -244,9 +254,37 @@ class Topics(PatternKeeper):
             if subscription not in topic.online:
                 self._go_online(subscription, is_shared=is_shared)
             consumer = self._consumers.attach(subscription, options)
+            refused = self._give_retained((subscription,)) if is_new else None
             position = self._message_store.journal.end
+        if refused is not None:
+            consumer.close()
+            if name is not None:
+                self.unsubscribe(topic, name)
+            raise refused
         self._publisher.confirm(position)
         return consumer
+
+    def _give_retained(self, subscriptions: Iterable[SubscriptionState]) -> ForebayError | None:
+        """Give new subscriptions the retained messages of their topics. Return why one can't have it: no room.
+
+        Requires: the lock; they have a consumer.
+        """
+        for subscription in subscriptions:
+            value = self._message_store.properties.retained(subscription.topic.number)
+            if value is not None:
+                try:
+                    retained = decode_retained(value)
+                    self._fan_out(subscription.topic, retained.priority).give_retained(subscription, retained)
+                except RecordDamaged as damage:
+                    logger.error(
+                        "the retained message of topic %r can't be used: %s",
+                        subscription.topic.name,
+                        damage,
+                        event="retained_message_unusable",
+                    )
+                except ForebayError as error:
+                    return error
+        return None
 
     def _go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
         """Let a subscription have what arrives, because its first consumer comes. Requires: the lock."""
@@ -280,6 +318,11 @@ class Topics(PatternKeeper):
                 self.patterns[area] = options.selector
                 for topic in found:
                     self._join(area, topic)
+            refused = self._give_retained(area.members.values())
+        if refused is not None:
+            consumer.close()
+            raise refused
+        self._monitor.run_deferred()
         return consumer
 
     def _join(self, area: PatternArea, topic: TopicState) -> None:
@@ -438,9 +481,12 @@ class Topics(PatternKeeper):
         """Return where non-persistent messages of that priority go. Made on first use."""
         with self._monitor.lock, self._monitor.whole:
             topic.raise_if_deleted()
-            if priority not in topic.fan_outs:
-                topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
-            return topic.fan_outs[priority]
+            return self._fan_out(topic, priority)
+
+    def _fan_out(self, topic: TopicState, priority: int) -> FanOut:
+        if priority not in topic.fan_outs:
+            topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
+        return topic.fan_outs[priority]
 
     def leave(self, subscription: SubscriptionState) -> None:
         """See SubscriptionKeeper. One that is not durable ends with it."""

@@ -16,7 +16,8 @@ from ...cache.charge import OVERHEAD_BYTES
 from ...cache.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
 from ...store.format.record import RecordDamaged
-from ...store.format.times import Times
+from ...store.format.retained import Retained
+from ...store.format.times import Times, has_times, times_of
 from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SubscriptionLane, TopicLane
@@ -240,8 +241,10 @@ class TopicState(QueueArea):
 
     @property
     def is_unused(self) -> bool:
-        """See QueueArea. A durable subscription is a use, read or not."""
-        return not self.durable and not self.online and not self.retained[0] and super().is_unused
+        """See QueueArea. A durable subscription is a use, read or not, and so is a retained message."""
+        has_message = self.target_area.store.properties.retained(self.number) is not None
+        is_wanted = self.durable or self.online or self.retained[0] or has_message
+        return not is_wanted and super().is_unused
 
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
@@ -254,7 +257,7 @@ class TopicState(QueueArea):
 
     @property
     def enqueued(self) -> int:
-        return super().enqueued + sum(fan_out.next_sequence for fan_out in self.fan_outs.values())
+        return super().enqueued + sum(fan_out.sent for fan_out in self.fan_outs.values())
 
     @property
     def enqueued_bytes(self) -> int:
@@ -675,6 +678,39 @@ class FanOut:
         self.next_sequence = 0
         self.sent_bytes = 0
         """Content bytes of all that was sent."""
+        self._given_alone = 0
+        """Sequences of what was sent before, and given to one subscription."""
+
+    @property
+    def sent(self) -> int:
+        """Return how many messages were sent."""
+        return self.next_sequence - self._given_alone
+
+    def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
+        """Give a subscription, which is new, the message that its topic retains. StoreFull, SpillFailed: it has none.
+
+        It becomes a non-persistent message of that subscription alone. Requires: the lock; RecordDamaged.
+        """
+        sequence, selector = self.next_sequence, subscription.selector
+        timestamp, _, properties, body = retained
+        message = (sequence, properties, body, timestamp)
+        if selector is not None and not selector.matches(values_of(self, message, FIELD_NAMES)):
+            return
+        self.next_sequence = sequence + 1  # also where it fails, as of what is sent
+        self._given_alone += 1
+        lane = self._lane_of(subscription)
+        self._buffer.arriving = (self.pool, sequence)
+        try:
+            lane.skip_to(sequence)
+            if has_times(properties):
+                lane.add_timed(timestamp, properties, body, times_of(properties))
+            else:
+                lane.add(timestamp, properties, body)
+        finally:
+            self._buffer.arriving = None
+        lane.retained = sequence
+        if self.queue.evictor is not None:
+            self.queue.evictor.given((lane,), message)
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Give one message to all who want it; returns its sequence. StoreFull, SpillFailed: nobody has it."""

@@ -485,6 +485,7 @@ class Replay:
     def _delete(self, number: int) -> None:
         self.destinations.pop(number, None)
         self._duplicates.forget(number)
+        self._properties.forget_retained(number)
         self._deleted.add(number)
         self._subscriptions.delete_topic(number)
         self._index.forget(number)

@@ -39,6 +39,7 @@ SEND: dict[str, Types] = {
     "delay": (int, float),
     "producer": (str, NONE),
     "timeout": (int, float, NONE),
+    "retain": (bool,),
 }
 ITERABLES = (str, bytes, list, tuple, dict)
 SEND_MANY: dict[str, Types] = {"messages": ITERABLES, "transaction": (NONE,), "timeout": (int, float, NONE)}
@@ -257,7 +258,8 @@ def test_wrong_type_is_an_argument_error_in_a_loop(
 
 
 @pytest.mark.parametrize(
-    ("field", "types"), [(name, types) for name, types in SEND.items() if name not in ("transaction", "timeout")]
+    ("field", "types"),
+    [(name, types) for name, types in SEND.items() if name not in ("transaction", "timeout", "retain")],
 )
 def test_wrong_type_in_a_message_is_an_argument_error(doors: Doors, field: str, types: Types) -> None:
     before = doors.state()
@@ -389,6 +391,7 @@ INTERNAL = {
     "add_volatile",
     "meet",
     "keep_room",
+    "retain",
     "hold",
     "hold_rejected",
     "holds",

@@ -69,7 +69,9 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
                 "meet",
                 "messages_by_destination",
                 "name",
+                "retain",
                 "rollback_open",
+                "sent",
             },
         ),
         (
