@@ -56,7 +56,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     [
         (forebay.Forebay, forebay.aio.Forebay, set()),
         (forebay.Queue, forebay.aio.Queue, {"current", "monitor"}),
-        (forebay.Topic, forebay.aio.Topic, {"current", "monitor"}),
+        (forebay.Topic, forebay.aio.Topic, {"current", "monitor", "read_from"}),
         (forebay.Delivery, forebay.aio.Delivery, set()),
         (
             forebay.Transaction,
