@@ -102,8 +102,8 @@ def test_subscription_comes_back(subscription: Subscription) -> None:
 
 def test_kind_of_a_subscription_that_nobody_knows_is_damage() -> None:
     data = bytearray(encode_subscription(Subscription(4, 3, "audit", None)))
-    data[8] = 1
-    with pytest.raises(RecordDamaged, match="of kind 1"):
+    data[8] = 2
+    with pytest.raises(RecordDamaged, match="of kind 2"):
         decode_subscription(bytes(data))
 
 

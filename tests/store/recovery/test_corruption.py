@@ -23,7 +23,7 @@ import forebay
 from forebay import Forebay, JournalCorrupt, Message, Settings, StoreFailed
 from forebay.store.disk.layout import JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from forebay.store.format.record import DIRECTORY, MESSAGE, Header, crc32, decode_slice
-from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, FORMAT_VERSION, Walk, decode_data_log_header
 from forebay.store.message import Headers
 from forebay.testing import ManualClock
 
@@ -423,7 +423,7 @@ def test_data_log_of_a_newer_format_is_refused_and_left_as_it_is(store: ClosedSt
     for data_log in store.data_logs:
         disk = store.copy(mark=mark)
         content = bytearray(disk.image()[data_log_name(data_log)])
-        content[8:10] = (3).to_bytes(2, "little")
+        content[8:10] = (FORMAT_VERSION + 1).to_bytes(2, "little")
         content[56:60] = crc32(bytes(content[:56])).to_bytes(4, "little")
         _rewrite(disk, data_log, bytes(content))
         assert refused(disk, store.index() if mark else None) == (data_log, 0)

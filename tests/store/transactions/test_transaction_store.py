@@ -60,7 +60,7 @@ def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
     disk = bay.disk.crash_process()
     again = SimulatedBay.__new__(SimulatedBay)
     again._settings, again.disk, again.clock = bay._settings, disk, ManualClock(99)
-    again._metadata = type(bay._metadata)()
+    again._memory_figures, again._metadata = bay._memory_figures, type(bay._metadata)()
     if with_index:
         again._metadata._history = bay._metadata._history.copy()
     again._open()
