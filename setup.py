@@ -83,7 +83,9 @@ INTERPRETED = (
 DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
     "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
-    "topic.Topic": ("subscribe", "unsubscribe"),
+    "topic.Topic": ("subscribe", "unsubscribe", "subscription", "reader"),
+    "topic.TopicSubscription": ("seek",),
+    "topics.reader.TopicReader": ("take",),
     "topic.TopicPattern": ("subscribe",),
     "consumer.consumer.Consumer": (
         "prefetch",

@@ -82,11 +82,9 @@ class QuotaMemory(LaneMemory):
 
     def __init__(self, budget: Budget, pattern: str) -> None:
         quota = budget.quota(pattern)
-        holders = [
-            budget.quota_holder(name, quota)
-            for name in ("target_lists", "dispatch_area", "head_queue_cache", "pending_cache")
-        ]
-        super().__init__(*holders)
+        lists, dispatch = budget.quota_holder("target_lists", quota), budget.quota_holder("dispatch_area", quota)
+        heads = budget.quota_holder("head_queue_cache", quota)
+        super().__init__(lists, dispatch, heads, budget.quota_holder("pending_cache", quota))
         self.quota: Final[Quota] = quota
 
     @property

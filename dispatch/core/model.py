@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Se
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import count, islice, pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from typing import Any, ClassVar, Final, Protocol
 
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
@@ -1305,7 +1305,6 @@ class QueueArea(LimitedDestination):
         "is_forgotten",
         "inactive_seconds",
         "is_watched",
-        "drop_numbers",
         "misses",
         "delivered",
         "dead_lettered",
@@ -1344,8 +1343,6 @@ class QueueArea(LimitedDestination):
         """As its policy says. None: it stays, used or not."""
         self.is_watched = False
         """Its policy has a duplicate window."""
-        self.drop_numbers = count(1)
-        """For the ids of those that never were stored."""
         self.misses = 0
         """Of consumer groups that have ended."""
         self.delivered = 0

@@ -6,6 +6,7 @@ Requires the state lock where a method says so. A crash leaves what the journal 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from ...store.errors import SettingsError
@@ -67,6 +68,8 @@ class Producers:
         self.windows = windows
         self.space = space
         self.policies = policies
+        self.drop_numbers = count(1)
+        """For the ids of messages that never were stored."""
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
 

@@ -282,7 +282,7 @@ class Steps:
         if own_id is not None:
             return own_id
         # Nobody has the id but its sender.
-        return f"{lane.id_prefix}dropped-{self._producers.journal.epoch}-{next(self._queue.drop_numbers)}"
+        return f"{lane.id_prefix}dropped-{self._producers.journal.epoch}-{next(self._producers.drop_numbers)}"
 
     # ------------------------------------------------------------------ lanes
 
