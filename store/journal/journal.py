@@ -96,10 +96,8 @@ class Journal:
         self._state_lock = state_lock
         self.sync_lock = OwnedLock()
         self.whole = Whole(state_lock)
-        """Where something (Ctrl-C, a signal handler, no memory) breaks into a write and what goes with it, the journal
-        and what is known of it may disagree, and what is confirmed later could be lost. The journal alone is right:
-        reopen.
-        """
+        """Where something (Ctrl-C, a signal handler, no memory) breaks into a write, journal and what is known of it
+        may disagree, and what is confirmed later could be lost. The journal alone is right: reopen."""
         self.break_by = state_lock.break_by
         """The same, for hot paths that have a try of their own."""
         state_lock.on_broken.append(self._break)
@@ -115,9 +113,7 @@ class Journal:
         self._is_makeshift = False
         """Whether the newest data log is from the reserve, or has not the space of a whole one."""
         self.is_full = False
-        """Whether the disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is
-        added.
-        """
+        """Whether the disk is full, so nothing more is added: the data log is makeshift, or the reserve incomplete."""
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
         self._unsynced: list[File] = []
         self._unsynced_names = 0
@@ -127,12 +123,8 @@ class Journal:
         self._directory: Directory | None = None
         """Open from `start` on: a sync that found no descriptor would fail the store."""
         self._limit = -1
-        """End of the newest data log, up to which a record is appended on the fast path.
-
-        0: each one takes the slow path, which asks whether there is room. -1: nothing is open, or the journal failed.
-        """
-        self._salt = 0
-        self._word = MAGIC
+        """Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed, or failed."""
+        self._salt, self._word = 0, MAGIC
         """The log sequence of the next record and the magic, as they stand in its header."""
         self._offsets = array("I")
         self._first_bytes = 0

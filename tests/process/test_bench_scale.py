@@ -67,8 +67,8 @@ def test_growth_is_called_what_it_is(figures: list[float], expected: str) -> Non
 
 
 def test_memory_is_judged_by_what_is_allowed() -> None:
-    assert judged(MEMORY, [1, 10], [1.0, 120.0]) == "within the 120 allowed"
-    assert judged(MEMORY, [1, 10], [120.5, 1.0]) == "above the 120 allowed"
+    assert judged(MEMORY, [1, 10], [1.0, 94.0]) == "within the 94 allowed"
+    assert judged(MEMORY, [1, 10], [94.5, 1.0]) == "above the 94 allowed"
 
 
 def test_report_has_a_row_a_point_and_a_word_a_figure() -> None:
@@ -81,7 +81,7 @@ def test_report_has_a_row_a_point_and_a_word_a_figure() -> None:
 def test_picture_has_a_panel_a_figure_and_is_the_same_twice() -> None:
     text = picture([measured(0.001, 0.002)])
     assert text.startswith("<svg") and text == picture([measured(0.001, 0.002)])
-    assert text.count(": flat") + text.count(": within the 120") + text.count(": less than linear") == 3
+    assert text.count(": flat") + text.count(": within the 94") + text.count(": less than linear") == 3
 
 
 @pytest.mark.slow
