@@ -83,7 +83,7 @@ INTERPRETED = (
 DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
     "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
-    "topic.Topic": ("subscribe", "unsubscribe", "subscription", "reader"),
+    "topic.Topic": ("subscribe", "unsubscribe", "subscription", "reader", "read_from"),
     "topic.TopicSubscription": ("seek",),
     "topics.reader.TopicReader": ("take",),
     "topic.TopicPattern": ("subscribe",),
