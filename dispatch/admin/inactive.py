@@ -84,38 +84,38 @@ class InactiveDestinations:
         deleted, self._deleted = self._deleted, 0
         return deleted
 
-    def _due(self, areas: Sequence[A], before: dict[QueueArea, _Seen], now: float) -> list[A]:
+    def _due(self, destinations: Sequence[A], before: dict[QueueArea, _Seen], now: float) -> list[A]:
         """Return those that have had nothing to do for long enough, and note what the others had."""
         due: list[A] = []
-        for begin in range(0, len(areas), AT_ONCE):
+        for begin in range(0, len(destinations), AT_ONCE):
             with self._monitor.lock, self._monitor.whole:
-                for area in areas[begin : begin + AT_ONCE]:
-                    if area.inactive_seconds is None or not area.is_unused:
+                for destination in destinations[begin : begin + AT_ONCE]:
+                    if destination.inactive_seconds is None or not destination.is_unused:
                         continue
-                    seen, work = before.get(area), _work(area)
+                    seen, work = before.get(destination), _work(destination)
                     if seen is None or seen.work != work:
                         seen = _Seen(work, now)
-                    self._seen[area] = seen
-                    if now - seen.since >= area.inactive_seconds:
-                        due.append(area)
+                    self._seen[destination] = seen
+                    if now - seen.since >= destination.inactive_seconds:
+                        due.append(destination)
         return due
 
-    def _delete(self, area: QueueArea, delete: Callable[[], None]) -> None:
+    def _delete(self, destination: QueueArea, delete: Callable[[], None]) -> None:
         """Delete one, unless somebody began to use it since the look. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            seen = self._seen.pop(area)
-            if area.is_deleted or not area.is_unused or _work(area) != seen.work:
+            seen = self._seen.pop(destination)
+            if destination.is_deleted or not destination.is_unused or _work(destination) != seen.work:
                 return
-            if self._transactions.concern((area.number,)):
+            if self._transactions.concern((destination.number,)):
                 return
             delete()
-            area.is_forgotten = True
+            destination.is_forgotten = True
             self._deleted += 1
             position = self._store.journal.end
         self._publisher.confirm(position)
 
 
-def _work(area: QueueArea) -> tuple[int, int]:
+def _work(destination: QueueArea) -> tuple[int, int]:
     """Return what changes with every use. Requires: the lock."""
-    return area.enqueued, area.delivered
+    return destination.enqueued, destination.delivered

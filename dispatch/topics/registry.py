@@ -143,12 +143,14 @@ class Topics(PatternKeeper):
 
         Requires: the lock; there is none of that name.
         """
-        found = [] if is_temporary else [area for area in self.patterns if matches(area.name, name)]
+        found = (
+            [] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]
+        )
         with self._overhead.one_more(TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
-            for area in found:
-                self._join(area, topic)
+            for pattern_area in found:
+                self._join(pattern_area, topic)
         self._agree_on_retention(topic)
         return topic
 
@@ -313,32 +315,32 @@ class Topics(PatternKeeper):
                 if matches(pattern, topic.name) and not destinations[topic.number].is_temporary
             ]
             with self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
-                area = PatternArea(self._target_area, pattern, self)
-                consumer = self._consumers.attach(area, options)
-                self.patterns[area] = options.selector
+                pattern_area = PatternArea(self._target_area, pattern, self)
+                consumer = self._consumers.attach(pattern_area, options)
+                self.patterns[pattern_area] = options.selector
                 for topic in found:
-                    self._join(area, topic)
-            refused = self._give_retained(area.members.values())
+                    self._join(pattern_area, topic)
+            refused = self._give_retained(pattern_area.members.values())
         if refused is not None:
             consumer.close()
             raise refused
         self._monitor.run_deferred()
         return consumer
 
-    def _join(self, area: PatternArea, topic: TopicState) -> None:
+    def _join(self, pattern_area: PatternArea, topic: TopicState) -> None:
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
-        selector = self.patterns[area]
+        selector = self.patterns[pattern_area]
         text = selector.text if selector is not None else None
         subscriber = self._message_store.subscribe(topic.number, None, text)
-        member = area.members[topic] = PatternMember(topic, subscriber, selector, area)
+        member = pattern_area.members[topic] = PatternMember(topic, subscriber, selector, pattern_area)
         if selector is not None:
             self.unmatched_sweeper.subscriptions[member] = None
         self._go_online(member, is_shared=False)
         self._target_area.subscribe(member, selector)
 
-    def forget_pattern(self, area: PatternArea) -> None:
+    def forget_pattern(self, pattern_area: PatternArea) -> None:
         """See PatternKeeper."""
-        del self.patterns[area]
+        del self.patterns[pattern_area]
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
@@ -548,8 +550,8 @@ class Topics(PatternKeeper):
 
     def consumers(self) -> Iterator[Taker]:
         """Yield the consumers of all subscriptions and patterns, each once."""
-        areas: tuple[QueueArea, ...] = (*self.patterns, *self.online())
-        return iter(dict.fromkeys(consumer for area in areas for consumer in area.consumers()))
+        queues: tuple[QueueArea, ...] = (*self.patterns, *self.online())
+        return iter(dict.fromkeys(consumer for queue in queues for consumer in queue.consumers()))
 
     # ------------------------------------------------------------------ background
 
