@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from forebay.pipeline.kernels.fleet import disk_of, find_stores, plan
 from forebay.pipeline.kernels.schema import COLUMNS, ddl
-from forebay.pipeline.spark.worker import settle
+from forebay.pipeline.spark.worker import freeze_imports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ class ReadyMadeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from forebay.pipeline.kernels.batches import Request, batches
 
-        settle()
+        freeze_imports()
         (store,) = find_stores(self._broker)
         request = Request(store.broker, {name: COLUMNS[name] for name in self._columns})
         batch = next(iter(batches(disk_of(store), request, plan(disk_of(store))[0])))

@@ -23,7 +23,7 @@ from ..store.ingest.manifest import PUBLISHED, Manifest, find_load, publish, swe
 from ..store.ingest.part import PartFacts, PartsWriter
 from .kernels.rows import LoadedMessage, check_columns, message_of, parse_line
 from .spark.session import require_spark
-from .spark.worker import settle
+from .spark.worker import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,7 +195,7 @@ def _write_frame(frame: DataFrame, target: _Target) -> list[PartFacts]:
         import pyarrow as pa
         from pyspark import TaskContext
 
-        settle()
+        freeze_imports()
         context = TaskContext.get()
         assert context is not None
         rows = (row[_LINE] if is_lines else row for batch in batches for row in batch.to_pylist())

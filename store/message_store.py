@@ -832,7 +832,7 @@ class MessageStore:
                 if taken is not None and self._lock.failure is None:
                     try:
                         with self._lock:
-                            self.index.settle(taken, deletes, fingerprints, is_stored)
+                            self.index.checkpointed(taken, deletes, fingerprints, is_stored)
                             if is_stored:
                                 self.checkpoint_durations.record(self._clock.monotonic() - began)
                             has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
@@ -919,7 +919,7 @@ class MessageStore:
             self._metadata.commit(position, epoch, self._root(state), puts, deletes, (), fingerprints)
             is_stored = True
         finally:
-            self.index.settle(taken, deletes, fingerprints, is_stored)
+            self.index.checkpointed(taken, deletes, fingerprints, is_stored)
 
     def cleanup(self) -> CleanupReport:
         """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.

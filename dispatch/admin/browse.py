@@ -206,7 +206,7 @@ class Browsers:
     def _begin(self, lane: LaneState, begin: int, end: int) -> _Load | None:
         """Choose the next one and reserve its memory. None: nothing is left. Requires: the lock."""
         self._monitor.raise_if_closed()
-        self.settle()
+        self.release_given_back()
         room = self._target_area.shares.load_bytes_max
         while True:
             runs, content_bytes, count = _choose(lane, begin, end, room)
@@ -295,11 +295,11 @@ class Browsers:
         lock = self._monitor.lock
         if lock.try_acquire():
             try:
-                self.settle()
+                self.release_given_back()
             finally:
                 lock.release()
 
-    def settle(self) -> None:
+    def release_given_back(self) -> None:
         """Release what walks have given back. Requires: the lock."""
         while self._given_back:
             self._holder.release(self._given_back.popleft())

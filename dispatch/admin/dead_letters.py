@@ -200,7 +200,7 @@ class DeadLetterMover:
         if not runs or lane.queue.is_deleted:
             del self._untidy[lane]
             return
-        lane.settled(runs[0].first, runs[-1].last)
+        lane.forget_attempts(runs[0].first, runs[-1].last)
         self._untidy[lane] = runs[-1].last + 1
 
     def _leave(self, lane: LaneState, first: int, last: int) -> None:

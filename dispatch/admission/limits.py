@@ -209,9 +209,9 @@ class DestinationLimits:
         """
         if reservation.messages:
             with self._lock, self._whole:
-                self.settle(reservation)
+                self.release(reservation)
 
-    def settle(self, reservation: Reservation) -> None:
+    def release(self, reservation: Reservation) -> None:
         """End the reservation as give_back does. Requires: the lock."""
         self._reserved_messages -= reservation.messages
         self._reserved_bytes -= reservation.size_bytes
@@ -303,7 +303,7 @@ class DestinationLimits:
         """Leave the line: the sender's place and what was reserved for it are free. Requires: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
-        self.settle(sender.reservation)
+        self.release(sender.reservation)
 
     def _reserve(self, sizes: Sequence[int], reservation: Reservation) -> int:
         """Reserve room for as many of the first as there is room for; return for how many."""

@@ -116,11 +116,11 @@ class LoopConfirmer(Confirmer):
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
         try:
-            self._workers.submit(self._settle, self._position, waiting)
+            self._workers.submit(self._confirm_in_worker, self._position, waiting)
         except RuntimeError:  # closed meanwhile
             self._end(waiting, Closed("the store"))
 
-    def _settle(self, position: int, waiting: list[asyncio.Future[None]]) -> None:
+    def _confirm_in_worker(self, position: int, waiting: list[asyncio.Future[None]]) -> None:
         """Do in a worker thread what `confirm` does for a thread."""
         failure: BaseException | None = None
         try:

@@ -500,7 +500,7 @@ class Consumer(Taker):
                         lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
                         self._target_area.settle(deliveries)
                         if lane.attempts is not None:
-                            lane.settled(sequence, sequence)
+                            lane.forget_attempts(sequence, sequence)
                         if not self._is_settling_plain:
                             self._after_ack()
                         position = self._journal.end if lane.syncs else 0

@@ -249,7 +249,7 @@ class TimedLanes:
             # RAM may have had the only copy.
             lane.expired += lane.store.remove_one(lane.stored, sequence)
             if lane.attempts is not None:
-                lane.settled(sequence, sequence)
+                lane.forget_attempts(sequence, sequence)
             if lane.queue.admission is not None:
                 lane.queue.admission.room_came()
             return

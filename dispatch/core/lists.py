@@ -166,7 +166,7 @@ class TargetArea(ListKeeper):
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
             if len(queue.consumer_groups) <= 2:
-                self.settle_consumer_groups(queue)
+                self.find_sole_lists(queue)
             for target in consumer_group.lists if len(queue.consumer_groups) > 1 else ():
                 target.share()
         return consumer_group
@@ -178,7 +178,7 @@ class TargetArea(ListKeeper):
             arrange(consumer_group)
         if lane.queue.assigner is not None:
             lane.queue.assigner.add_lane(lane)
-        self.settle_consumer_groups(lane.queue)
+        self.find_sole_lists(lane.queue)
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
         target = TargetList(lane, consumer_group, 0)
@@ -196,7 +196,7 @@ class TargetArea(ListKeeper):
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
         target.move_high_watermark(high_watermark_bytes(limit_bytes, len(self.lists), None))
 
-    def settle_consumer_groups(self, queue: QueueArea) -> None:
+    def find_sole_lists(self, queue: QueueArea) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
         consumer_groups = list(queue.consumer_groups.values())
         for lane in queue.all_lanes():
@@ -223,7 +223,7 @@ class TargetArea(ListKeeper):
             self._end_list(target)
         consumer_group.lists.clear()
         if len(queue.consumer_groups) <= 1:
-            self.settle_consumer_groups(queue)
+            self.find_sole_lists(queue)
 
     def withdraw(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
         """Take from a consumer group that reads several destinations its lists over one of them."""
@@ -235,7 +235,7 @@ class TargetArea(ListKeeper):
                 kept.append(target)
         consumer_group.lists[:] = kept
         queue.consumer_groups.clear()
-        self.settle_consumer_groups(queue)
+        self.find_sole_lists(queue)
 
     def _end_list(self, target: TargetList) -> None:
         """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
@@ -661,7 +661,7 @@ class TargetArea(ListKeeper):
         contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
         self._release_in_flight(lane.memory, OVERHEAD_BYTES * len(deliveries) + sum(contents))
         if lane.attempts is not None:
-            lane.settled(deliveries[0].sequence, deliveries[-1].sequence)
+            lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0]._consumer.in_flight -= len(deliveries)
         if self.waits_for_memory:
             self.relieve()
@@ -760,7 +760,7 @@ class TargetArea(ListKeeper):
         """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
         lane.purges += 1
         for first, last in gone if lane.attempts is not None else ():
-            lane.settled(first, last)
+            lane.forget_attempts(first, last)
         for target in lane.queue.lists_over(lane):
             lane.memory.lists.release(target.forget(gone))
         if lane.queue.assigner is not None:

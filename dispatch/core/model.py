@@ -1060,10 +1060,10 @@ class LaneState:
     def drop(self) -> None:
         """Become a lane without messages: the queue is deleted, or the subscription has ended."""
 
-    def settled(self, first: int, last: int) -> None:
+    def forget_attempts(self, first: int, last: int) -> None:
         """Forget the counted attempts of messages that are gone. Nothing to do where `attempts` is None."""
         counts = self.queue.target_area.store.index.attempts
-        counts.settle(self.stored, first, last)
+        counts.trim(self.stored, first, last)
         self.attempts = counts.find(self.stored.number)
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
@@ -1162,7 +1162,7 @@ class LaneState:
     def loaded(self, load: Load) -> None:
         """Note that a load was put into its list: others may need what it read."""
 
-    def settle_load(self, load: Load) -> Sequence[int]:
+    def cut_load(self, load: Load) -> Sequence[int]:
         """Go on with a load that has taken from the caches what they have: the rest of it can be read."""
         return ()
 

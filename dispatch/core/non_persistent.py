@@ -195,7 +195,7 @@ class SpillingLane(NonPersistentLaneState):
         found = (target.peek(sequence) for target in self.queue.lists_over(self))
         return next((message for message in found if message is not None), None)
 
-    def settle_load(self, load: Load) -> Sequence[int]:
+    def cut_load(self, load: Load) -> Sequence[int]:
         """Return what a load has chosen and can't read, because only a delivery has it.
 
         Where another list is just loading the only copy, the load ends before it.

@@ -256,7 +256,7 @@ class GroupAssigner(Distribution):
             for consumer in unassigned.consumers:
                 self.join(consumer, unassigned)
             consumer_group.arrived.notify_all()
-        self.target_area.settle_consumer_groups(self.queue)
+        self.target_area.find_sole_lists(self.queue)
 
     def make_group(self, selector: Selector | None) -> UnassignedMessages:
         return UnassignedMessages(self, selector)

@@ -515,7 +515,7 @@ class Engine:
                 assign(self.target_area, queue)
             self.topics.restore()
             self.overhead.restore(*self._counts())
-            self.topics.settle_retention()
+            self.topics.apply_retention_rules()
             for lane in self.destinations.restore_lanes():
                 if lane.stored.pending_messages:
                     self.warmer.begin(lane)
@@ -750,7 +750,7 @@ class Engine:
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
         with self.monitor.lock:
-            self.browsers.settle()
+            self.browsers.release_given_back()
             self.budget._check()
             audited = self.target_area.audit()
             audited["head_queue_cache"] += self.warmer.loading_bytes

@@ -155,7 +155,7 @@ class Maintenance:
         now = self._monitor.monotonic()
         with self._monitor.lock, self._monitor.whole:
             done = self._due.release()
-            self._browsers.settle()
+            self._browsers.release_given_back()
             if now - self._measured_at >= MEASURE_SECONDS:
                 seconds = now - self._measured_at
                 self._target_area.measure(seconds)
@@ -217,7 +217,7 @@ class Maintenance:
             if sequence not in lane.in_flight and self._store.quarantine(lane.journaled_lane, sequence):
                 done += 1
                 with self._monitor.lock, self._monitor.whole:
-                    lane.settled(sequence, sequence)
+                    lane.forget_attempts(sequence, sequence)
                 logger.warning(
                     "message %s%d is in the quarantine and counts as acknowledged",
                     lane.id_prefix,

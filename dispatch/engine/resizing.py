@@ -110,7 +110,7 @@ class Resizing:
             self._budget.resize(shares.limit_bytes)
             self._target_area.take_shares(shares)
             self._windows.resize(shares)
-        self._settle()
+        self._complete()
         if self._is_lowered:
             return_free_memory()
         if self._monitor.deferred:
@@ -127,14 +127,14 @@ class Resizing:
         """Look again whether all has come free; whether it has. Requires: no lock."""
         self._fit_index()
         with self._monitor.lock, self._monitor.whole:
-            is_settled = self._is_settled()
+            is_settled = self._is_complete()
         if is_settled and self._is_lowered:
             self._is_lowered = False
             return_free_memory()
         return is_settled
 
-    def _settle(self) -> None:
-        """Settle as far as a second allows: checkpoints, and the end of loads that are under way."""
+    def _complete(self) -> None:
+        """Go on as far as a second allows: checkpoints, and the end of loads that are under way."""
         checkpoints = pauses = 0
         while not self.go_on():
             with self._monitor.lock, self._monitor.whole:
@@ -182,7 +182,7 @@ class Resizing:
         self._target_area.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes
 
-    def _is_settled(self) -> bool:
+    def _is_complete(self) -> bool:
         """Requires: the lock."""
         budget = self._budget
         budget.follow()

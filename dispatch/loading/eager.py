@@ -133,7 +133,7 @@ class EagerLoader:
         elif is_needed:
             self._cut_to_cached(load, CACHED_MESSAGES_MIN)
         self._take_from_caches(load, is_needed)
-        for sequence in target.lane.settle_load(load):
+        for sequence in target.lane.cut_load(load):
             if sequence <= load.last:
                 self._make_lazy(load, sequence)
         # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.

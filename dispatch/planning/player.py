@@ -310,7 +310,7 @@ class TracePlayer:
         consumer_group = PlayedConsumerGroup(selector, self.lock, self._wanted.get(listed, SequenceSet()), lane)
         lane.state.queue.consumer_groups[selector.text if selector is not None else None] = consumer_group
         target_area.add_list(lane.state, consumer_group)
-        target_area.settle_consumer_groups(lane.state.queue)
+        target_area.find_sole_lists(lane.state.queue)
         self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(consumer_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:

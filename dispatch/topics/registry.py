@@ -154,7 +154,7 @@ class Topics(PatternKeeper):
         self._agree_on_retention(topic)
         return topic
 
-    def settle_retention(self) -> None:
+    def apply_retention_rules(self) -> None:
         """Begin and end what policies retain, as far as opening found it otherwise. Requires: the lock, and that all
         that opening found is charged.
         """

@@ -156,7 +156,7 @@ class UnmatchedSweeper:
                 for sequence in range(first, last + 1):
                     cache.take(lane.stored.number, sequence)
         for first, last in runs if lane.attempts is not None else ():
-            lane.settled(first, last)
+            lane.forget_attempts(first, last)
         lane.unwanted.clear()
 
 

@@ -543,7 +543,7 @@ class Transaction:
             if lane.queue.assigner is not None:
                 lane.queue.assigner.settled(lane, first, messages)
             if lane.attempts is not None:
-                lane.settled(first, first + messages - 1)
+                lane.forget_attempts(first, first + messages - 1)
             if lane.queue.admission is not None:
                 lane.queue.admission.room_came()
         for rejected_from, rejected in self._rejected.items():
@@ -713,7 +713,7 @@ class Transaction:
         self._lanes.clear()
         self._rejected.clear()
         for admission, kept in self._room.items():
-            admission.settle(kept)
+            admission.release(kept)
         self._room.clear()
         del self.registry.undecided[self._branch.number]
 

@@ -25,7 +25,7 @@ from ...store.progress import OnProgress, tell_nobody
 from ..errors import SparkMissing
 from ..kernels.fleet import Directories, find_stores
 from ..spark.session import require_spark
-from ..spark.worker import settle
+from ..spark.worker import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,7 +172,7 @@ def _spread(
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
-            settle()
+            freeze_imports()
             for batch in batches:
                 found = [astuple(work(_Job(**row))) for row in batch.to_pylist()]
                 kinds = (pa.string(), pa.int32(), pa.string(), pa.string(), *[pa.int64()] * 4, pa.string())

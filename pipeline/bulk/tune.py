@@ -20,7 +20,7 @@ from ...dispatch.planning.plan import LIMITS_MAX, plan_file
 from ...store.disk.layout import PathArgument
 from ...store.errors import ForebayError, SettingsError
 from ..spark.session import require_spark
-from ..spark.worker import settle
+from ..spark.worker import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int |
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        settle()
+        freeze_imports()
         kinds = (pa.string(), pa.int64(), pa.float64(), *[pa.int64()] * 6, pa.bool_(), pa.string())
         for batch in batches:
             for job in batch.to_pylist():

@@ -31,7 +31,7 @@ from ..kernels.schema import columns, ddl
 from .options import EXAMINED, FACTS, Options, StreamOptions
 from .partitions import StorePart, packed
 from .stream import ForebayStream
-from .worker import settle
+from .worker import freeze_imports
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -90,7 +90,7 @@ class FactsReader(DataSourceReader):
             return  # there was nothing to read
         from ..kernels.batches import Request, batches
 
-        settle()
+        freeze_imports()
         options = self._options
         asked = self._asked
         hidden = {
@@ -134,7 +134,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, StorePart):
             return
-        settle()
+        freeze_imports()
         for store, parts in partition.stores:
             if self._options.table == EXAMINED:
                 yield from examined(store, parts)

@@ -32,7 +32,7 @@ from ..kernels.fleet import Part, Store, find_stores
 from ..kernels.progress import Place, ahead
 from .options import Options, StreamOptions
 from .partitions import StorePart, packed
-from .worker import settle
+from .worker import freeze_imports
 
 RENEWAL_MS: Final = 1000
 """A lease whose reader has not left its data log is written at most so often."""
@@ -131,7 +131,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if not isinstance(partition, StorePart):
             return
-        settle()
+        freeze_imports()
         for store, parts in partition.stores:
             request = Request(store.broker, self._asked, self._wanted, self._reports)
             for part in parts:

@@ -7,7 +7,7 @@ from functools import cache
 
 
 @cache
-def settle() -> None:
+def freeze_imports() -> None:
     """Let the garbage collector pass over all that is imported.
 
     Spark collects behind each task, which takes 45 ms with PyArrow, NumPy and

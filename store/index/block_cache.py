@@ -265,7 +265,7 @@ class BlockCache:
         self._account.release(self._packed_bytes)
         self._packed_bytes = 0
 
-    def settle(self, holder: BlockHolder, block: Block, is_stored: bool) -> None:
+    def checkpointed(self, holder: BlockHolder, block: Block, is_stored: bool) -> None:
         """Let a block of take_dirty be clean, or dirty again if it was not stored. It is in RAM and was not touched."""
         if is_stored:
             self._clean[holder.number, block.number] = block

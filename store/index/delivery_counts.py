@@ -107,7 +107,7 @@ class DeliveryCounts:
             pieces.append(CountedRun(at, last, 0))
         self._replace(0, self.runs, pieces)
 
-    def settle(self, first: int, last: int, lane: PendingLane) -> None:
+    def trim(self, first: int, last: int, lane: PendingLane) -> None:
         """Forget what is gone of first..last. A run goes with the last message that is pending of it.
 
         In the middle of a run nothing changes, so that acks in any order make no more runs.
@@ -200,12 +200,12 @@ class DeliveryCountTable:
         known.suspect(first, last)
         self._count(known.runs - before)
 
-    def settle(self, lane: PendingLane, first: int, last: int) -> None:
+    def trim(self, lane: PendingLane, first: int, last: int) -> None:
         """Forget what is gone of first..last of a lane. At most a block of the index is read for each run."""
         known = self._lanes.get(lane.number)
         if known is not None:
             before = known.runs
-            known.settle(first, last, lane)
+            known.trim(first, last, lane)
             if not known.runs:
                 del self._lanes[lane.number]
             self._count(known.runs - before)

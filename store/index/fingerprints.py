@@ -134,7 +134,7 @@ class Fingerprints:
     # ------------------------------------------------------------------ checkpoints
 
     def take(self, lanes: Mapping[int, Lane]) -> list[Row]:
-        """Return what a checkpoint must store. It stays in RAM until `settle` says how that went."""
+        """Return what a checkpoint must store. It stays in RAM until `checkpointed` says how that went."""
         rows: list[Row] = []
         for (lane, number), fresh in list(self._fresh.items()):
             known = lanes.get(lane)
@@ -145,7 +145,7 @@ class Fingerprints:
         self._count()
         return rows
 
-    def settle(self, taken: list[Row]) -> None:
+    def checkpointed(self, taken: list[Row]) -> None:
         """Forget what a checkpoint has stored."""
         for lane, number, name, data in taken:
             fresh = self._fresh.get((lane, number))

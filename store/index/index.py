@@ -79,7 +79,7 @@ class Index:
         made = self.put_off[number] = self.cache.put_off[number] = PutOffLane(self.cache, number)
         return made
 
-    def settle_put_off(self, lane: PendingLane, first: int, last: int) -> None:
+    def trim_put_off(self, lane: PendingLane, first: int, last: int) -> None:
         """Forget when first..last come back, which are gone. O(1) where nothing of the lane waits."""
         if self.put_off and (known := self.put_off.get(lane.number)) is not None:
             known.forget(first, last)
@@ -244,11 +244,11 @@ class Index:
     # ------------------------------------------------------------------ checkpoints
 
     def take_dirty(self) -> list[tuple[BlockHolder, Block, bytes]]:
-        """Pack what a checkpoint must write. The blocks stay in RAM until `settle` says how it went."""
+        """Pack what a checkpoint must write. The blocks stay in RAM until `checkpointed` says how it went."""
         return [(self.cache.holder(number), block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_dead(self) -> list[tuple[int, int]]:
-        """Return (lane, block) of the rows that a checkpoint must delete. `settle` says how it went."""
+        """Return (lane, block) of the rows that a checkpoint must delete. `checkpointed` says how it went."""
         dead: list[tuple[int, int]] = []
         for lane in chain(self.lanes.values(), self._forgotten.values(), self.put_off.values()):
             if lane.dead.count:
@@ -258,10 +258,10 @@ class Index:
         return dead
 
     def take_fingerprints(self) -> list[Row]:
-        """Return the fingerprints that a checkpoint must store. `settle` says how it went."""
+        """Return the fingerprints that a checkpoint must store. `checkpointed` says how it went."""
         return self.fingerprints.take(self.lanes)
 
-    def settle(
+    def checkpointed(
         self,
         taken: list[tuple[BlockHolder, Block, bytes]],
         deleted: list[tuple[int, int]],
@@ -273,7 +273,7 @@ class Index:
         """
         self.cache.release_packed()
         if is_stored:
-            self.fingerprints.settle(fingerprints)
+            self.fingerprints.checkpointed(fingerprints)
         for number, block_number in deleted:
             lane = self._forgotten.get(number) or self.cache.holder(number)
             if is_stored:
@@ -287,7 +287,7 @@ class Index:
                 if not is_here:
                     lane.dead.add(block.number, block.number)
             if is_here and not block.is_dirty:
-                self.cache.settle(lane, block, is_stored)
+                self.cache.checkpointed(lane, block, is_stored)
         for number in [number for number, lane in self._forgotten.items() if not lane.stored]:
             del self._forgotten[number]
         for number in [number for number, lane in self.put_off.items() if not (lane.blocks or lane.stored)]:

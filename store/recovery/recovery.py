@@ -427,8 +427,8 @@ class Recovery:
                 if extent.data_log == data_log:
                     first, last = extent.first_sequence, extent.first_sequence + extent.messages - 1
                     forgotten += lane.remove(first, last, NO_RECORD)
-                    self._index.settle_put_off(lane, first, last)
-                    self._index.attempts.settle(lane, first, last)
+                    self._index.trim_put_off(lane, first, last)
+                    self._index.attempts.trim(lane, first, last)
             if self._index.is_crowded:
                 self._checkpoint(end)
         return forgotten

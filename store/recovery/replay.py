@@ -137,7 +137,7 @@ class Replay:
                 acked_lane = self._subscriptions.lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
                     acked_lane.remove(first, first + messages - 1, data_log)
-                    index.settle_put_off(acked_lane, first, first + messages - 1)
+                    index.trim_put_off(acked_lane, first, first + messages - 1)
             case Counted():
                 number = payload.number << LANE_SHIFT | payload.priority
                 for run in payload.runs:
@@ -236,7 +236,7 @@ class Replay:
             if messages:
                 lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
                 lane.remove(sequence, sequence + messages - 1, data_log)
-                index.settle_put_off(lane, sequence, sequence + messages - 1)
+                index.trim_put_off(lane, sequence, sequence + messages - 1)
                 next_sequence += 1
                 continue
             next_sequence += len(offsets)

@@ -432,7 +432,7 @@ def test_map_empties_with_the_last_ack_in_whatever_order() -> None:
         while order:
             n = order.pop()
             lane.remove(n, n)
-            table.settle(lane, n, n)
+            table.trim(lane, n, n)
             table._check()
             runs = table.find(lane.number) or ()
             assert all(lane.is_pending(run.first) for run in runs), "or what is gone is counted for ever"
