@@ -17,9 +17,11 @@ from .record import (
     COMMIT,
     DELETE,
     DESTINATION,
+    DIRECTORY,
     DROP,
     HEADER_BYTES,
     IMPORT,
+    KIND_NAMES,
     LOST,
     MESSAGE,
     NEEDS,
@@ -133,8 +135,12 @@ class Needed(NamedTuple):
     """`lane` is the number of a subscription."""
 
 
+class Sealed(NamedTuple):
+    """A directory record: it ends a data log, and says where the records before it lie."""
+
+
 class Unknown(NamedTuple):
-    """A record without a payload of its own, such as the directory of a data log, or of an unknown kind."""
+    """A record of a kind that a newer version may write."""
 
 
 Payload = (
@@ -157,6 +163,7 @@ Payload = (
     | ImportMark
     | Needed
     | PropertyChanges
+    | Sealed
     | Unknown
 )
 
@@ -209,4 +216,7 @@ def _decode_payload(kind: int, payload: bytes) -> Payload:
         return decode_import(payload)[0]
     if kind == PROPERTIES:
         return decode_properties_record(payload)
+    if kind == DIRECTORY:
+        return Sealed()
+    assert kind not in KIND_NAMES, "a record kind without a payload"
     return Unknown()

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ..numbering import PRIORITIES
+from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 
 try:
     from zlib_ng.zlib_ng import crc32 as crc32
@@ -53,6 +53,10 @@ ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
 """An ack of one run, likewise."""
 SLICE_BYTES: Final = HEADER_BYTES + SLICE.size
 ENTRY_BYTES: Final = ENTRY.size
+ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
+"""A slice of one message, without its content."""
+ACK_BYTES: Final = ACK_ONE.size
+"""An ack of one run."""
 RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
 SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
@@ -68,7 +72,16 @@ IDENTIFIED: Final = 1 << 23
 
 No bit of the flags' byte is left for it, so it lies in the highest one of the count behind them."""
 COUNT_MASK: Final = 0x7FFF
+COUNT_MAX: Final = (1 << 16) - 1
+PRIORITY_MASK: Final = 15
+"""The bits of the flags that are the lane's priority."""
+FLAGS_SHIFT: Final = 8
+COUNT_SHIFT: Final = 16
+"""Where flags and count begin in the u32 that has the kind in its lowest byte."""
 MAGIC: Final = 0xBAF0
+MAGIC_MASK: Final = (1 << 16) - 1
+WORD_SHIFT: Final = 16
+"""Magic and log sequence are one u64, the word of a record: the sequence is shifted by so many bits."""
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
 FLAGS_OFFSET: Final = 9
@@ -82,10 +95,14 @@ SEQUENCES: Final = 1 << 62
 """Sequences are below this, so that what is computed with them fits 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
+_NUMBER: Final = struct.Struct("<I")
+"""Of a destination, subscription or data log, in front of what is said of it."""
+_NUMBERED_BYTES: Final = HEADER_BYTES + _NUMBER.size
 _PUT_OFF: Final = struct.Struct("<IQ")
 _SURVIVORS: Final = struct.Struct("<QQI")
 _CURSOR: Final = struct.Struct("<BQ")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
+_SLICE_REST: Final = struct.Struct("<IIQIQIQQ")
 _ONE_REST: Final = struct.Struct("<IIQIQIQQIII")
 _ACK_REST: Final = struct.Struct("<IBBHQIQIQI")
 
@@ -143,9 +160,9 @@ says of each run when it is offered again."""
 
 NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
-PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE
-PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << 8 for priority in range(PRIORITIES))
-PLAIN_ACKS: Final = frozenset(1 << 16 | priority << 8 | ACK for priority in range(PRIORITIES))
+PLAIN_MESSAGE: Final = 1 << COUNT_SHIFT | MESSAGE
+PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
+PLAIN_ACKS: Final = frozenset(1 << COUNT_SHIFT | priority << FLAGS_SHIFT | ACK for priority in range(PRIORITIES))
 """Kind, flags and count of the two."""
 
 
@@ -167,7 +184,7 @@ class Header(NamedTuple):
 
     @property
     def priority(self) -> int:
-        return self.flags & 15
+        return self.flags & PRIORITY_MASK
 
     @property
     def is_transactional(self) -> bool:
@@ -233,7 +250,7 @@ def encode_one(
     word: int,
     epoch: int,
     durable: int,
-    priority: int,
+    flags: int,
     destination: int,
     sequence: int,
     timestamp: int,
@@ -241,14 +258,15 @@ def encode_one(
     body: bytes,
     content_bytes: int,
 ) -> bytes:
-    """Encode a slice of one message; each single send passes here. word: log sequence << 16 | MAGIC.
+    """Encode a slice of one message; each single send passes here.
 
-    content_bytes: of properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left
-    out: the caller writes it behind this, so that it is not copied.
+    word: log sequence << WORD_SHIFT | MAGIC. flags: the priority, and the other flags of a slice. content_bytes: of
+    properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left out: the caller
+    writes it behind this, so that it is not copied.
     """
     rest = _ONE_REST.pack(
-        64 + content_bytes,
-        PLAIN_MESSAGE | priority << 8,
+        ONE_BYTES + content_bytes,
+        PLAIN_MESSAGE | flags << FLAGS_SHIFT,
         word,
         epoch,
         durable,
@@ -274,14 +292,17 @@ def encode_slice(
     word: int,
     epoch: int,
     durable: int,
-    priority: int,
+    flags: int,
     destination: int,
     sequence: int,
     timestamp: int,
     contents: Sequence[tuple[bytes, bytes]],
     lengths: Sequence[int],
 ) -> bytes:
-    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. By columns: batches pass here."""
+    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. By columns: batches pass here.
+
+    word, flags: as encode_one takes them.
+    """
     count = len(lengths)
     table = [0] * (3 * count)
     table[1::3] = lengths
@@ -293,9 +314,9 @@ def encode_slice(
     else:
         table[::3] = map(crc32, parts)
     packed = struct.pack(f"<{3 * count}I", *table)
-    rest = _ONE_REST_SLICE.pack(
+    rest = _SLICE_REST.pack(
         SLICE_BYTES + len(packed) + sum(lengths),
-        count << 16 | MESSAGE | priority << 8,
+        count << COUNT_SHIFT | flags << FLAGS_SHIFT | MESSAGE,
         word,
         epoch,
         durable,
@@ -306,14 +327,11 @@ def encode_slice(
     return b"".join((_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed, *parts))
 
 
-_ONE_REST_SLICE: Final = struct.Struct("<IIQIQIQQ")
-
-
 def encode_ack(
     salt: int, word: int, epoch: int, durable: int, priority: int, destination: int, first: int, count: int
 ) -> bytes:
-    """Encode an ack of one run: 48 bytes, however long the run."""
-    rest = _ACK_REST.pack(48, ACK, priority, 1, word, epoch, durable, destination, first, count)
+    """Encode an ack of one run: ACK_BYTES, however long the run."""
+    rest = _ACK_REST.pack(ACK_BYTES, ACK, priority, 1, word, epoch, durable, destination, first, count)
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
@@ -329,8 +347,8 @@ def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int)
     Their number is in the payload, or in the count where there is no room for one.
     """
     payload = records.to_bytes(8, "little") if length >= LOST_BYTES else b""
-    count = min(records, 0xFFFF)
-    rest = _HEADER_REST.pack(length, LOST, 0, count, sequence << 16 | MAGIC, epoch, 0) + payload
+    count = min(records, COUNT_MAX)
+    rest = _HEADER_REST.pack(length, LOST, 0, count, sequence << WORD_SHIFT | MAGIC, epoch, 0) + payload
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
@@ -344,12 +362,12 @@ def sequence_behind(header: Header, head: bytes | memoryview) -> int:
 
 
 def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
-    return _CRC.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
+    return _NUMBER.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
 def returns_payload(destination: int, runs: Iterable[Returned]) -> bytes:
     """Encode runs that are offered again at once."""
-    return _CRC.pack(destination) + b"".join([RETURNED.pack(*run[:3]) for run in runs])
+    return _NUMBER.pack(destination) + b"".join([RETURNED.pack(*run[:3]) for run in runs])
 
 
 def put_off_payload(destination: int, now_ms: int, runs: Iterable[Returned]) -> bytes:
@@ -358,7 +376,7 @@ def put_off_payload(destination: int, now_ms: int, runs: Iterable[Returned]) -> 
 
 
 def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
-    return _CRC.pack(data_log) + b"".join([_SURVIVORS.pack(*run) for run in ranges])
+    return _NUMBER.pack(data_log) + b"".join([_SURVIVORS.pack(*run) for run in ranges])
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
@@ -367,15 +385,15 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
         crc, length, kind, flags, count, word, epoch, durable = HEADER.unpack_from(data, offset)
     except struct.error:
         raise RecordDamaged("an incomplete record") from None
-    if word & 0xFFFF != MAGIC:
+    if word & MAGIC_MASK != MAGIC:
         raise RecordDamaged("no record begins here")
     if count > COUNT_MASK and kind == MESSAGE:
         count, flags = count & COUNT_MASK, flags | IDENTIFIED
         if flags & NEVER_IDENTIFIED:
             raise RecordDamaged("a slice whose ids count once cannot be a copy, imported or of a transaction")
-    if flags & 15 >= PRIORITIES:
-        raise RecordDamaged(f"a priority of {flags & 15} cannot be")
-    header = Header(crc, length, kind, flags, count, word >> 16, epoch, durable)
+    if flags & PRIORITY_MASK >= PRIORITIES:
+        raise RecordDamaged(f"a priority of {flags & PRIORITY_MASK} cannot be")
+    header = Header(crc, length, kind, flags, count, word >> WORD_SHIFT, epoch, durable)
     if not HEADER_BYTES <= length <= RECORD_BYTES_MAX or header.head_bytes > length:
         raise RecordDamaged(f"a record of {length} bytes cannot be")
     return header
@@ -383,7 +401,7 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
 
 def check_run(lane: int, first: int, messages: int) -> None:
     """Raise RecordDamaged unless such a run of sequences can be: what a checksum confirms may still be nonsense."""
-    if lane & 15 >= PRIORITIES or lane >> 4 >= NUMBERS or first + messages > SEQUENCES:
+    if lane & LANE_MASK >= PRIORITIES or lane >> LANE_SHIFT >= NUMBERS or first + messages > SEQUENCES:
         raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane:x} cannot be")
 
 
@@ -391,7 +409,7 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
     """Raise RecordDamaged unless the record's checksum matches. head: the first header.head_bytes bytes of the
     record.
     """
-    if crc32(head[4 : header.head_bytes], salt) != header.crc:
+    if crc32(head[_CRC.size : header.head_bytes], salt) != header.crc:
         raise RecordDamaged("the record's checksum does not match")
     if header.kind == LOST and sequence_behind(header, head) > SEQUENCE_MAX:
         raise RecordDamaged("more records than can be are said to be lost")
@@ -408,23 +426,23 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> S
         raise RecordDamaged("an incomplete table of a slice") from None
     if header.head_bytes + sum(table[1::3]) != header.length:
         raise RecordDamaged("the table of a slice does not add up to its length")
-    return Slice(destination, header.flags & 15, first_sequence, timestamp, table)
+    return Slice(destination, header.flags & PRIORITY_MASK, first_sequence, timestamp, table)
 
 
 def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[Range]]:
     """Return (destination, ranges) of a verified ack."""
-    if header.length != HEADER_BYTES + 4 + RANGE.size * header.entries or len(head) < header.length:
+    if header.length != _NUMBERED_BYTES + RANGE.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of an ack do not add up to its length")
-    (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
+    (destination,) = _NUMBER.unpack_from(head, HEADER_BYTES)
     return destination, [
-        Range(*RANGE.unpack_from(head, HEADER_BYTES + 4 + RANGE.size * n)) for n in range(header.entries)
+        Range(*RANGE.unpack_from(head, _NUMBERED_BYTES + RANGE.size * n)) for n in range(header.entries)
     ]
 
 
 def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[Returned], int]:
     """Return (destination or subscription, runs, the store's time or 0) of a verified return record."""
     is_timed = bool(header.flags & TIMED)
-    fields, form = (_PUT_OFF, RETURNED_LATER) if is_timed else (_CRC, RETURNED)
+    fields, form = (_PUT_OFF, RETURNED_LATER) if is_timed else (_NUMBER, RETURNED)
     begin = HEADER_BYTES + fields.size
     if header.length != begin + form.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the runs of a return record do not add up to its length")
@@ -435,16 +453,16 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
     if now_ms > TIME_MAX or any(run.due_at > TIME_MAX for run in runs):
         raise RecordDamaged("a return record tells a time that cannot be")
     for run in runs:
-        check_run(destination << 4, run.first, run.messages)
+        check_run(destination << LANE_SHIFT, run.first, run.messages)
     return destination, runs, now_ms
 
 
 def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:
     """Return (data log, what of it is live) of a verified survivors record."""
-    if header.length != HEADER_BYTES + 4 + _SURVIVORS.size * header.entries or len(head) < header.length:
+    if header.length != _NUMBERED_BYTES + _SURVIVORS.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
-    (data_log,) = _CRC.unpack_from(head, HEADER_BYTES)
-    survivors = [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    (data_log,) = _NUMBER.unpack_from(head, HEADER_BYTES)
+    survivors = [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[_NUMBERED_BYTES : header.length])]
     for run in survivors:
         check_run(*run)
     return data_log, survivors
@@ -452,19 +470,19 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
 
 def seek_payload(subscription: int, firsts: Iterable[tuple[int, int]]) -> bytes:
     """Encode where the lanes of a subscription go on: (priority, first sequence) of each that is moved."""
-    return _CRC.pack(subscription) + b"".join([_CURSOR.pack(*cursor) for cursor in firsts])
+    return _NUMBER.pack(subscription) + b"".join([_CURSOR.pack(*cursor) for cursor in firsts])
 
 
 def decode_seek(header: Header, head: bytes | memoryview) -> tuple[int, list[tuple[int, int]]]:
     """Return (subscription, [(priority, first sequence)]) of a verified seek record."""
-    if header.length != HEADER_BYTES + 4 + _CURSOR.size * header.entries or len(head) < header.length:
+    if header.length != _NUMBERED_BYTES + _CURSOR.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the cursors of a seek record do not add up to its length")
-    (subscription,) = _CRC.unpack_from(head, HEADER_BYTES)
-    firsts = [(priority, first) for priority, first in _CURSOR.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    (subscription,) = _NUMBER.unpack_from(head, HEADER_BYTES)
+    firsts = [(priority, first) for priority, first in _CURSOR.iter_unpack(head[_NUMBERED_BYTES : header.length])]
     for priority, first in firsts:
         if priority >= PRIORITIES:
             raise RecordDamaged(f"a priority of {priority} cannot be")
-        check_run(subscription << 4 | priority, first, 0)
+        check_run(subscription << LANE_SHIFT | priority, first, 0)
     return subscription, firsts
 
 

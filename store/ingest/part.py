@@ -29,6 +29,7 @@ from ..format.record import (
     SLICE_BYTES,
     SLICE_CONTENT_BYTES_MAX,
     SLICE_MESSAGES_MAX,
+    WORD_SHIFT,
     Header,
     RecordDamaged,
     content_lengths,
@@ -185,7 +186,7 @@ class PartsWriter:
 
     @property
     def _word(self) -> int:
-        return len(self._offsets) << 16 | MAGIC
+        return len(self._offsets) << WORD_SHIFT | MAGIC
 
     def _append(self, data: bytes) -> None:
         assert self._file is not None

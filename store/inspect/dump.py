@@ -21,6 +21,7 @@ from ..format.decode import (
     Needed,
     Payload,
     RolledBack,
+    Sealed,
     Sought,
     Survived,
     Unknown,
@@ -225,7 +226,7 @@ def _content(payload: Payload, names: Names) -> Row:
             return _properties(payload.changes)
         case Attested():
             return {"durable": location_text(payload.position)}
-        case Lost() | Unknown():
+        case Lost() | Sealed() | Unknown():
             return {}
         case Slice():
             raise AssertionError("a slice is shown message by message")

@@ -22,6 +22,7 @@ from ..format.record import (
     ACK,
     ACK_ONE,
     DIRECTORY,
+    FLAGS_SHIFT,
     HEADER_BYTES,
     MAGIC,
     MAGIC_BYTES,
@@ -31,8 +32,10 @@ from ..format.record import (
     NUMBERS,
     PLAIN_ACKS,
     PLAIN_MESSAGES,
+    PRIORITY_MASK,
     SEQUENCE_MAX,
     SEQUENCES,
+    WORD_SHIFT,
     Header,
     RecordDamaged,
     crc32,
@@ -41,6 +44,7 @@ from ..format.record import (
     sequence_behind,
     verify_head,
 )
+from ..numbering import LANE_SHIFT
 from .forward_reader import ForwardReader
 
 FORMAT_VERSION: Final = 3
@@ -190,7 +194,7 @@ class Walk:
         verify_at = self._verify_from - base if self._verify_from is not None else behind
         sequence, durable = self.next_sequence, self.durable
         assert sequence is not None
-        due, due_end = sequence << 16 | MAGIC, sequence + most << 16
+        due, due_end = sequence << WORD_SHIFT | MAGIC, sequence + most << WORD_SHIFT
         offsets: list[int] = []
         lengths: list[int] = []
         kind_due = destination_due = first_due = -1
@@ -211,7 +215,8 @@ class Walk:
                     if kind not in PLAIN_MESSAGES or first >= SEQUENCES - most or destination >= NUMBERS:
                         break
                     kind_due, destination_due, offsets, lengths = kind, destination, [], []
-                    found.append((base + at, destination << 4 | kind >> 8 & 15, first, 0, offsets, lengths))
+                    lane = destination << LANE_SHIFT | kind >> FLAGS_SHIFT & PRIORITY_MASK
+                    found.append((base + at, lane, first, 0, offsets, lengths))
                 offsets.append(base + at)
                 lengths.append(size)
                 first_due = first + 1
@@ -226,15 +231,16 @@ class Walk:
                     break
                 if crc32(chunk[at + 4 : end], salt) != head_crc:
                     break
-                found.append((base + at, destination << 4 | kind >> 8 & 15, first, messages, [], []))
+                lane = destination << LANE_SHIFT | kind >> FLAGS_SHIFT & PRIORITY_MASK
+                found.append((base + at, lane, first, messages, [], []))
                 first_due = -1
             else:
                 break
             if found_durable > durable:
                 durable = found_durable
-            due += 1 << 16
+            due += 1 << WORD_SHIFT
             at = end
-        self.end, self.next_sequence, self.durable = base + at, due >> 16, durable
+        self.end, self.next_sequence, self.durable = base + at, due >> WORD_SHIFT, durable
         return found
 
     def _read(self, size: int) -> bytes:

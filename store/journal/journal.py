@@ -24,15 +24,18 @@ from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.record import (
     ACK,
+    ACK_BYTES,
     DIRECTORY,
     DROP,
     ENTRY_BYTES,
     HEADER_BYTES,
     MAGIC,
     MESSAGE,
+    ONE_BYTES,
     RELOCATED,
     SLICE_BYTES,
     TRANSACTIONAL,
+    WORD_SHIFT,
     content_lengths,
     encode,
     encode_ack,
@@ -55,10 +58,8 @@ from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
 T = TypeVar("T")
 
 READERS_MAX: Final = 128
-_NEXT_RECORD: Final = 1 << 16
+_NEXT_RECORD: Final = 1 << WORD_SHIFT
 """What each record adds to the word of its head: the log sequence stands above the magic number."""
-_ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
-_ACK_BYTES: Final = 48
 
 
 def location_text(position: int) -> str:
@@ -160,7 +161,7 @@ class Journal:
         Every open begins one, so what an earlier process left is never written to again.
         """
         self.epoch, self._on_synced = epoch, on_synced
-        self._word = next_sequence << 16 | MAGIC
+        self._word = next_sequence << WORD_SHIFT | MAGIC
         self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
@@ -173,7 +174,7 @@ class Journal:
     @property
     def next_sequence(self) -> int:
         """Log sequence of the next record. Requires: state lock."""
-        return self._word >> 16
+        return self._word >> WORD_SHIFT
 
     # ---------------------------------------------------------------- appending
 
@@ -193,7 +194,7 @@ class Journal:
         """
         if not destination:  # NO_DESTINATION
             raise Closed("the queue")
-        size = _ONE_BYTES + content_bytes
+        size = ONE_BYTES + content_bytes
         if self.offset + size > self._limit:
             self._make_room(size, flags=flags)
         offset, salt, word = self.offset, self._salt, self._word
@@ -245,17 +246,17 @@ class Journal:
         """Append an ack of one run. Requires: state lock. One write."""
         if not destination:  # NO_DESTINATION
             raise Closed("the queue")
-        if self.offset + _ACK_BYTES > self._limit:
-            self._make_room(_ACK_BYTES, ACK)
+        if self.offset + ACK_BYTES > self._limit:
+            self._make_room(ACK_BYTES, ACK)
         offset = self.offset
         data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
         try:
             self._file.append(data)  # type: ignore[union-attr]
         except OSError as error:
-            self._refuse(error, _ACK_BYTES)
+            self._refuse(error, ACK_BYTES)
         self._word += _NEXT_RECORD
         self._offsets.append(offset)
-        self.offset = offset + _ACK_BYTES
+        self.offset = offset + ACK_BYTES
 
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
         """Append a record of any kind but a slice; return its offset in `data_log`. Requires: state lock."""
@@ -557,7 +558,7 @@ class Journal:
 
     def _start_data_log(self, data_log: int, file: File) -> None:
         salt = self._random_salt()
-        header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> 16, self._clock_ms())
+        header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> WORD_SHIFT, self._clock_ms())
         self.data_log = data_log
         self.sizes[data_log] = 0
         kind, count, payload = self._first_record()

@@ -20,6 +20,7 @@ from ..format.places import Extent, Singles
 from ..format.record import (
     ENTRY_BYTES,
     FLAGS_OFFSET,
+    ONE_BYTES,
     SLICE_BYTES,
     TRANSACTIONAL,
     RecordDamaged,
@@ -40,8 +41,7 @@ A body of None is still to be read, when somebody looks at it."""
 
 _ONE: Final = struct.Struct("<I32xQQIII")
 """The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
-_ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
-assert _ONE.size == _ONE_BYTES
+assert _ONE.size == ONE_BYTES
 
 
 class Readable(Protocol):
@@ -116,7 +116,7 @@ def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tu
 def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
     """Single records that fit into one region and lie close to each other; halves of them until that is so."""
     if isinstance(extent, Singles) and extent.messages > 1:
-        wanted_bytes = sum(extent.lengths) + _ONE_BYTES * extent.messages
+        wanted_bytes = sum(extent.lengths) + ONE_BYTES * extent.messages
         if extent.record_bytes > min(REGION_BYTES_MAX, wanted_bytes + max(wanted_bytes, GAP_BYTES_MAX)):
             middle = extent.messages // 2
             yield from _halved(extent.part(0, middle))
@@ -202,7 +202,7 @@ def _read_singles(
     for offset, length in zip(extent.offsets, extent.lengths, strict=True):
         sequence += 1
         at = offset - base
-        begin = at + _ONE_BYTES
+        begin = at + ONE_BYTES
         content = data[begin : begin + length]
         try:
             head_crc, found, timestamp, crc, content_bytes, properties_bytes = unpack(data, at)

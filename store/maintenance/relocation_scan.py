@@ -18,6 +18,7 @@ from ..format.record import (
     HEADER_BYTES,
     MAGIC,
     MESSAGE,
+    PRIORITY_MASK,
     RECORD_BYTES_MAX,
     SLICE_BYTES,
     SLICE_CONTENT_BYTES_MAX,
@@ -101,7 +102,7 @@ def scan_piece(file: File, offset: int, end: int) -> Piece:
                 has_transactional = True
             else:
                 last = first + (count & COUNT_MASK) - 1
-                place = destination << LANE_SHIFT | flags & 15, first >> BLOCK_SHIFT
+                place = destination << LANE_SHIFT | flags & PRIORITY_MASK, first >> BLOCK_SHIFT
                 low, high = sequences.get(place, (first, last))
                 sequences[place] = min(low, first), max(high, last)
         elif kind == DIRECTORY:

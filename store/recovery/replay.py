@@ -23,6 +23,7 @@ from ..format.decode import (
     Lost,
     Needed,
     RolledBack,
+    Sealed,
     Sought,
     Survived,
     Unknown,
@@ -179,8 +180,8 @@ class Replay:
                 self._restate(payload)
             case PropertyChanges():
                 self._properties.apply(payload.changes)
-            case Attested() | Unknown():
-                pass  # the former is for the scan that looks for torn tails; the latter a newer version may write
+            case Attested() | Sealed() | Unknown():
+                pass  # for those who scan data logs, or for a newer version
             case _:
                 assert_never(payload)
 

@@ -128,7 +128,7 @@ STORE_BUGS = (
     Bug(
         "the checksum of a record's head is not verified",
         "verify_head",
-        "crc32(head[4:header.head_bytes], salt) != header.crc",
+        "crc32(head[_CRC.size:header.head_bytes], salt) != header.crc",
         "len(head) < header.head_bytes",
         "tests/store/journal/test_data_log.py::test_walk_stops_at_any_flipped_bit",
     ),

@@ -1,0 +1,33 @@
+"""Decoding: each kind of record means something of its own, and only kinds of newer versions mean nothing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from forebay.store.format.decode import Sealed, Unknown, decode
+from forebay.store.format.record import DIRECTORY, HEADER_BYTES, KIND_NAMES, Header, RecordDamaged
+
+KINDS = range(256)
+
+
+def decoded(kind: int, payload: bytes = bytes(64)) -> object:
+    """What a record of this kind says; None where it can say nothing of the kind."""
+    head = bytes(HEADER_BYTES) + payload
+    with suppress(RecordDamaged):
+        return decode(Header(0, len(head), kind, 0, 1, 1, 1, 0), head)
+    return None
+
+
+@pytest.mark.parametrize("kind", sorted(KIND_NAMES), ids=KIND_NAMES.get)
+def test_no_known_kind_is_taken_for_one_of_a_newer_version(kind: int) -> None:
+    assert not isinstance(decoded(kind), Unknown)
+
+
+def test_a_kind_of_a_newer_version_is_passed_on_as_unknown() -> None:
+    assert {kind for kind in KINDS if isinstance(decoded(kind), Unknown)} == set(KINDS) - KIND_NAMES.keys()
+
+
+def test_a_directory_says_that_its_data_log_is_sealed() -> None:
+    assert decoded(DIRECTORY) == Sealed()
