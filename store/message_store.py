@@ -211,6 +211,7 @@ class MessageStore:
         self.relocation: Relocation
         self.positions: Positions
         self.trimmer: Trimmer
+        self._parts: StoreParts
         self._destinations_file: DestinationsFile
 
     # ------------------------------------------------------------------ opening and closing
@@ -250,9 +251,18 @@ class MessageStore:
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
-        self._metadata = metadata = self._make_metadata(self._store_id)
+        self._metadata = self._make_metadata(self._store_id)
+        self._parts = StoreParts(
+            self._disk,
+            self._metadata,
+            self.index,
+            self.subscriptions,
+            self.branches,
+            self.duplicates,
+            self.properties,
+        )
         found = recover(
-            self._parts(metadata),
+            self._parts,
             marker,
             self._store_id,
             self._recovery_checkpoint,
@@ -304,18 +314,6 @@ class MessageStore:
         )
         logger.info("opened: %s", report, event="opened")
         return report
-
-    def _parts(self, metadata: MetadataStore) -> StoreParts:
-        """Return what recovery brings up to the journal."""
-        return StoreParts(
-            self._disk,
-            metadata,
-            self.index,
-            self.subscriptions,
-            self.branches,
-            self.duplicates,
-            self.properties,
-        )
 
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""
@@ -450,14 +448,7 @@ class MessageStore:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
         state = State([], sequences, sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
-        return self._described(state)
-
-    def _described(self, state: State) -> State:
-        """Complete a state with destinations, subscriptions, and what most stores have nothing of."""
-        state.destinations = list(self.destinations.values())
-        state.imports, state.attempts = list(self.imports), self.index.attempts.describe()
-        state.duplicates, state.properties = self.duplicates.describe(), self.properties.describe()
-        return self.subscriptions.describe(state)
+        return self._parts.restated(state, self.destinations, self.imports)
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -892,7 +883,8 @@ class MessageStore:
     def _root_state(self, next_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
-        return self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))
+        state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
+        return self._parts.restated(state, self.destinations, self.imports)
 
     def _root(self, state: State) -> bytes:
         state.latest_ms = self.index.latest_ms

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .disk.disk import Disk
+from .format.imports import Imports
+from .format.state import Destination, State
 from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.subscriptions import Subscriptions
@@ -32,3 +35,16 @@ class StoreParts:
         self.branches.clear()
         self.duplicates.clear()
         self.properties.clear()
+
+    def restated(self, state: State, destinations: Mapping[int, Destination], imports: Imports) -> State:
+        """Complete a state, and return it, with what must outlive the records that told it.
+
+        Each data log begins with it, and each checkpoint ends with it. Data logs, sequences and transactions are the
+        caller's: the two say different things of them. Requires: the state lock, or that nobody else is here.
+        """
+        state.destinations = list(destinations.values())
+        state.imports = list(imports)
+        state.attempts = self.index.attempts.describe()
+        state.duplicates = self.duplicates.describe()
+        state.properties = self.properties.describe()
+        return self.subscriptions.describe(state)

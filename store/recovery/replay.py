@@ -270,17 +270,9 @@ class Replay:
 
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
         """Store the index as it is now. Requires: the journal is synced up to there."""
-        state = State(
-            list(self.destinations.values()),
-            data_logs=sorted(self.expected),
-            branches=[*self._branches.prepared, *self._branches.open],
-            next_log_sequence=next_log_sequence,
-            imports=list(self.imports),
-            attempts=self._index.attempts.describe(),
-            properties=self._properties.describe(),
-        )
-        state.duplicates = self._duplicates.describe()
-        self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
+        branches = [*self._branches.prepared, *self._branches.open]
+        state = State(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
+        self._write_checkpoint(position, epoch, self._parts.restated(state, self.destinations, self.imports))
 
     def _put_times(self, file: File, content_offset: int, lane: Lane, part: Slice) -> None:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))

@@ -210,8 +210,8 @@ STORE_BUGS = (
     ),
     Bug(
         "destinations are not restated",
-        "MessageStore._described",
-        "state.destinations = list(self.destinations.values())",
+        "StoreParts.restated",
+        "state.destinations = list(destinations.values())",
         "pass",
         CRASHES,
     ),
