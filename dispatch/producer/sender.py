@@ -131,13 +131,13 @@ class Sender:
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-            if self._queue.is_watched and message_id is not None and transaction is None:
-                return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
         now_ms, expires_at = producers.lifetime(expires_in) if expires_in is not None else (0, 0)
         properties = encode_times(expires_at, 0) + properties if expires_at else properties
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
             raise self._too_large(size)
+        if message_id is not None and self._queue.is_watched and transaction is None:
+            return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
         if transaction is not None and (self._limits is not None or persistent is not True):
             return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
         try:

@@ -121,3 +121,18 @@ def test_a_limited_queue_gives_the_room_of_one_that_expires_back_where_it_is_ref
     queue.send(b"2", expires_in=5.0)
     assert queue.depth == 2
     bay.check()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_message_whose_id_counts_once_has_its_lifetime(persistent: bool) -> None:
+    bay = SimulatedBay(policies={"orders": DestinationPolicy(duplicate_window=10)})
+    queue = bay.queue()
+    for number in range(2):
+        assert queue.send(b"x", message_id="1", expires_in=5.0, persistent=persistent) == "1", number
+    consumer = queue.subscribe()
+    (delivery,) = consumer.take(2)
+    assert delivery.expires_at == bay.clock.time_ms() + 5_000
+    consumer.release(delivery)
+    bay.clock.advance(6.0)
+    assert consumer.take(2) == []
+    bay.check()
