@@ -142,7 +142,7 @@ class Topic(Sender):
         deadline = self._deadline(timeout)
         with self.producers.transactions.begin() as own:
             timestamp = self.producers.clock_ms()
-            batch = self._batch(message, own, deadline)
+            batch = self._batch_of(message, own, deadline)
             own_id = self._send_batch(batch)
             if own.sent:  # it was not sent before, and not given up for want of room
                 properties, body = batch.contents[0]

@@ -75,13 +75,13 @@ class AsyncSender:
         if retain is not False:
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return await self._caller.call(self._for_threads()._send_unusual, message, retain, inner, timeout)
+            return await self._caller.call(self._for_threads()._send_message, message, retain, inner, timeout)
         if self._held and self._sender._queue in self._held:
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
-                own_id = await self._caller.drive(self._sender._send_one(message, inner, deadline))
+                own_id = await self._caller.drive(self._sender._send_steps(message, inner, deadline))
         else:
             try:
                 own_id = self._sender.send(
@@ -128,7 +128,7 @@ class AsyncSender:
         engine = self._engine
         deadline = deadline_after(timeout, engine.monitor.monotonic())
         if transaction is not None:
-            self._sender._checked(inner_transaction(transaction))
+            self._sender._checked_transaction(inner_transaction(transaction))
         ids: list[str] = []
         async with self._turn(deadline):
             for part in _parts(messages):
@@ -149,7 +149,7 @@ class AsyncSender:
     ) -> None:
         inner = inner_transaction(transaction)
         try:
-            await self._caller.drive(self._sender._send_all(part, ids, inner, deadline))
+            await self._caller.drive(self._sender._send_many_steps(part, ids, inner, deadline))
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]
             raise

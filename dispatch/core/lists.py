@@ -536,25 +536,17 @@ class TargetArea(ListKeeper):
         room, last_room = self._in_flight_rooms(memory)
         moved = released = handed = 0
         already, number = len(deliveries), consumer.delivered
-        stop = target.returned.first if target.returned.count else target.frontier
-        if target.returned.count and not is_shared:
-            most = min(most, already + target.before_returned)
-        if before < NOWHERE:
-            stop = min(stop, before - 1)
-            if not is_shared:
-                most = min(most, already + target.count_before(before, most - already))
+        stop = NOWHERE
+        if target.returned.count or before < NOWHERE:
+            most, stop = _bounds(target, most, already, before)
         while direct and len(deliveries) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if is_shared:
-                if sequence > stop:
+                if sequence >= stop:
                     break
-                if target.is_timed and self._drop_if_expired(target, message):
-                    continue
-                if not target.consumer_group.claim(lane, message):
-                    direct.popleft()
-                    released += charge
+                if not self._claim(target, message):
                     continue
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
@@ -588,6 +580,18 @@ class TargetArea(ListKeeper):
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return max_bytes
+
+    def _claim(self, target: TargetList, message: StoredMessage) -> bool:
+        """Claim the first message of a list that shares; False: it has left the list, expired or claimed by others."""
+        if target.is_timed and self._drop_if_expired(target, message):
+            return False
+        if target.consumer_group.claim(target.lane, message):
+            return True
+        target.direct.popleft()
+        charge = charge_bytes(message)
+        target.direct_bytes -= charge
+        target.lane.memory.lists.release(charge)
+        return False
 
     def _hand_over(self, memory: LaneMemory, moved_bytes: int, released_bytes: int) -> None:
         """Make the DispatchArea the owner of charges of lists, and release others."""
@@ -963,6 +967,21 @@ class TargetArea(ListKeeper):
             "attempts": self.store.index.attempts.held_bytes,
             **self.overflow.audit(),
         }
+
+
+def _bounds(target: TargetList, most: int, already: int, before: int) -> tuple[int, int]:
+    """Return how many deliveries there may be, and where to stop: nothing passes what came back, or `before`.
+
+    The stop is for a list that shares: how many of its messages it hands out, the other lists decide.
+    """
+    returned = target.returned
+    if target.is_shared:
+        return most, min(before, returned.first + 1) if returned.count else before
+    if returned.count:
+        most = min(most, already + target.before_returned)
+    if before < NOWHERE:
+        most = min(most, already + target.count_before(before, most - already))
+    return most, NOWHERE
 
 
 def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:

@@ -1,4 +1,9 @@
-"""Sender: what queue and topic have in common: messages are sent there."""
+"""Sender: what queue and topic have in common: messages are sent there.
+
+A send checks and encodes before it takes the lock. One persistent message
+for which there is room is stored in `send` itself, one that is not persistent
+in `_keep`; all else becomes batches, which SendPipeline stores.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +27,13 @@ from ...store.format.times import encode_times
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import check_seconds, deadline_after
-from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from ..core.model import NonPersistentLaneState, QueueArea
 from ..core.publisher import Confirmer
 from ..distribution.grouped import use_groups
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
-from .steps import Batch, Steps
+from .send_pipeline import Batch, SendPipeline
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
@@ -67,7 +72,7 @@ class Sender:
         self.producers = producers
         self._queue = queue
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.publisher
-        self._steps = Steps(producers, queue, self._confirmer)
+        self._pipeline = SendPipeline(producers, queue, self._confirmer)
         self._limits = queue.admission
         self._times_made: tuple[tuple[object, ...], bytes] = ((), b"")
         """What the times of the last message were made of, and their field: the next one often has the same."""
@@ -76,22 +81,7 @@ class Sender:
     def name(self) -> str:
         return self._queue.name
 
-    def _name_again(self) -> None:
-        """Bind to the destination that has this name now, and make it if there is none. Requires: no lock."""
-        raise NotImplementedError
-
-    def _bind(self, queue: QueueArea) -> None:
-        """Send there from now on."""
-        self._queue = queue
-        self._steps = Steps(self.producers, queue, self._confirmer)
-        self._limits = queue.admission
-
-    def _begins_anew(self) -> bool:
-        """Return whether the destination was deleted for want of use; then it is there again, for this object too."""
-        if not self._queue.is_forgotten:
-            return False
-        self._name_again()
-        return True
+    # ------------------------------------------------------------------ one message
 
     def send(
         self,
@@ -123,8 +113,8 @@ class Sender:
             body = as_bytes(body)
         is_timed = delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True))
         if is_timed or retain is not False:
-            unusual = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return self._send_unusual(unusual, retain, transaction, timeout)
+            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            return self._send_message(message, retain, transaction, timeout)
         producers = self.producers
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
@@ -136,19 +126,15 @@ class Sender:
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
             raise self._too_large(size)
-        if message_id is not None and self._queue.is_watched and transaction is None:
-            return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
-        if transaction is not None and (self._limits is not None or persistent is not True):
-            return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
+        if transaction is not None or (message_id is not None and self._queue.is_watched):
+            return self._send_encoded(priority, persistent, properties, body, message_id, transaction, timeout)
         try:
             if persistent is not True:
-                return self._send_volatile(persistent, priority, properties, body, message_id)
+                return self._keep(persistent, priority, properties, body, message_id)
             lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
-                lane = self._steps.lane(priority)
+                lane = self._pipeline.lane(priority)
             timestamp = now_ms or producers.clock_ms()
-            if transaction is not None:
-                return self._send_in(transaction, lane, timestamp, (properties, body), message_id)
             if producers.is_inside():
                 raise NestedCall
             with producers.bare_lock:
@@ -161,129 +147,20 @@ class Sender:
                         sequence = producers.add_expiring(lane, timestamp, properties, body, expires_at)
                     else:
                         sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
-                    message = (sequence, properties, body, timestamp)
+                    stored = (sequence, properties, body, timestamp)
                     if position := producers.journal.end if producers.syncs_always else 0:
-                        producers.publisher.unpublished.append((position, lane, (message,)))
+                        producers.publisher.unpublished.append((position, lane, (stored,)))
                     else:
-                        lane.arrive(message)
+                        lane.arrive(stored)
                 except BaseException as error:
                     producers.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            return self._send_again(refused, priority, persistent, properties, body, message_id, transaction, timeout)
+            return self._send_again(refused, priority, persistent, properties, body, message_id, timeout)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
-    def _send_unusual(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
-        """Send a message that is kept for new subscriptions, or has times that a single record can't have."""
-        if type(retain) is not bool:
-            raise argument_error(f"retain must be True or False, not {retain!r}", retain, bool)
-        if retain:
-            return self._send_retained(message, transaction, timeout)
-        return self._send_batch(self._batch(message, transaction, self._deadline(timeout)))
-
-    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
-        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic."""
-        raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
-
-    def _send_in(
-        self,
-        transaction: object,
-        lane: PersistentLaneState,
-        timestamp: int,
-        content: tuple[bytes, bytes],
-        message_id: str | None,
-    ) -> str:
-        """Send one persistent message in a transaction; return its id."""
-        ids: list[str] = []
-        self._checked(transaction).add(lane, timestamp, (content,), (message_id,), ids)
-        return ids[0]
-
-    def _send_one(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
-        """Send one message, in steps."""
-        return self._send_in_steps(self._batch(message, transaction, deadline))
-
-    def _store(self, batch: Batch) -> Generator[Wait, None, None]:
-        """Store a batch, in steps; what was deleted for want of use begins anew for it."""
-        before = len(batch.ids)
-        try:
-            yield from self._steps.store(batch)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            yield from self._steps.store(batch.part(len(batch.ids) - before))
-
-    def _one(
-        self,
-        priority: object,
-        persistent: object,
-        properties: bytes,
-        body: bytes,
-        message_id: str | None,
-        transaction: object,
-        timeout: object,
-    ) -> Batch:
-        """Return a batch of one message, of which the transaction is checked and the size."""
-        checked = self._checked(transaction) if transaction is not None else None
-        size = len(properties) + len(body)
-        if size > self.producers.max_message_bytes:
-            raise self._too_large(size)
-        deadline = self._deadline(timeout)
-        return Batch(priority, persistent, [(properties, body)], [message_id], [], checked, deadline)
-
-    def _batch(self, message: Message, transaction: object, deadline: float | None) -> Batch:
-        """Return a batch of one message."""
-        checked = self._checked(transaction) if transaction is not None else None
-        content = self._content(message, checked)
-        return Batch(message.priority, message.persistent, [content], [message.message_id], [], checked, deadline)
-
-    def _send_batch(self, batch: Batch) -> str:
-        """Send one message, at once where it has to wait for nothing."""
-        if self._limits is not None:
-            return self._confirmer.run(self._send_in_steps(batch))
-        try:
-            self._steps.store_now(batch)
-        except StoreFull as full:
-            return self._send_later(batch, full)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            return self._confirmer.run(self._send_in_steps(batch))
-        return self._steps.confirm_sent(batch)
-
-    def _send_in_steps(self, batch: Batch) -> Generator[Wait, None, str]:
-        yield from self._store(batch)
-        return self._steps.confirm_sent(batch)
-
-    def _send_again(
-        self,
-        refused: StoreFull | Closed,
-        priority: object,
-        persistent: object,
-        properties: bytes,
-        body: bytes,
-        message_id: str | None,
-        transaction: object,
-        timeout: object,
-    ) -> str:
-        """Send one message for which there was just no room, or whose destination had gone for want of use."""
-        batch = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
-        if isinstance(refused, StoreFull):
-            return self._send_later(batch, refused)
-        if not self._begins_anew():
-            raise refused
-        return self._send_batch(batch)
-
-    def _send_later(self, batch: Batch, full: StoreFull) -> str:
-        """Send one message for which there was just no room on the disk."""
-        # A limited destination has given its room back: it is asked for again.
-        is_limited = self._limits is not None
-        return self._confirmer.run(self._steps.send(batch) if is_limited else self._steps.send_later(batch, full))
-
-    def _deadline(self, timeout: object) -> float | None:
-        return deadline_after(timeout, self.producers.monitor.monotonic()) if timeout is not None else None
-
-    def _send_volatile(
+    def _keep(
         self,
         persistent: object,
         priority: object,
@@ -291,13 +168,13 @@ class Sender:
         body: bytes,
         message_id: str | None,
     ) -> str:
-        """Keep one non-persistent message, if there is room at once; its id."""
+        """Keep one non-persistent message, if there is room at once; return its id."""
         producers = self.producers
         lane: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
             lane = self._queue.non_persistent_lanes[priority]
         if lane is None or persistent is not False:
-            lane = self._steps.non_persistent_target(persistent, priority)
+            lane = self._pipeline.non_persistent_target(persistent, priority)
         timestamp = producers.clock_ms()
         if producers.is_inside():
             raise NestedCall
@@ -317,12 +194,100 @@ class Sender:
             producers.monitor.run_deferred()
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
-    def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
-        """Return what lies before a body; the queue's first message with a group prepares it for groups."""
-        properties = encoded_properties(headers, message_id, group, producer)
-        if group is not None and not self._queue.has_groups:
-            self._use_groups()
-        return properties
+    def _send_encoded(
+        self,
+        priority: object,
+        persistent: object,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        transaction: object,
+        timeout: object,
+    ) -> str:
+        """Send one message in a transaction, or one whose id counts once."""
+        if transaction is not None and self._limits is None and persistent is True:  # a tenth cheaper than a batch
+            checked = self._checked_transaction(transaction)
+            ids: list[str] = []
+            try:
+                lane = self._pipeline.lane(priority)
+                checked.add(lane, self.producers.clock_ms(), ((properties, body),), (message_id,), ids)
+                return ids[0]
+            except (StoreFull, Closed):
+                pass  # the pipeline knows what to do then
+        return self._send_batch(
+            self._batch_of_one(priority, persistent, properties, body, message_id, transaction, timeout)
+        )
+
+    def _send_again(
+        self,
+        refused: StoreFull | Closed,
+        priority: object,
+        persistent: object,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        timeout: object,
+    ) -> str:
+        """Send one message for which there was just no room, or whose destination had gone for want of use."""
+        batch = self._batch_of_one(priority, persistent, properties, body, message_id, None, timeout)
+        if isinstance(refused, StoreFull):
+            return self._resend(batch, refused)
+        if not self._begins_anew():
+            raise refused
+        return self._send_batch(batch)
+
+    def _send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
+        """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
+        if type(retain) is not bool:
+            raise argument_error(f"retain must be True or False, not {retain!r}", retain, bool)
+        if retain:
+            return self._send_retained(message, transaction, timeout)
+        return self._send_batch(self._batch_of(message, transaction, self._deadline(timeout)))
+
+    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
+        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic."""
+        raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
+
+    def _send_batch(self, batch: Batch) -> str:
+        """Send one message, at once where it has to wait for nothing."""
+        if self._limits is not None:
+            return self._confirmer.run(self._steps_of(batch))
+        try:
+            self._pipeline.store_now(batch)
+        except StoreFull as full:
+            return self._resend(batch, full)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            return self._confirmer.run(self._steps_of(batch))
+        return self._pipeline.confirm(batch)
+
+    def _resend(self, batch: Batch, full: StoreFull) -> str:
+        """Send one message for which there was just no room on the disk."""
+        # A limited destination has given its room back: it is asked for again.
+        is_limited = self._limits is not None
+        return self._confirmer.run(self._pipeline.send(batch) if is_limited else self._pipeline.resend(batch, full))
+
+    def _send_steps(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
+        """Send one message, in steps."""
+        return self._steps_of(self._batch_of(message, transaction, deadline))
+
+    def _steps_of(self, batch: Batch) -> Generator[Wait, None, str]:
+        """Send a batch of one message, in steps."""
+        yield from self._store_steps(batch)
+        return self._pipeline.confirm(batch)
+
+    def _store_steps(self, batch: Batch) -> Generator[Wait, None, None]:
+        """Store a batch, in steps; what was deleted for want of use begins anew for it."""
+        before = len(batch.ids)
+        try:
+            yield from self._pipeline.store(batch)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            yield from self._pipeline.store(batch.part(len(batch.ids) - before))
+
+    # ------------------------------------------------------------------ many messages
 
     def send_many(
         self, messages: Iterable[Message], *, transaction: Transaction | None = None, timeout: float | None = None
@@ -335,62 +300,71 @@ class Sender:
         wait for room in all, where a limit or the disk is full; None: as the policy says. O(messages).
         """
         ids: list[str] = []
-        self._confirmer.run(self._send_all(messages, ids, transaction, self._deadline(timeout)))
+        self._confirmer.run(self._send_many_steps(messages, ids, transaction, self._deadline(timeout)))
         return ids
 
-    def _send_all(
+    def _send_many_steps(
         self, messages: Iterable[Message], ids: list[str], transaction: object, deadline: float | None
     ) -> Generator[Wait, None, None]:
         """Send many messages, in steps; ids gets those of what is in."""
-        producers = self.producers
-        before = len(ids)
-        batch: list[tuple[bytes, bytes]] = []
-        batch_ids: list[str | None] = []
-        priority: object = DEFAULT_PRIORITY  # what the messages have is checked with the slice
-        is_persistent: object = True
-        batch_bytes, slice_messages, was_timed = 0, producers.slice_messages_max, False
         if not isinstance(messages, Iterable):
             raise ArgumentError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
-        checked = self._checked(transaction) if transaction is not None else None
+        checked = self._checked_transaction(transaction) if transaction is not None else None
+        before, was_persistent = len(ids), True
         try:
-            if type(messages) is list:
-                sent = yield from self._send_plain(messages, ids, checked, deadline)
-                messages = messages[sent:]
-            for message in messages:
-                content = self._content(message, checked)
-                is_timed = message.expires_in is not None or message.delay != 0.0
-                size = len(content[0]) + len(content[1])
-                is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
-                if batch and (
-                    is_full
-                    or message.priority != priority
-                    or message.persistent is not is_persistent
-                    or is_timed is not was_timed  # those with times are slices of their own
-                ):
-                    yield from self._store(Batch(priority, is_persistent, batch, batch_ids, ids, checked, deadline))
-                    batch, batch_ids, batch_bytes = [], [], 0
-                if is_persistent and not message.persistent and len(ids) > before:
-                    self._confirmer.confirm(
-                        producers.publisher.position()
-                    )  # what needs no sync must not overtake what does
-                priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
-                batch.append(content)
-                batch_ids.append(message.message_id)
-                batch_bytes += size
-            if batch:
-                yield from self._store(Batch(priority, is_persistent, batch, batch_ids, ids, checked, deadline))
+            for batch in self._batches(messages, ids, checked, deadline):
+                if was_persistent and not batch.persistent and len(ids) > before:
+                    self._confirm_all()  # what needs no sync must not overtake what does
+                was_persistent = bool(batch.persistent)
+                yield from self._store_steps(batch)
         except ForebayError as error:
             error.stored = len(ids) - before + getattr(error, "stored", 0)  # type: ignore[attr-defined]
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
-            if ids and checked is None and producers.lock.failure is None:
-                self._confirmer.confirm(producers.publisher.position())
+            if ids and checked is None and self.producers.lock.failure is None:
+                self._confirm_all()
 
-    def _send_plain(
+    def _confirm_all(self) -> None:
+        """Confirm what this thread, or this tick of the loop, has written."""
+        self._confirmer.confirm(self.producers.publisher.position())
+
+    def _batches(
+        self, messages: Iterable[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+    ) -> Generator[Batch, None, None]:
+        """Encode messages, and yield them in the slices that are stored: of one priority, all persistent or none."""
+        contents: list[tuple[bytes, bytes]] = []
+        own_ids: list[str | None] = []
+        priority: object = DEFAULT_PRIORITY  # what the messages have is checked with the slice
+        is_persistent: object = True
+        size_bytes, slice_messages, was_timed = 0, self.producers.slice_messages_max, False
+        if type(messages) is list:
+            sent = yield from self._plain_batches(messages, ids, transaction, deadline)
+            messages = messages[sent:]
+        for message in messages:
+            content = self._encoded(message, transaction)
+            is_timed = message.expires_in is not None or message.delay != 0.0
+            size = len(content[0]) + len(content[1])
+            is_full = len(contents) >= slice_messages or size_bytes + size > SLICE_CONTENT_BYTES_MAX
+            if contents and (
+                is_full
+                or message.priority != priority
+                or message.persistent is not is_persistent
+                or is_timed is not was_timed  # those with times are slices of their own
+            ):
+                yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+                contents, own_ids, size_bytes = [], [], 0
+            priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
+            contents.append(content)
+            own_ids.append(message.message_id)
+            size_bytes += size
+        if contents:
+            yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
+
+    def _plain_batches(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
-    ) -> Generator[Wait, None, int]:
-        """Send, as _send_all, slices of messages that have a body and nothing else; returns how many of the first."""
+    ) -> Generator[Batch, None, int]:
+        """Yield slices of messages that have a body and nothing else; return how many of the first they are."""
         producers = self.producers
         slice_messages, size_max = producers.slice_messages_max, producers.max_message_bytes
         sent = 0
@@ -414,17 +388,35 @@ class Sender:
             sizes = [len(body) for _, body in batch]
             if len(batch) < len(part) or sum(sizes) > SLICE_CONTENT_BYTES_MAX or max(sizes) > size_max:
                 break
-            whole = Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
-            yield from self._store(whole)
+            yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
         return sent
 
-    def _checked(self, transaction: object) -> Transaction:
-        """Return the transaction. ArgumentError unless it is one, TransactionError unless it is of this store."""
-        return self.producers.transactions.checked(transaction)
+    # ------------------------------------------------------------------ what is stored of a message
 
-    def _content(self, message: object, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
-        """Properties and body, as they are stored."""
+    def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
+        """Return a batch of one message; it is encoded, and its transaction checked."""
+        checked = self._checked_transaction(transaction) if transaction is not None else None
+        content = self._encoded(message, checked)
+        return Batch(message.priority, message.persistent, [content], [message.message_id], [], checked, deadline)
+
+    def _batch_of_one(
+        self,
+        priority: object,
+        persistent: object,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        transaction: object,
+        timeout: object,
+    ) -> Batch:
+        """Return a batch of one message that is encoded; its transaction is checked."""
+        checked = self._checked_transaction(transaction) if transaction is not None else None
+        deadline = self._deadline(timeout)
+        return Batch(priority, persistent, [(properties, body)], [message_id], [], checked, deadline)
+
+    def _encoded(self, message: object, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
+        """Return properties and body of a message, as they are stored. MessageTooLarge, SettingsError."""
         if not isinstance(message, Message):
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
@@ -439,6 +431,23 @@ class Sender:
         if len(body) + len(properties) > self.producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
+
+    def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
+        """Return what lies before a body; the queue's first message with a group prepares it for groups."""
+        properties = encoded_properties(headers, message_id, group, producer)
+        if group is not None and not self._queue.has_groups:
+            self._use_groups()
+        return properties
+
+    def _use_groups(self) -> None:
+        """Prepare the queue for its first message with a group."""
+        producers = self.producers
+        try:
+            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+        except Closed:
+            if not self._begins_anew():
+                raise
+            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
 
     def _times(self, message: Message, is_relative: bool) -> bytes:
         """Encode what the message's properties begin with. SettingsError for times that cannot be."""
@@ -455,17 +464,33 @@ class Sender:
         self._times_made = made_of, field
         return field
 
-    def _use_groups(self) -> None:
-        """Prepare the queue for its first message with a group."""
-        producers = self.producers
-        try:
-            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+    def _checked_transaction(self, transaction: object) -> Transaction:
+        """Return the transaction. ArgumentError unless it is one, TransactionError unless it is of this store."""
+        return self.producers.transactions.checked(transaction)
+
+    def _deadline(self, timeout: object) -> float | None:
+        return deadline_after(timeout, self.producers.monitor.monotonic()) if timeout is not None else None
 
     def _too_large(self, size: int) -> MessageTooLarge:
         producers = self.producers
         limit = "max_message_bytes" if producers.is_limited_by_setting else "memory_limit"
         return MessageTooLarge(size, producers.max_message_bytes, limit)
+
+    # ------------------------------------------------------------------ destinations that were deleted for want of use
+
+    def _begins_anew(self) -> bool:
+        """Return whether the destination was deleted for want of use; then it is there again, for this object too."""
+        if not self._queue.is_forgotten:
+            return False
+        self._name_again()
+        return True
+
+    def _name_again(self) -> None:
+        """Bind to the destination that has this name now, and make it if there is none. Requires: no lock."""
+        raise NotImplementedError
+
+    def _bind(self, queue: QueueArea) -> None:
+        """Send there from now on."""
+        self._queue = queue
+        self._pipeline = SendPipeline(self.producers, queue, self._confirmer)
+        self._limits = queue.admission

@@ -52,7 +52,7 @@ TRIES_ITSELF = {
     "Consumer.take",
     "Consumer.take_direct",
     "Publisher._publish",
-    "Sender._send_volatile",
+    "Sender._keep",
     "Sender.send",
     "Transaction.rollback",
 }

@@ -87,8 +87,8 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender.send",
-        "producers.publisher.unpublished.append((position, lane, (message,)))",
-        "lane.arrive(message)",
+        "producers.publisher.unpublished.append((position, lane, (stored,)))",
+        "lane.arrive(stored)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
     Bug(
@@ -223,8 +223,8 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "in a batch what needs no sync overtakes what needs one",
-        "Sender._send_all",
-        "is_persistent and (not message.persistent) and (len(ids) > before)",
+        "Sender._send_many_steps",
+        "was_persistent and (not batch.persistent) and (len(ids) > before)",
         "False",
         MACHINE,
     ),

@@ -1,10 +1,11 @@
-"""The steps of a send: from a batch to the journal, with a wait wherever there is no room.
+"""SendPipeline: from a batch to the journal, with a wait wherever there is no room.
 
-Steps never block: they are generators that yield what they must wait for, and
-a Confirmer drives them, for a thread or for an event loop. A send that finds
-room at once does not come here. Steps that are closed at a wait, because the
-caller was cancelled or interrupted, give back their place in line and what
-was reserved for them, and what they waited for is not stored.
+One pipeline has two drivers. Its steps never block: they are generators that
+yield what they must wait for, and a Confirmer goes through them, for a thread
+or for an event loop. A plain send that finds room at once does not come here.
+Steps that are closed at a wait, because the caller was cancelled or
+interrupted, give back their place in line and what was reserved for them, and
+what they waited for is not stored.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Batch:
         return [len(properties) + len(body) for properties, body in self.contents]
 
 
-class Steps:
-    """Stores batches in one queue or topic."""
+class SendPipeline:
+    """Stores batches in one queue or topic, in this order: admit, store, wait for space, confirm."""
 
     def __init__(self, producers: Producers, queue: QueueArea, confirmer: Confirmer) -> None:
         self._producers = producers
@@ -77,14 +78,14 @@ class Steps:
     def send(self, batch: Batch) -> Generator[Wait, None, str]:
         """Store one message and confirm it; return its id."""
         yield from self.store(batch)
-        return self.confirm_sent(batch)
+        return self.confirm(batch)
 
-    def send_later(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, str]:
+    def resend(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, str]:
         """Send a message for which there was just no room on the disk."""
-        yield from self._store_later(batch, full)
-        return self.confirm_sent(batch)
+        yield from self._wait_for_space(batch, full)
+        return self.confirm(batch)
 
-    def confirm_sent(self, batch: Batch) -> str:
+    def confirm(self, batch: Batch) -> str:
         """Confirm one message that is stored, and return its id."""
         if batch.transaction is None:
             self._confirmer.confirm(self._producers.publisher.position())
@@ -99,14 +100,14 @@ class Steps:
         limits = self._queue.admission
         if limits is None:
             before = len(batch.ids)
-            full = self._refused(batch)
+            full = self._try_to_store(batch)
             if full is not None:
-                yield from self._store_later(batch.part(len(batch.ids) - before), full)
+                yield from self._wait_for_space(batch.part(len(batch.ids) - before), full)
             return
         begin, sizes = 0, batch.sizes
         while begin < len(sizes):
             self._producers.monitor.raise_if_closed()  # in the child of a fork nobody would ever make room
-            end = begin + self._fresh(batch, begin)
+            end = begin + self._count_fresh(batch, begin)
             if end == begin:
                 stored_id = batch.own_ids[begin]
                 assert stored_id is not None
@@ -124,7 +125,7 @@ class Steps:
         """
         reservation = Reservation()
         try:
-            admitted = yield from self._room(limits, sizes, reservation, batch)
+            admitted = yield from self._admit(limits, sizes, reservation, batch)
             end = begin + max(admitted, 1)
             if admitted:
                 yield from self._store_reserved(limits, reservation, batch.part(begin, end))
@@ -135,13 +136,13 @@ class Steps:
                 limits.give_back(reservation)
         return end
 
-    def _fresh(self, batch: Batch, begin: int) -> int:
+    def _count_fresh(self, batch: Batch, begin: int) -> int:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
         if not self._queue.is_watched or batch.transaction is not None:
             return len(batch.contents) - begin
         return self._producers.fresh(self._queue, batch.contents[begin:])
 
-    def _room(
+    def _admit(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
     ) -> Generator[Wait, None, int]:
         """Reserve room for as many as there is, at least one; return how many. 0: the first is given up."""
@@ -159,22 +160,22 @@ class Steps:
     ) -> Generator[Wait, None, None]:
         """Store what was admitted. In a transaction the reservation lasts until its outcome."""
         before = len(batch.ids)
-        full = self._refused(batch)
+        full = self._try_to_store(batch)
         if full is not None:
-            yield from self._store_later(batch.part(len(batch.ids) - before), full)
+            yield from self._wait_for_space(batch.part(len(batch.ids) - before), full)
         if batch.transaction is not None:
             batch.transaction.keep_room(limits, reservation)
 
-    def _refused(self, batch: Batch) -> StoreFull | None:
-        """Store a batch at once. Return why there is no room on the disk; the ids say how many are in."""
+    def _try_to_store(self, batch: Batch) -> StoreFull | None:
+        """Store a batch at once, or return why there is no room on the disk; the ids say how many are in."""
         try:
             self.store_now(batch)
         except StoreFull as full:
             return full
         return None
 
-    def _store_later(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, None]:
-        """Try again until there is room for it on the disk, or raise why there is none."""
+    def _wait_for_space(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, None]:
+        """Store a batch as soon as there is room for it on the disk, or raise why there is none."""
         before = len(batch.ids)
 
         def attempt() -> None:
@@ -193,7 +194,7 @@ class Steps:
         """
         producers = self._producers
         if batch.persistent is not True:
-            self._store_volatile(batch)
+            self._store_non_persistent(batch)
             return
         lane = self.lane(batch.priority)
         timestamp = producers.clock_ms()
@@ -238,7 +239,7 @@ class Steps:
                 ]
                 begin += len(part)
 
-    def _store_volatile(self, batch: Batch) -> None:
+    def _store_non_persistent(self, batch: Batch) -> None:
         """Keep non-persistent messages, one after the other; the ids say how many are in."""
         producers, ids = self._producers, batch.ids
         lane = self.non_persistent_target(batch.persistent, batch.priority)
