@@ -33,13 +33,14 @@ from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.metadata.checksum import UNBOUNDED
 
-STATES = 60_000
-"""Power cuts with sync="always"; with the other modes and settings, the deletions and the kills, they are 100,000."""
+STATES = 40_000
+"""Power cuts with sync="always"; all tests of this folder together examine more than 100,000 states."""
 KILLS = 2_000
 SHARES = 10
 SOAK_STATES = 1_000_000
 
-DELETION_SEEDS = 120
+DELETION_SEEDS = 60
+DELETION_SOAK_SEEDS = 600
 DELETION_SHARES = 4
 DELETION_CUTS = 4
 DELETION_WEIGHTS = {"send": 4, "send_many": 1, "take": 6, "ack": 3, "ack_any": 3, "cleanup": 3, "reopen": 3}
@@ -165,14 +166,24 @@ def test_power_cut_loses_nothing_with_other_settings(options: dict[str, Any]) ->
     run_seeds(lambda seed: Queues(seed, **options), power_cuts=STATES // SHARES // 2)
 
 
-@pytest.mark.parametrize("share", range(DELETION_SHARES))
-def test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged(share: int) -> None:
-    """Where messages are left of which the acks are deleted already: so rare that only this looks for it."""
+def survive_deletions(seeds: range) -> None:
     left: set[int] = set()
-    seeds = range(FIRST_SEED + share, FIRST_SEED + DELETION_SEEDS, DELETION_SHARES)
     for seed in seeds:
         left |= Deletions(seed).run().left
     assert len(left) > len(seeds)
+
+
+@pytest.mark.parametrize("share", range(DELETION_SHARES))
+def test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged(share: int) -> None:
+    """Where messages are left of which the acks are deleted already: so rare that only this looks for it."""
+    survive_deletions(range(FIRST_SEED + share, FIRST_SEED + DELETION_SEEDS, DELETION_SHARES))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("share", range(DELETION_SHARES))
+def test_soak_of_power_cuts_while_data_logs_are_deleted(share: int) -> None:
+    first_seed = FIRST_SEED + SEEDS_APART + share
+    survive_deletions(range(first_seed, first_seed + DELETION_SOAK_SEEDS, DELETION_SHARES))
 
 
 @pytest.mark.soak
