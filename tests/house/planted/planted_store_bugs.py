@@ -248,7 +248,7 @@ STORE_BUGS = (
         "Cleaner._replayed_data_log",
         "min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)",
         "self._journal.data_log",
-        "tests/store/index/test_message_store.py::test_data_log_from_which_recovery_would_replay_is_never_deleted",
+        "tests/store/test_message_store.py::test_data_log_from_which_recovery_would_replay_is_never_deleted",
     ),
     Bug(
         "the acks of a data log that stays may go",
