@@ -252,15 +252,7 @@ class MessageStore:
         if self._archive is not None:
             self._archive.prepare(self._store_id)
         self._metadata = self._make_metadata(self._store_id)
-        self._parts = StoreParts(
-            self._disk,
-            self._metadata,
-            self.index,
-            self.subscriptions,
-            self.branches,
-            self.duplicates,
-            self.properties,
-        )
+        self._parts = self._gathered(self._metadata)
         found = recover(
             self._parts,
             marker,
@@ -314,6 +306,18 @@ class MessageStore:
         )
         logger.info("opened: %s", report, event="opened")
         return report
+
+    def _gathered(self, metadata: MetadataStore) -> StoreParts:
+        """Return what recovery brings up to the journal."""
+        return StoreParts(
+            self._disk,
+            metadata,
+            self.index,
+            self.subscriptions,
+            self.branches,
+            self.duplicates,
+            self.properties,
+        )
 
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""
