@@ -226,7 +226,7 @@ class Browsers:
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
         if self._target_area.budget.free_bytes < charge:
-            self._target_area.give_back_heads(charge)
+            self._target_area.reclaim.give_back_heads(charge)
         if not self._holder.reserve(charge):
             return False
         if not self._reading.reserve(buffer_bytes):

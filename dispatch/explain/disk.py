@@ -78,7 +78,7 @@ def explain_whole(
 ) -> Explanation:
     """Explain what holds the disk, and who holds memory.
 
-    pins: of each data log. could_give: see TargetArea.reclaim_order.
+    pins: of each data log. could_give: see Reclaim.order.
     """
     kept: dict[tuple[str, str], list[int]] = {}
     """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""

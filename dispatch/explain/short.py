@@ -38,7 +38,7 @@ def explain_in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
             if is_worth:
                 return explain_queue(engine, queue).sentence
     with engine.monitor.lock:
-        memory, could_give = engine.budget.statistics(), engine.target_area.reclaim_order()
+        memory, could_give = engine.budget.statistics(), engine.target_area.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

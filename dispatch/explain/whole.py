@@ -17,7 +17,7 @@ def explain(engine: Engine, subject: object) -> Explanation:
     if subject is None:
         with engine.monitor.lock:
             memory = engine.budget.statistics()
-            could_give = engine.target_area.reclaim_order()
+            could_give = engine.target_area.reclaim.order()
         whole = explain_whole(sizes, pins.all(), engine.monitor.clock_ms(), memory, could_give)
         blocked = explain_blocked(engine)
         if not blocked:

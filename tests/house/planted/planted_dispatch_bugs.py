@@ -36,7 +36,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "eviction gives nothing back",
-        "TargetArea._shorten",
+        "Reclaim._shorten",
         "memory.lists.release(charge)",
         "pass",
         "tests/dispatch/core/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
