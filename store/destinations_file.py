@@ -186,7 +186,7 @@ class DestinationsFile:
         return entries
 
     def _lanes(self, entry: _Entry) -> Iterator[JournaledLane]:
-        """Yield the lanes of one. Requires: the state lock."""
+        """Yield the lanes of one. Requires: the lock."""
         if entry.subscriber is not None:
             for lane in filter(None, entry.subscriber.lanes):
                 lane.catch_up()
@@ -198,7 +198,7 @@ class DestinationsFile:
                 yield found
 
     def _depth(self, entry: _Entry) -> tuple[int, int]:
-        """Return pending messages and their bytes. Requires: the state lock."""
+        """Return pending messages and their bytes. Requires: the lock."""
         lanes = list(self._lanes(entry))
         return sum(lane.pending_messages for lane in lanes), sum(lane.pending_bytes for lane in lanes)
 

@@ -413,7 +413,7 @@ class MessageStore:
     # ------------------------------------------------------------------ destinations
 
     def create_destination(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
-        """Record a new queue or topic. Requires: state lock."""
+        """Record a new queue or topic. Requires: the lock."""
         destination = Destination(self.subscriptions.next_number, kind, name, is_temporary=is_temporary)
         with self.journal.whole:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
@@ -431,7 +431,7 @@ class MessageStore:
         that exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain
         for the record's sake. A crash leaves the queue with all that it had, or none of it.
 
-        Requires: state lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
+        Requires: the lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """
         with self.journal.whole:
             self.journal.append(DELETE, 0, 1, encode_delete(number))
@@ -443,7 +443,7 @@ class MessageStore:
             self.properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:
-        """Record that a queue has messages with groups from here on, also after a restart. Requires: state lock."""
+        """Record that a queue has messages with groups from here on, also after a restart. Requires: the lock."""
         if not (known := self.destinations[number]).has_groups:
             self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
             self.destinations[number] = known._replace(has_groups=True)
@@ -462,7 +462,7 @@ class MessageStore:
     # ------------------------------------------------------------------ properties
 
     def change_properties(self, changes: Changes) -> None:
-        """Set or delete host properties with one record: all of them, or none. Requires: state lock.
+        """Set or delete host properties with one record: all of them, or none. Requires: the lock.
 
         PropertiesFull, StoreFull: nothing has changed. StoreFailed.
         """
@@ -476,7 +476,7 @@ class MessageStore:
             self.properties.apply(changes)
 
     def stage_properties(self, branch: Branch, changes: Changes) -> None:
-        """Set or delete host properties with the commit of a branch. Requires: state lock, and that it is open.
+        """Set or delete host properties with the commit of a branch. Requires: the lock, and that it is open.
 
         PropertiesFull, StoreFull: none of them is.
         """
@@ -485,7 +485,7 @@ class MessageStore:
     # ------------------------------------------------------------------ messages
 
     def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Append one message; return its sequence. Requires: state lock. Raises StoreFull or StoreFailed."""
+        """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed."""
         if lane.is_unread:
             return self._pass_over(lane, 1, len(properties) + len(body))
         journal, size = self.journal, len(properties) + len(body)
@@ -534,7 +534,7 @@ class MessageStore:
         times: of each message, as its properties say, where some message has any. identities: of those messages that
         have an id of their own; message and id are in one record, so that no crash parts them. flags: of the record.
 
-        Requires: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is
+        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is
         stored) or StoreFailed.
         """
         if lane.is_unread:
@@ -571,7 +571,7 @@ class MessageStore:
         return first
 
     def remove(self, lane: JournaledLane, first: int, last: int) -> int:
-        """Acknowledge a run with one record; return how many were pending. Requires: state lock."""
+        """Acknowledge a run with one record; return how many were pending. Requires: the lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
@@ -581,7 +581,7 @@ class MessageStore:
             raise
 
     def remove_one(self, lane: JournaledLane, sequence: int) -> int:
-        """Acknowledge one message, as `remove` does: the path of every single ack. Requires: state lock."""
+        """Acknowledge one message, as `remove` does: the path of every single ack. Requires: the lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, sequence, 1)
@@ -595,7 +595,7 @@ class MessageStore:
 
         Call it when messages come back, and before one that came back already is handed out again: so the count also
         grows where the process dies of the message. The record is not synced for itself. Where it can't be written
-        the count is in RAM alone. Requires: state lock.
+        the count is in RAM alone. Requires: the lock.
         """
         self.record_returns(lane, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
 
@@ -622,7 +622,7 @@ class MessageStore:
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
-        """Subscribe to what is sent to a topic from now on. Requires: state lock. Raises StoreFull or StoreFailed.
+        """Subscribe to what is sent to a topic from now on. Requires: the lock. Raises StoreFull or StoreFailed.
 
         name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
         """
@@ -635,7 +635,7 @@ class MessageStore:
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """End a subscription, and with it the need for what it alone needed.
 
-        Requires: state lock. Raises StoreFull or StoreFailed.
+        Requires: the lock. Raises StoreFull or StoreFailed.
         """
         number = subscriber.facts.number
         with self.journal.whole:
@@ -647,7 +647,7 @@ class MessageStore:
         """Let what exists from there on be pending for a subscription that nobody reads yet, and nothing before it.
 
         firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
-        the subscription is not durable. Requires: state lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        the subscription is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
         """
         number, data_log = subscriber.facts.number, NO_RECORD
         with self.journal.whole:
@@ -659,7 +659,7 @@ class MessageStore:
     def retain(self, topic: int, rule: RetentionRule | None) -> None:
         """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
 
-        A record each time that it begins or ends, none where another rule goes on. Requires: state lock. Raises
+        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises
         StoreFull (it is as it was) or StoreFailed.
         """
         known = self.subscriptions.retention(topic)
@@ -678,7 +678,7 @@ class MessageStore:
     def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
 
-        is_durable: of the subscription; without it no record is written. Requires: state lock.
+        is_durable: of the subscription; without it no record is written. Requires: the lock.
         """
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):
@@ -695,7 +695,7 @@ class MessageStore:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """Plan to read these pending sequences, each run inside one block. Requires: state lock. Reads no message."""
+        """Plan to read these pending sequences, each run inside one block. Requires: the lock. Reads no message."""
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
@@ -987,7 +987,7 @@ class MessageStore:
     def live_bytes_by_data_log(self) -> list[tuple[int, int, int]]:
         """Return id, bytes and bytes of pending messages of each data log, the oldest first.
 
-        Requires: state lock. O(data logs), no disk.
+        Requires: the lock. O(data logs), no disk.
         """
         sizes = self.journal.sizes | {self.journal.data_log: self.journal.offset}
         uses = self.index.uses
@@ -1021,7 +1021,7 @@ class MessageStore:
         return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
 
     def statistics(self) -> StoreStatistics:
-        """Return how much the store holds. Requires: state lock. O(lanes + data logs), no disk."""
+        """Return how much the store holds. Requires: the lock. O(lanes + data logs), no disk."""
         lanes = self.index.lanes.values()
         return StoreStatistics(
             journal_bytes=self.journal.journal_bytes,

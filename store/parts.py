@@ -40,7 +40,7 @@ class StoreParts:
         """Complete a state, and return it, with what must outlive the records that told it.
 
         Each data log begins with it, and each checkpoint ends with it. Data logs, sequences and transactions are the
-        caller's: the two say different things of them. Requires: the state lock, or that nobody else is here.
+        caller's: the two say different things of them. Requires: the lock, or that nobody else is here.
         """
         state.destinations = list(destinations.values())
         state.imports = list(imports)

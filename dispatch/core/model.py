@@ -237,6 +237,22 @@ class Distribution(ABC):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed."""
 
+    @abstractmethod
+    def kept_for_others(self, consumer: Taker) -> list[int]:
+        """Return how many free messages each other consumer comes first for, without those that come first for none."""
+
+    @abstractmethod
+    def count_waiting(self) -> int:
+        """Return how many messages wait behind one of their group that comes back later, or somewhat more."""
+
+    @abstractmethod
+    def is_outranked(self, consumer: Taker) -> bool:
+        """Tell whether consumers of higher priority come first for all that nobody owns."""
+
+    @abstractmethod
+    def audit(self) -> tuple[int, int]:
+        """Return the bytes of memory that it holds for groups, and those of them for what holds back its group."""
+
 
 class ConsumerGroup:
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""

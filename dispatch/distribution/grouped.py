@@ -24,6 +24,7 @@ from ...cache.charge import charge_bytes
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
+from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -851,6 +852,50 @@ class GroupAssigner(Distribution):
         for first, last in gone:
             for sequence in self.groups.held_back(lane, first, last):
                 self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
+
+    # ------------------------------------------------------------------ what explanations and audits ask
+
+    def kept_for_others(self, consumer: Taker) -> list[int]:
+        """See Distribution. What is assigned to another; where that is nothing, what was left to it. O(messages)."""
+        kept = {other: self._in_hand(other) for other in self.assigned_by_consumer if other is not consumer}
+        unassigned = self.assigned_by_consumer[consumer].unassigned
+        behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
+        for other, held in (*unassigned.withheld.items(), *unassigned.left.items(), *behind):
+            if other is not consumer and other in kept and not kept[other]:
+                kept[other] = sum(_pending(lane, runs) for lane, runs in held.items())
+        return [messages for messages in kept.values() if messages]
+
+    def _in_hand(self, consumer: Taker) -> int:
+        """Return how many free messages are assigned to a consumer."""
+        lists = self.assigned_by_consumer[consumer].lists
+        direct = sum(len(target.direct) for target in lists)
+        return direct + sum(_pending(own.lane, [*own.returned, *own.references]) for own in lists)
+
+    def count_waiting(self) -> int:
+        """See Distribution."""
+        return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
+
+    def is_outranked(self, consumer: Taker) -> bool:
+        """See Distribution."""
+        return not self.left(self.assigned_by_consumer[consumer].unassigned, consumer.priority)
+
+    def audit(self) -> tuple[int, int]:
+        """See Distribution."""
+        return self.groups.held_bytes, self.groups.held_back_bytes
+
+
+def _pending(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
+    """Count the messages of these runs that are free."""
+    count = 0
+    for at, last in runs:
+        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+            end = min(found[1], last)
+            count += sum(
+                not (number in lane.in_flight or number in lane.parked or lane.stored.is_put_off(number))
+                for number in range(found[0], end + 1)
+            )
+            at = end + 1
+    return count
 
 
 def credit(queue: QueueArea, consumer: Taker) -> int:

@@ -69,7 +69,7 @@ from ..core.overhead import DestinationOverhead, overhead_bytes
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import GroupAssigner, assign
+from ..distribution.grouped import assign
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
@@ -503,7 +503,7 @@ class Engine:
         )
 
     def _make_room(self, wanted_bytes: int) -> None:
-        """Take memory from lists and caches. Requires: the state lock."""
+        """Take memory from lists and caches. Requires: the lock."""
         self.target_area.make_room(wanted_bytes, None)
 
     # ------------------------------------------------------------------ opening and closing
@@ -760,11 +760,11 @@ class Engine:
             audited["duplicates"] = self.windows.held_bytes
             self.store.properties._check()
             audited["properties"] = self.store.properties.held_bytes
-            assigners = [queue.assigner for queue in self.destinations.queues.values()]
-            groups = [assigner.groups for assigner in assigners if isinstance(assigner, GroupAssigner)]
+            queues = self.destinations.queues.values()
+            groups = [queue.assigner.audit() for queue in queues if queue.assigner is not None]
             memory = self.target_area.groups
-            assert memory.held_back_bytes == sum(one.held_back_bytes for one in groups)
-            audited["groups"] = sum(one.held_bytes for one in groups) - memory.owed_bytes
+            assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
+            audited["groups"] = sum(held_bytes for held_bytes, _ in groups) - memory.owed_bytes
             audited["deadlines"] = self.deadlines.charge_bytes
             self.deadlines._check()
             for name, found in audited.items():

@@ -214,6 +214,22 @@ class Turns(Distribution):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         raise NotImplementedError("a pattern has no lane of its own")
 
+    def kept_for_others(self, consumer: Taker) -> list[int]:
+        """See Distribution. There is one consumer."""
+        return []
+
+    def count_waiting(self) -> int:
+        """See Distribution. Nothing is held back."""
+        return 0
+
+    def is_outranked(self, consumer: Taker) -> bool:
+        """See Distribution. There is one consumer."""
+        return False
+
+    def audit(self) -> tuple[int, int]:
+        """See Distribution. It holds nothing for groups."""
+        return 0, 0
+
 
 def _has_more(target: TargetList) -> bool:
     counterpart = target.counterpart

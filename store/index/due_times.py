@@ -24,7 +24,7 @@ EXPIRED_BLOCKS_MAX: Final = 16_384
 
 
 class DueTimes:
-    """Finds messages of the index by their times. The state lock guards it; every method REQUIRES it held."""
+    """Finds messages of the index by their times. The state lock guards it; every method requires it held."""
 
     def __init__(
         self,

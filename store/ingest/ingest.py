@@ -221,7 +221,7 @@ class _Ingestion:
             return store.index.lane(number, priority)
 
     def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
-        """Append messages that count as taken from this load. Requires: state lock."""
+        """Append messages that count as taken from this load. Requires: the lock."""
         store = self._store
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)

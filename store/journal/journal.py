@@ -72,7 +72,7 @@ def _nobody(position: int) -> None:
 
 
 class Journal:
-    """The writer of the journal. Appends and rolls REQUIRE the state lock; `sync` takes its own lock first and is
+    """The writer of the journal. Appends and rolls require the lock; `sync` takes its own lock first and is
     called without it.
     """
 
@@ -168,12 +168,12 @@ class Journal:
 
     @property
     def end(self) -> int:
-        """Position behind the newest record. Requires: state lock."""
+        """Position behind the newest record. Requires: the lock."""
         return self.data_log << OFFSET_BITS | self.offset
 
     @property
     def next_sequence(self) -> int:
-        """Log sequence of the next record. Requires: state lock."""
+        """Log sequence of the next record. Requires: the lock."""
         return self._word >> WORD_SHIFT
 
     # ---------------------------------------------------------------- appending
@@ -188,7 +188,7 @@ class Journal:
         body: bytes,
         content_bytes: int,
     ) -> int:
-        """Append a slice of one message; return its offset in `data_log`. Requires: state lock. One write.
+        """Append a slice of one message; return its offset in `data_log`. Requires: the lock. One write.
 
         flags: the priority, and the other flags of a slice. content_bytes: of properties and body together.
         """
@@ -227,7 +227,7 @@ class Journal:
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
-        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: state lock. One write.
+        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: the lock. One write.
         """
         if len(contents) == 1:
             ((properties, body),) = contents
@@ -243,7 +243,7 @@ class Journal:
         return self._append(encode_slice(*head, flags, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
-        """Append an ack of one run. Requires: state lock. One write."""
+        """Append an ack of one run. Requires: the lock. One write."""
         if not destination:  # NO_DESTINATION
             raise Closed("the queue")
         if self.offset + ACK_BYTES > self._limit:
@@ -259,7 +259,7 @@ class Journal:
         self.offset = offset + ACK_BYTES
 
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
-        """Append a record of any kind but a slice; return its offset in `data_log`. Requires: state lock."""
+        """Append a record of any kind but a slice; return its offset in `data_log`. Requires: the lock."""
         size = HEADER_BYTES + len(payload)
         with self.whole:
             if self.offset + size > self._limit:
@@ -271,7 +271,7 @@ class Journal:
     def keep_together(self, size: int, records: int) -> None:
         """Make room for that many records of `size` bytes in all, so that one data log holds the copies they are.
 
-        Requires: state lock.
+        Requires: the lock.
         """
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
             self.roll(size)
@@ -309,7 +309,7 @@ class Journal:
 
     @contextmanager
     def accepting_dead_letters(self) -> Iterator[None]:
-        """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the state lock throughout."""
+        """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the lock throughout."""
         self.accepts_dead_letters = True
         try:
             with self.whole:
@@ -322,7 +322,7 @@ class Journal:
         self.failure = self.failure or failure
 
     def stop(self) -> None:
-        """Refuse every later append. Requires: state lock."""
+        """Refuse every later append. Requires: the lock."""
         self._limit = -1
 
     # ------------------------------------------------------------------ rolling
@@ -353,7 +353,7 @@ class Journal:
             self._set_limit(size)
 
     def set_write_stall(self, limit: str | None) -> None:
-        """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: state lock.
+        """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: the lock.
 
         Relocated copies and dead letters go on, because each takes the place of another message, and so does
         everything that is no message. While the stall lasts every append takes the slow path; without one none pays.
@@ -408,7 +408,7 @@ class Journal:
     def refill(self) -> bool:
         """Make the reserve whole again and leave a makeshift data log. False: the disk is still full.
 
-        Requires: state lock.
+        Requires: the lock.
         """
         if self.is_full and self._limit >= 0:
             try:
@@ -449,7 +449,7 @@ class Journal:
     # ------------------------------------------------------------------ beginning and ending data logs
 
     def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
-        """Seal the newest data log and begin the next one. StoreFull: neither was done. Requires: state lock.
+        """Seal the newest data log and begin the next one. StoreFull: neither was done. Requires: the lock.
 
         is_adding: what it is for is refused rather than given space of the reserve.
         """
@@ -477,7 +477,7 @@ class Journal:
             raise self.fail(f"the next data log could not be begun ({error.strerror})") from error
 
     def seal(self) -> None:
-        """End the newest data log with its directory, so that nothing follows. Requires: state lock.
+        """End the newest data log with its directory, so that nothing follows. Requires: the lock.
 
         Where the disk has no space for it the data log ends with its last record, as one that recovery has cut.
         """
@@ -641,7 +641,7 @@ class Journal:
     def reader(self, data_log: int) -> tuple[File, int]:
         """Return an open file of the data log and its salt. It stays readable though cleanup removes the name.
 
-        Requires: state lock.
+        Requires: the lock.
         """
         found = self._readers.get(data_log)
         if found is None:
@@ -664,7 +664,7 @@ class Journal:
 
     def _with_descriptor(self, call: Callable[[], T]) -> T:
         """Return what the call does. For want of a descriptor it is called again when data logs that were only open for
-        their sync are synced. Requires: state lock.
+        their sync are synced. Requires: the lock.
         """
         try:
             return call()
@@ -685,7 +685,7 @@ class Journal:
 
     @property
     def journal_bytes(self) -> int:
-        """Bytes of all data logs up to the end of the newest record. Requires: state lock."""
+        """Bytes of all data logs up to the end of the newest record. Requires: the lock."""
         return sum(self.sizes.values()) + self.offset
 
     @property
@@ -695,7 +695,7 @@ class Journal:
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes written since it was opened. Requires: state lock."""
+        """Bytes written since it was opened. Requires: the lock."""
         return self._sealed_bytes + self.offset
 
     def remove(self, data_logs: list[int]) -> None:
@@ -706,13 +706,13 @@ class Journal:
         self.sync_directory()
 
     def forget(self, data_logs: list[int]) -> None:
-        """Forget data logs that are gone. Requires: state lock."""
+        """Forget data logs that are gone. Requires: the lock."""
         for data_log in data_logs:
             self._readers.pop(data_log, None)
             self.sizes.pop(data_log, None)
 
     def close(self) -> None:
-        """Close the files. What was not synced before is left to the operating system. Requires: state lock."""
+        """Close the files. What was not synced before is left to the operating system. Requires: the lock."""
         self._limit = -1
         for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
             if file is not None:

@@ -49,7 +49,7 @@ def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -
 
 
 class Reserve:
-    """The two files of the reserve. Requires: state lock, for everything. Errors are OSError, as the disk gave them."""
+    """The two files of the reserve. Requires: the lock, for everything. Errors are OSError, as the disk gave them."""
 
     def __init__(self, disk: Disk, file_bytes: int) -> None:
         """file_bytes: of a data log; 0: there is no reserve, and it always counts as whole."""

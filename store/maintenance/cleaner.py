@@ -83,7 +83,7 @@ class Cleaner:
         """Callback for when data logs are gone, called under the state lock."""
 
     def sealed(self) -> set[int]:
-        """Return the data logs that are neither written to nor needed for replay, nor leased. Requires: state lock."""
+        """Return the data logs that are neither written to nor needed for replay, nor leased. Requires: the lock."""
         newest = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
 
@@ -131,11 +131,11 @@ class Cleaner:
 
     @property
     def _replayed_data_log(self) -> int:
-        """Id of the data log from which the next open replays; it may be written to. Requires: state lock."""
+        """Id of the data log from which the next open replays; it may be written to. Requires: the lock."""
         return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
-        """Return the data logs that a reader has not come to the end of. Requires: state lock."""
+        """Return the data logs that a reader has not come to the end of. Requires: the lock."""
         return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:

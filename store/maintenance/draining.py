@@ -25,7 +25,7 @@ class Draining:
         """Data logs that are empty within SOON_SECONDS if messages leave them as fast as between the last two looks."""
 
     def sample(self, now: float, uses: Mapping[int, DataLogUse]) -> None:
-        """Compare what is pending in each data log with the last sample. O(data logs). Requires: state lock."""
+        """Compare what is pending in each data log with the last sample. O(data logs). Requires: the lock."""
         seconds, self._looked_at = now - self._looked_at, now
         before = self._pending
         self._pending = {data_log: use.pending_messages for data_log, use in uses.items() if use.pending_messages}

@@ -32,7 +32,7 @@ class MoveReport(NamedTuple):
 
 
 class PreparedMoving:
-    """Moves slices of prepared transactions. REQUIRES for its call: no state lock, and no other relocation under
+    """Moves slices of prepared transactions. Requires for its call: no lock, and no other relocation under
     way.
     """
 
@@ -88,7 +88,7 @@ class PreparedMoving:
         return MoveReport(messages, appended_bytes, "")
 
     def _waits(self, branch: Branch) -> bool:
-        """Return whether the branch still waits for its outcome. Requires: state lock."""
+        """Return whether the branch still waits for its outcome. Requires: the lock."""
         return self._branches.find(branch.number) is branch
 
     def _copy(self, branch: Branch, placed: PlacedSlice, file: File, salt: int) -> int | None:

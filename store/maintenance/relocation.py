@@ -177,7 +177,7 @@ class Relocation:
     # ------------------------------------------------------------------ what to do
 
     def bounds(self) -> Bounds:
-        """Return the sizes that decide. Requires: state lock. O(data logs)."""
+        """Return the sizes that decide. Requires: the lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
         doomed = self._removable()
         # The newest one has its space already.
@@ -255,11 +255,11 @@ class Relocation:
         self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
 
     def _begin_round(self) -> None:
-        """Try again what found no memory. Requires: state lock."""
+        """Try again what found no memory. Requires: the lock."""
         self._waiting.clear()
 
     def _choose(self) -> _Source | None:
-        """Return the data log that gives most for what it takes; None: none is worth it. Requires: state lock."""
+        """Return the data log that gives most for what it takes; None: none is worth it. Requires: the lock."""
         bounds = self.bounds()
         is_above = bounds.journal > bounds.target
         if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
@@ -362,7 +362,7 @@ class Relocation:
             self._keep(source.data_log, moved.problem, logging.DEBUG)
 
     def _release(self, source: _Source) -> None:
-        """Give back the memory of a source and be done with it. Requires: state lock."""
+        """Give back the memory of a source and be done with it. Requires: the lock."""
         self._account.release(source.charge_bytes)
         self._source = None
 
@@ -398,7 +398,7 @@ class Relocation:
         return False
 
     def _live(self, source: _Source, piece: Piece) -> list[Live]:
-        """Return what of a piece is live there, slices of transactions left out. Requires: state lock."""
+        """Return what of a piece is live there, slices of transactions left out. Requires: the lock."""
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
         for (number, _), (first, last) in piece.sequences.items():
@@ -409,7 +409,7 @@ class Relocation:
         return found
 
     def _live_in_index(self, source: _Source) -> list[Live]:
-        """Return what some blocks of the index have in that data log. Requires: state lock, lanes left."""
+        """Return what some blocks of the index have in that data log. Requires: the lock, lanes left."""
         assert source.lanes
         found: list[Live] = []
         for _ in range(SCAN_BLOCKS):
@@ -462,7 +462,7 @@ class Relocation:
                 self._account.release(charge_bytes)
 
     def _append(self, source: _Source, records: list[Live], messages: list[StoredMessage]) -> bool:
-        """Append what is still pending, in slices as long as may be. Requires: state lock. False: not all of it."""
+        """Append what is still pending, in slices as long as may be. Requires: the lock. False: not all of it."""
         gathered: list[StoredMessage] = []
         lane, size, at = records[0].lane, 0, 0
         for live in records:
@@ -536,7 +536,7 @@ class Relocation:
     # ------------------------------------------------------------------ survivors
 
     def _note(self, source: _Source, found: list[Live]) -> bool:
-        """Remember what is live. Requires: state lock. False: too many runs for one record, or for memory."""
+        """Remember what is live. Requires: the lock. False: too many runs for one record, or for memory."""
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, SequenceSet())
             runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
@@ -550,7 +550,7 @@ class Relocation:
         return is_noted
 
     def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
-        """Append the survivors record. Requires: state lock, so that nothing is acknowledged between the last look
+        """Append the survivors record. Requires: the lock, so that nothing is acknowledged between the last look
         and it.
         """
         ranges = [

@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
 
 class TmpFiles:
-    """The files of one tmp-storage. All methods REQUIRE the state lock."""
+    """The files of one tmp-storage. The state lock guards them; every method requires it held."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class Compaction(NamedTuple):
 
 
 class TmpStorage:
-    """The files, and who holds what in them. All methods REQUIRE the state lock."""
+    """The files, and who holds what in them. The state lock guards them; every method requires it held."""
 
     def __init__(
         self,
