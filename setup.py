@@ -42,6 +42,7 @@ INTERPRETED = (
     "engine/duties.py",
     "engine/engine.py",
     "engine/maintenance.py",
+    "engine/measurements.py",
     "engine/resizing.py",
     "engine/statistics.py",
     "explain/*.py",

@@ -40,6 +40,7 @@ from ..admin.expiry import ExpirySweeper
 from ..admin.inactive import InactiveDestinations
 from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
+from ..admin.quarantine import Quarantine
 from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import Temporaries
 from ..admission.deduplication import DuplicateWindows
@@ -82,6 +83,7 @@ from .background import Background, Wakeups
 from .duties import Duty
 from .health import Health, health_of
 from .maintenance import Maintenance
+from .measurements import Measurements
 from .resizing import Resizing
 from .statistics import (
     DestinationStatistics,
@@ -460,24 +462,25 @@ class Engine:
             settings=settings,
             shares=shares,
         )
+        quarantine = Quarantine(self.monitor, self.store, self.target_area)
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
-            target_area=self.target_area,
             budget=self.budget,
             overflow=self.overflow,
             due=self.due,
+            measurements=Measurements(
+                self.target_area, self.warmer, stuck, self.all_consumers, self.monitor.monotonic()
+            ),
+            quarantine=quarantine if settings.on_missing_data_log == "report" else None,
             timed=self.timed,
             sweeper=self.sweeper,
             topics=self.topics,
             browsers=self.browsers,
-            warmer=self.warmer,
             resizing=self.resizing,
-            stuck=stuck,
             wakeups=self.wakeups,
             recorder=self.recorder,
             guard=guard,
-            consumers=self.all_consumers,
             settings=settings,
             others=[
                 Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),

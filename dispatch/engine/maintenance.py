@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard
 from ...cache.spill.overflow import Overflow
-from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
+from ..admin.quarantine import Quarantine
 from ..config.settings import Settings
-from ..consumer.slow import notice
-from ..consumer.stuck import StuckConsumers
 from ..core.delays import TimedLanes
 from ..core.due import DueMessages
-from ..core.lists import TargetArea
-from ..core.model import Taker
 from ..core.monitor import Monitor
-from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from .background import Wakeups
 from .duties import Duty, FailingDuty
+from .measurements import Measurements
 from .resizing import Resizing
 
 if TYPE_CHECKING:
     from ..planning.recorder import Recorder
 
-logger = LateLogger("forebay.dispatch")
-
 RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While something is to be relocated, so often is asked whether the traffic leaves room for it."""
-MEASURE_SECONDS: Final = 1.0
 ATTEST_SECONDS: Final = 0.1
 FULL_CLEANUP_SECONDS: Final = 1.0
 """While sends are refused because the disk or the store is full, cleanup comes at least so often."""
@@ -47,53 +40,47 @@ class Maintenance:
         *,
         monitor: Monitor,
         store: MessageStore,
-        target_area: TargetArea,
         budget: Budget,
         overflow: Overflow,
         due: DueMessages,
+        measurements: Measurements,
+        quarantine: Quarantine | None,
         timed: TimedLanes,
         sweeper: ExpirySweeper,
         topics: Topics,
         browsers: Browsers,
-        warmer: CacheWarmer,
         resizing: Resizing,
-        stuck: StuckConsumers,
         wakeups: Wakeups,
         recorder: Recorder | None,
         guard: MemoryGuard | None,
-        consumers: Callable[[], Iterable[Taker]],
         settings: Settings,
         others: Iterable[Duty],
     ) -> None:
-        """consumers: all consumers of the store, asked for under the lock. others: more to do at each step."""
+        """quarantine: None: what does not verify stays where it is. others: more to do at each step."""
         self._monitor = monitor
         self._store = store
-        self._target_area = target_area
         self._budget = budget
         self._overflow = overflow
         self._due = due
         self._timed = timed
         self._topics = topics
         self._browsers = browsers
-        self._warmer = warmer
         self._resizing = resizing
-        self._stuck = stuck
         self._wakeups = wakeups
         self._recorder, self.guard = recorder, guard
-        self._consumers = consumers
+        self._measurements = measurements
         self._settings = settings
         now = monitor.monotonic()
         self._checkpoint_at = now + settings.checkpoint_interval_seconds
         self._cleanup_at = now + settings.cleanup_interval_seconds
         self._sync_at = now + settings.sync_interval_seconds
-        self._measured_at = now
         self._sync_duty = Duty("sync", self._sync)
         self._release_duty = Duty("release of delayed messages", self._release)
         self._expiry_duty = Duty("sweep of expired messages", sweeper.sweep_due)
         self._checkpoint_duty = Duty("checkpoint", self._checkpoint)
         self._relocation_duty = Duty("relocation", self._relocate)
         self._cleanup_duty = Duty("cleanup", self._clean_up)
-        self._quarantine_duty = Duty("quarantine", self._quarantine)
+        self._quarantine_duties = (Duty("quarantine", quarantine.step),) if quarantine is not None else ()
         self._attest_duty = Duty("attest", store.attest)
         self._others = (
             Duty("trace", self._write_trace),
@@ -110,7 +97,7 @@ class Maintenance:
             self._checkpoint_duty,
             self._relocation_duty,
             self._cleanup_duty,
-            self._quarantine_duty,
+            *self._quarantine_duties,
             self._attest_duty,
         )
 
@@ -134,7 +121,8 @@ class Maintenance:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         is_wanted = now >= self._cleanup_at or store.relocation.wants_cleanup
         done += self._cleanup_duty.do(now, time_ms, is_due=is_wanted)
-        done += self._quarantine_duty.do(now, time_ms)
+        for duty in self._quarantine_duties:
+            done += duty.do(now, time_ms)
         done += self._attest_duty.do(now, time_ms)
         return done
 
@@ -156,14 +144,7 @@ class Maintenance:
         with self._monitor.lock, self._monitor.whole:
             done = self._due.release()
             self._browsers.release_given_back()
-            if now - self._measured_at >= MEASURE_SECONDS:
-                seconds = now - self._measured_at
-                self._target_area.measure(seconds)
-                self._warmer.look()
-                self._measured_at = now
-                consumers = list(self._consumers())
-                done += notice(self._target_area, consumers, now, seconds)
-                self._stuck.look(consumers, now)
+            done += self._measurements.take(now)
             return done + self._overflow.compact()
 
     def _write_trace(self) -> int:
@@ -207,29 +188,10 @@ class Maintenance:
         self._wakeups.wake_maintenance()
         return True
 
-    def _quarantine(self) -> int:
-        """Put what does not verify on record as lost, so that its data log can be freed."""
-        if self._settings.on_missing_data_log != "report" or not self._target_area.unreadable:
-            return 0
-        done = 0
-        while self._target_area.unreadable:
-            lane, sequence = self._target_area.unreadable.popleft()
-            if sequence not in lane.in_flight and self._store.quarantine(lane.journaled_lane, sequence):
-                done += 1
-                with self._monitor.lock, self._monitor.whole:
-                    lane.forget_attempts(sequence, sequence)
-                logger.warning(
-                    "message %s%d is in the quarantine and counts as acknowledged",
-                    lane.id_prefix,
-                    sequence,
-                    event="message_quarantined",
-                )
-        return done
-
     def pause(self) -> float:
         """Return the seconds until something is due, or is to be tried again."""
         now = self._monitor.monotonic()
-        released = min(self._measured_at + MEASURE_SECONDS, self._due.next_look)
+        released = min(self._measurements.due_at, self._due.next_look)
         due = min(
             self._release_duty.next_at(released),
             self._expiry_duty.next_at(self._timed.next_sweep),

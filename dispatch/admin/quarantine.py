@@ -1,0 +1,40 @@
+"""Quarantine: messages that lists passed over because they do not verify are put on record as lost.
+
+Then their data logs can be freed. A crash leaves such a message as it was, to
+be met again, or in the quarantine and acknowledged.
+"""
+
+from __future__ import annotations
+
+from ...store.late_log import LateLogger
+from ...store.message_store import MessageStore
+from ..core.lists import TargetArea
+from ..core.monitor import Monitor
+
+logger = LateLogger("forebay.dispatch")
+
+
+class Quarantine:
+    """`step` looks after what was passed over. Only one thread calls it."""
+
+    def __init__(self, monitor: Monitor, store: MessageStore, target_area: TargetArea) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._target_area = target_area
+
+    def step(self) -> int:
+        """Put on record what can't be read; return how many messages that were. Requires: no lock."""
+        done = 0
+        while self._target_area.unreadable:
+            lane, sequence = self._target_area.unreadable.popleft()
+            if sequence not in lane.in_flight and self._store.quarantine(lane.journaled_lane, sequence):
+                done += 1
+                with self._monitor.lock, self._monitor.whole:
+                    lane.forget_attempts(sequence, sequence)
+                logger.warning(
+                    "message %s%d is in the quarantine and counts as acknowledged",
+                    lane.id_prefix,
+                    sequence,
+                    event="message_quarantined",
+                )
+        return done

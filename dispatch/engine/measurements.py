@@ -1,0 +1,53 @@
+"""Measurements: once a second, how fast consumers take, what memory that gives their lists, and who stands still.
+
+Nothing of it survives a crash, or has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ..consumer.slow import notice
+from ..consumer.stuck import StuckConsumers
+from ..core.lists import TargetArea
+from ..core.model import Taker
+from ..loading.warmer import CacheWarmer
+
+MEASURE_SECONDS: Final = 1.0
+
+
+class Measurements:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(
+        self,
+        target_area: TargetArea,
+        warmer: CacheWarmer,
+        stuck: StuckConsumers,
+        consumers: Callable[[], Iterable[Taker]],
+        now: float,
+    ) -> None:
+        """consumers: all consumers of the store. now: monotonic seconds."""
+        self._target_area = target_area
+        self._warmer = warmer
+        self._stuck = stuck
+        self._consumers = consumers
+        self._measured_at = now
+
+    @property
+    def due_at(self) -> float:
+        """When the next one is due, in monotonic seconds. The lock may be free."""
+        return self._measured_at + MEASURE_SECONDS
+
+    def take(self, now: float) -> int:
+        """Measure, if it is time; return how many consumers are slow since then. O(lists + consumers)."""
+        if now < self.due_at:
+            return 0
+        seconds, self._measured_at = now - self._measured_at, now
+        self._target_area.measure(seconds)
+        self._warmer.look()
+        consumers = list(self._consumers())
+        slow = notice(self._target_area, consumers, now, seconds)
+        self._stuck.look(consumers, now)
+        return slow
