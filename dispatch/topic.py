@@ -16,6 +16,7 @@ from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender
+from .temporary import Temporary
 from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader
 from .topics.state import TopicState
@@ -231,9 +232,6 @@ class Topic(Sender):
         with self._engine.monitor.lock:
             return statistics_of_topic(self.current)
 
-    def __repr__(self) -> str:
-        return f"<Topic {self._queue.name!r}>"
-
 
 class TopicPattern(Topic):
     """Made by `Forebay.topic` for a name with "*" or ">". It has consumers, and nothing can be sent to it.
@@ -288,33 +286,9 @@ class TopicPattern(Topic):
     def _refusal(self, remedy: str) -> SettingsError:
         return SettingsError(f"{self._queue.name!r} is a pattern: {remedy}")
 
-    def __repr__(self) -> str:
-        return f"<TopicPattern {self._queue.name!r}>"
 
-
-class TemporaryTopic(Topic):
+class TemporaryTopic(Topic, Temporary):
     """Made by `Forebay.temporary_topic`. A context manager: the topic is gone at the end of its block.
 
     Others reach it by its `name`, with `Forebay.topic`, as long as it is there.
     """
-
-    def close(self) -> None:
-        """Delete the topic with its subscriptions, as `delete` does. Twice is once.
-
-        While a transaction without an outcome knows the topic it stays, and goes when that is decided. StoreFailed.
-        """
-        self._engine.temporaries.release(self._topic.number)
-
-    def delete(self) -> None:
-        """Delete the topic at once, or raise TransactionError while a transaction without an outcome knows it."""
-        super().delete()
-        self.close()
-
-    def __enter__(self) -> TemporaryTopic:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<TemporaryTopic {self._queue.name!r}>"

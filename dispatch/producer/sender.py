@@ -494,3 +494,6 @@ class Sender:
         self._queue = queue
         self._pipeline = SendPipeline(self.producers, queue, self._confirmer)
         self._limits = queue.admission
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
