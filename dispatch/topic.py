@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.errors import ArgumentError, Closed, SettingsError
+from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
 from ..store.format.retained import Retained
 from ..store.format.times import split_times
@@ -135,12 +135,24 @@ class Topic(Sender):
             return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
-        """See Sender. One commit is for both, so a crash leaves the message sent and retained, or neither."""
+        """See Sender."""
         if transaction is not None:
             raise SettingsError("a message with retain is a transaction of its own: send it without transaction")
         if message.delay != 0.0:
             raise SettingsError("a message with retain can't have a delay: send it when it is due")
         deadline = self._deadline(timeout)
+        try:
+            return self._send_and_retain(message, deadline)
+        except StoreFull as full:
+            if message.body or full.limit != "memory_limit":
+                raise
+        # What deletes must not lack the memory for a transaction. A crash between the two leaves what a caller repeats.
+        own_id = self._send_batch(self._batch_of(message, None, deadline))
+        self._engine.topics.forget_retained(self._topic)
+        return own_id
+
+    def _send_and_retain(self, message: Message, deadline: float | None) -> str:
+        """Send a message and keep it. One commit is for both, so a crash leaves it sent and kept, or neither."""
         with self.producers.transactions.begin() as own:
             timestamp = self.producers.clock_ms()
             batch = self._batch_of(message, own, deadline)

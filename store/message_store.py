@@ -460,12 +460,13 @@ class MessageStore:
     def change_properties(self, changes: Changes) -> None:
         """Set or delete host properties with one record: all of them, or none. Requires: state lock.
 
-        PropertiesFull, StoreFull: nothing has changed. StoreFailed.
+        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
         """
+        only_deletes = all(value is None for value in changes.values())
         self.properties.reserve(changes)
         with self.journal.whole:
             try:
-                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes))
+                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
             except StoreFull:
                 self.properties.cancel()
                 raise

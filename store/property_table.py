@@ -14,7 +14,7 @@ from typing import Final
 
 from .account import Account, Unlimited
 from .errors import PropertiesFull, SettingsError, StoreFull
-from .format.host_properties import Changes
+from .format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from .format.retained import RESERVED_PREFIX, retained_name
 
 PROPERTIES_BYTES_MAX: Final = 1 << 20
@@ -25,6 +25,9 @@ PROPERTY_CHARGE_BYTES: Final = 256
 """A property beside name and value: two objects, a slot in a dict, and its growth reserve."""
 NAME_CHARGE_BYTES: Final = 4
 """A character of a name in RAM, at worst."""
+DELETIONS_BYTES: Final = PROPERTY_CHARGE_BYTES + NAME_CHARGE_BYTES * PROPERTY_NAME_BYTES_MAX
+DELETIONS_PART: Final = 8
+"""Transactions may delete with so much above the limit, and this part of it: at least one property of any name."""
 
 
 class PropertyTable:
@@ -97,10 +100,14 @@ class PropertyTable:
     # ------------------------------------------------------------------ transactions
 
     def stage(self, undecided: dict[str, bytes | None], changes: Changes) -> None:
-        """Add changes to those that a transaction wants, and pay for them. Refused as in `reserve`, then none is."""
+        """Add changes to those that a transaction wants, and pay for them. Refused as in `reserve`, then none is.
+
+        What only deletes has a little more room: a full table can be emptied by transactions too.
+        """
         more = sum(_charge(name, value) for name, value in changes.items())
         more -= sum(_charge(name, undecided[name]) for name in changes if name in undecided)
-        self._pay(more)
+        only_deletes = all(value is None for value in changes.values())
+        self._pay(more, DELETIONS_BYTES + self._limit_bytes // DELETIONS_PART if only_deletes else 0)
         undecided.update(changes)
         self._undecided_bytes += more
         self._release_surplus()
@@ -140,10 +147,11 @@ class PropertyTable:
 
     # ------------------------------------------------------------------ memory
 
-    def _pay(self, more_bytes: int) -> None:
+    def _pay(self, more_bytes: int, above_bytes: int = 0) -> None:
+        """above_bytes: above the limit, and there all the same."""
         if more_bytes <= 0:
             return
-        if self.held_bytes + more_bytes > self._limit_bytes:
+        if self.held_bytes + more_bytes > self._limit_bytes + above_bytes:
             raise PropertiesFull(more_bytes, self._limit_bytes, self.held_bytes)
         if not self._account.reserve(more_bytes):
             self.make_room(more_bytes)

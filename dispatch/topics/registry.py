@@ -16,7 +16,7 @@ from ...store.errors import (
     TransactionError,
 )
 from ...store.format.record import RecordDamaged
-from ...store.format.retained import decode_retained
+from ...store.format.retained import decode_retained, retained_name
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import TopicLane
@@ -287,6 +287,16 @@ class Topics(PatternKeeper):
                 except ForebayError as error:
                     return error
         return None
+
+    def forget_retained(self, topic: TopicState) -> None:
+        """Let a topic retain no message from now on. One record, for which a full store has room. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            if self._message_store.properties.retained(topic.number) is None:
+                return
+            self._message_store.change_properties({retained_name(topic.number): None})
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
 
     def _go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
         """Let a subscription have what arrives, because its first consumer comes. Requires: the lock."""

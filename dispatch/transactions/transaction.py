@@ -190,6 +190,8 @@ class Transaction:
         self._kept_bytes = 0
         self._rejected: dict[LaneState, int] = {}
         """How many of what it acknowledges are dead letters then."""
+        self._replaces = False
+        """What it sends takes the place of a retained message that it deletes: a full disk has room for that."""
         self._room: dict[DestinationLimits, Reservation] = {}
         """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
@@ -228,6 +230,7 @@ class Transaction:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
             self._store.stage_properties(self._branch, {retained_name(topic): value})
+            self._replaces = value is None and self._store.properties.retained(topic) is not None
 
     def add(
         self,
@@ -504,7 +507,7 @@ class Transaction:
         store = self._store
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
-            self._write_all(keeps=True)
+            self._write_last()
             is_done = store.transactions.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
@@ -518,6 +521,14 @@ class Transaction:
                 self._commit(is_large=True)
                 position = store.journal.end
         self._publisher.confirm(position)
+
+    def _write_last(self) -> None:
+        """Write what is still in RAM, and keep it there, because it arrives next. Requires: the lock."""
+        if self._replaces:
+            with self._store.journal.accepting_replacements():
+                self._write_all(keeps=True)
+        else:
+            self._write_all(keeps=True)
 
     def _commit(self, *, is_large: bool) -> None:
         """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""

@@ -8,7 +8,7 @@ import pytest
 from crashing import FIRST_SEED, SYNC_MODES, StateWalk
 from inside import inside
 
-from forebay import Forebay
+from forebay import Forebay, StoreFull
 from forebay.dispatch.config.settings import SyncMode
 
 NAMES = ("a", "b", "ß/c", "d")
@@ -93,6 +93,53 @@ def _stage(properties: object, changes: Changes) -> None:
         properties[name] = b"" if value is None else value  # type: ignore[index]
         if value is None:
             del properties[name]  # type: ignore[attr-defined]
+
+
+class DeletingOnFullDisk(StateWalk[State]):
+    """Properties and retained messages are deleted one by one while the disk has room for nothing else."""
+
+    steps = 24
+
+    def __init__(self, seed: int, sync: SyncMode) -> None:
+        self.names = [f"{number}" for number in range(20)]
+        self.topics = [f"prices.{number}" for number in range(6)]
+        super().__init__(seed, sync, State(dict.fromkeys(self.names + self.topics, b"1042")))
+
+    def begin(self, bay: Forebay) -> None:
+        bay.properties.update(dict.fromkeys(self.names, b"1042"))
+        for name in self.topics:
+            bay.topic(name).send(b"1042", retain=True)
+        disk, full = self.disk, 0
+        disk.capacity_bytes -= disk.free_bytes() - 40_000
+        while full < 2:
+            try:
+                bay.queue("orders").send(bytes(0 if full else 900))
+            except StoreFull:
+                full += 1
+        bay.checkpoint()  # what a power cut would take of it is another test's
+
+    def step(self, bay: Forebay, number: int) -> None:
+        left = list(self.history[-1].properties)
+        name = self.random.choice(left)
+        with self.becoming(self.history[-1].changed({name: None})):
+            if name in self.topics:
+                bay.topic(name).send(b"", retain=True)
+            else:
+                del bay.properties[name]
+
+    def state_of(self, bay: Forebay) -> State:
+        retained: dict[str, bytes] = {}
+        for name in self.topics:
+            with bay.topic(name).subscribe() as consumer:
+                for delivery in consumer.take(10):
+                    retained[name] = delivery.body
+        return State({**bay.properties, **retained})
+
+
+@pytest.mark.parametrize("sync", SYNC_MODES)
+def test_whatever_call_a_crash_follows_each_deletion_on_a_full_disk_is_whole_or_not_made(sync: SyncMode) -> None:
+    walk = DeletingOnFullDisk(FIRST_SEED, sync).run()
+    assert walk.states > 24 and len(walk.history) == 25
 
 
 @pytest.mark.parametrize("sync", SYNC_MODES)

@@ -209,6 +209,7 @@ class StateWalk(CrashExplorer, Generic[S]):
     def __init__(self, seed: int, sync: SyncMode, first: S, **fields: Any) -> None:
         """first: the state of a store after `begin`."""
         super().__init__(seed, sync, **fields)
+        self.disk = SimulatedDisk()
         self.history = [first]
         """All that the store ever was, in order."""
         self._wanted: list[S] = []
@@ -232,7 +233,7 @@ class StateWalk(CrashExplorer, Generic[S]):
         self.history.append(state)
 
     def explore(self) -> None:
-        disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
+        disk, metadata = self.disk, SimulatedMetadataStore()
         bay = self.open(disk, metadata)
         self.begin(bay)
         with self.crashing(disk, lambda: metadata, self._examine):
