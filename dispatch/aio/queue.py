@@ -62,7 +62,7 @@ class AsyncSender:
         delay: float = 0.0,
         producer: str | None = None,
         timeout: float | None = None,
-        retain: bool = False,
+        retain: bool | str = False,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 

@@ -97,7 +97,7 @@ class Sender:
         delay: float = 0.0,
         producer: str | None = None,
         timeout: float | None = None,
-        retain: bool = False,
+        retain: bool | str = False,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -238,14 +238,19 @@ class Sender:
 
     def _send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
         """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
-        if type(retain) is not bool:
-            raise argument_error(f"retain must be True or False, not {retain!r}", retain, bool)
-        if retain:
-            return self._send_retained(message, transaction, timeout)
+        if type(retain) is not bool and not isinstance(retain, str):
+            raise argument_error(
+                f"retain must be True, False, or the name of a header, not {reprlib.repr(retain)}", retain, bool, str
+            )
+        if retain is not False:
+            return self._send_retained(message, retain, transaction, timeout)
         return self._send_batch(self._batch_of(message, transaction, self._deadline(timeout)))
 
-    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
-        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic."""
+    def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
+        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic.
+
+        retain: True, or the name of a header.
+        """
         raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
 
     def _send_batch(self, batch: Batch) -> str:

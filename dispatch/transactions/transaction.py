@@ -32,7 +32,7 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.identity import Identity
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
-from ...store.format.retained import Retained, encode_retained, retained_name
+from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import Times, has_times, split_times, times_of, with_times
 from ...store.journal.reading import StoredMessage
 from ...store.locks import require_outside
@@ -221,16 +221,16 @@ class Transaction:
         """Return how many messages it sends, without those that were known or given up."""
         return self._sent
 
-    def retain(self, topic: int, message: Retained) -> None:
-        """Let a message be the retained one of a topic from the commit on; one without a body: none is.
+    def retain(self, name: str, message: Retained) -> None:
+        """Let a message be the retained one of that name from the commit on; one without a body: none is.
 
         PropertiesFull, StoreFull: it will not be.
         """
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._store.stage_properties(self._branch, {retained_name(topic): value})
-            self._replaces = value is None and self._store.properties.retained(topic) is not None
+            self._store.stage_properties(self._branch, {name: value})
+            self._replaces = value is None and self._store.properties.is_retained(name)
 
     def add(
         self,
