@@ -15,8 +15,8 @@ from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
-from .producer.sender import Sender
 from .producer.send_pipeline import Batch
+from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader

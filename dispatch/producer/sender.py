@@ -10,6 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Generator, Iterable, Mapping
 from math import ceil
+from typing import Final
 
 from ...store.errors import (
     ArgumentError,
@@ -34,6 +35,9 @@ from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
+
+INTERNAL: Final = frozenset(("current", "monitor", "producers", "read_from"))
+"""What senders, queues and topics have for the engine's sake."""
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
@@ -499,6 +503,10 @@ class Sender:
         self._queue = queue
         self._pipeline = SendPipeline(self.producers, queue, self._confirmer)
         self._limits = queue.admission
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return [name for name in object.__dir__(self) if name not in INTERNAL]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -74,6 +74,9 @@ PREPARED: Final = "is prepared"
 COMMITTED: Final = "was committed"
 ROLLED_BACK: Final = "was rolled back"
 
+PUBLIC: Final = ("commit", "is_open", "is_prepared", "prepare", "properties", "rollback", "xid")
+"""What a transaction has for users."""
+
 
 class _Gathered:
     """Messages of one lane that become one slice."""
@@ -779,6 +782,10 @@ class Transaction:
         except StoreFull:
             self.rollback()  # nobody holds it any more who could try again
             raise
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.name} {self._state}>"
