@@ -38,6 +38,11 @@ SNAPSHOT_SECONDS: Final = 0.5
 """OpenTelemetry asks for each metric by itself: so long they share one snapshot."""
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)
+
+
 class _Sample(NamedTuple):
     labels: tuple[str, ...]
     value: float

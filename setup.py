@@ -38,6 +38,7 @@ INTERPRETED = (
     "commands/*.py",
     "dispatch/codecs.py",
     "dispatch/offline.py",
+    "dispatch/traits.py",
     "dispatch/typed.py",
     "engine/duties.py",
     "engine/engine.py",

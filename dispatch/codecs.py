@@ -20,6 +20,11 @@ __all__ = ["BYTES", "JSON", "MESSAGEPACK", "TEXT", "Codec", "json_of", "messagep
 T = TypeVar("T")
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)
+
+
 class Codec(Protocol[T]):
     """What `Forebay.queue(name, codec=…)` needs: two methods that are each other's inverse, called in any thread."""
 

@@ -26,8 +26,8 @@ class MemoryForebay(Forebay):
     def __init__(
         self, clock: ManualClock | None = None, disk: MemoryDisk | None = None, **fields: Unpack[SettingsFields]
     ) -> None:
-        self.fields: Final = {**DEFAULTS, **fields}
-        settings = settings_from(None, self.fields)
+        self._fields: Final = {**DEFAULTS, **fields}
+        settings = settings_from(None, self._fields)
         self.clock: Final = ManualClock(jumps=not settings.background) if clock is None else clock
         self.disk: Final = MemoryDisk() if disk is None else disk
         super().__init__(engine_on_disk(self.disk, self.clock, settings), None)
@@ -41,14 +41,14 @@ class MemoryForebay(Forebay):
     def reopen(self) -> MemoryForebay:
         """Close this one, and return another with the same settings that opened the same disk."""
         self.close()
-        return MemoryForebay(self.clock, self.disk, **self.fields)
+        return MemoryForebay(self.clock, self.disk, **self._fields)
 
     def crash(self) -> MemoryForebay:
         """Return another with the same settings, of what the next process finds when this one is killed now.
 
         This one goes on undisturbed on its own disk: close it, or forget it.
         """
-        return MemoryForebay(self.clock, self.disk.copy(), **self.fields)
+        return MemoryForebay(self.clock, self.disk.copy(), **self._fields)
 
     def __enter__(self) -> MemoryForebay:
         return self

@@ -17,6 +17,7 @@ from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender
+from .temporary import Temporary
 
 JOIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a join, so that no ack pays for those who wait for the last one."""
@@ -266,33 +267,9 @@ class Queue(Sender):
         with self._engine.monitor.lock:
             return destination_statistics(self.current)
 
-    def __repr__(self) -> str:
-        return f"<Queue {self._queue.name!r}>"
 
-
-class TemporaryQueue(Queue):
+class TemporaryQueue(Queue, Temporary):
     """Made by `Forebay.temporary_queue`. A context manager: the queue is gone at the end of its block.
 
     Others reach it by its `name`, with `Forebay.queue`, as long as it is there.
     """
-
-    def close(self) -> None:
-        """Delete the queue with everything in it, as `delete` does. Twice is once.
-
-        While a transaction without an outcome knows the queue it stays, and goes when that is decided. StoreFailed.
-        """
-        self._engine.temporaries.release(self._queue.number)
-
-    def delete(self) -> None:
-        """Delete the queue at once, or raise TransactionError while a transaction without an outcome knows it."""
-        super().delete()
-        self.close()
-
-    def __enter__(self) -> TemporaryQueue:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<TemporaryQueue {self._queue.name!r}>"

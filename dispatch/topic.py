@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.errors import ArgumentError, Closed, SettingsError
+from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
-from ..store.format.retained import Retained
+from ..store.format.retained import Retained, retain_key, retained_name
 from ..store.format.times import split_times
 from ..store.message import DEFAULT_PRIORITY, Message
 from .config.checks import check_name
@@ -15,7 +15,9 @@ from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
+from .producer.send_pipeline import Batch
 from .producer.sender import Sender
+from .temporary import Temporary
 from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader
 from .topics.state import TopicState
@@ -68,10 +70,14 @@ class Topic(Sender):
 
     `send(..., retain=True)` sends a message that is also the topic's retained
     message from then on, in the place of the one before: each subscription
-    made later is given it first, with `Delivery.retained`. An empty body is
-    sent, and leaves none. It is in the journal and in RAM, and counts as a
-    property, see `Properties` (PropertiesFull: nothing was sent). A commit of
-    its own, so two records. SettingsError with a delay or a transaction.
+    made later is given it first, with `Delivery.retained`. With the name of a
+    header, `send(..., retain="symbol")`, it takes the place of the one with the
+    same value of that header: a topic retains one for each value, and gives
+    them in the order in which they were sent. An empty body is sent, and leaves
+    none. They are in the journal and in RAM, and count as properties, see
+    `Properties` (PropertiesFull: nothing was sent). A commit of its own, so two
+    records. SettingsError with a delay or a transaction, and where the header
+    is not there, or no str, bytes, number or bool, or too long.
     """
 
     def __init__(self, engine: Engine, topic: TopicState, confirmer: Confirmer | None = None) -> None:
@@ -133,23 +139,37 @@ class Topic(Sender):
                 raise
             return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
 
-    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
-        """See Sender. One commit is for both, so a crash leaves the message sent and retained, or neither."""
+    def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
+        """See Sender."""
         if transaction is not None:
             raise SettingsError("a message with retain is a transaction of its own: send it without transaction")
         if message.delay != 0.0:
             raise SettingsError("a message with retain can't have a delay: send it when it is due")
-        deadline = self._deadline(timeout)
+        batch = self._batch_of(message, None, self._deadline(timeout))
+        key = retain_key(retain, batch.contents[0][0]) if isinstance(retain, str) else ""
+        try:
+            return self._send_and_retain(batch, key)
+        except StoreFull as full:
+            if message.body or full.limit != "memory_limit":
+                raise
+        # What deletes must not lack the memory for a transaction. A crash between the two leaves what a caller repeats.
+        own_id = self._send_batch(batch)
+        self._engine.topics.forget_retained(retained_name(self._topic.number, key))
+        return own_id
+
+    def _send_and_retain(self, batch: Batch, key: str) -> str:
+        """Send a message and keep it. One commit is for both, so a crash leaves it sent and kept, or neither."""
         with self.producers.transactions.begin() as own:
             timestamp = self.producers.clock_ms()
-            batch = self._batch_of(message, own, deadline)
-            own_id = self._send_batch(batch)
+            own_id = self._send_batch(batch.within(own))
             if own.sent:  # it was not sent before, and not given up for want of room
                 properties, body = batch.contents[0]
-                if message.message_id is None:
+                if batch.own_ids[0] is None:
                     times, properties = split_times(properties)
                     properties = times + encode_properties(None, own_id) + properties
-                own.retain(self._topic.number, Retained(timestamp, message.priority, properties, body))
+                assert isinstance(batch.priority, int)
+                retained = Retained(timestamp, batch.priority, properties, body)
+                own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
     def _name_again(self) -> None:
@@ -231,9 +251,6 @@ class Topic(Sender):
         with self._engine.monitor.lock:
             return statistics_of_topic(self.current)
 
-    def __repr__(self) -> str:
-        return f"<Topic {self._queue.name!r}>"
-
 
 class TopicPattern(Topic):
     """Made by `Forebay.topic` for a name with "*" or ">". It has consumers, and nothing can be sent to it.
@@ -288,33 +305,9 @@ class TopicPattern(Topic):
     def _refusal(self, remedy: str) -> SettingsError:
         return SettingsError(f"{self._queue.name!r} is a pattern: {remedy}")
 
-    def __repr__(self) -> str:
-        return f"<TopicPattern {self._queue.name!r}>"
 
-
-class TemporaryTopic(Topic):
+class TemporaryTopic(Topic, Temporary):
     """Made by `Forebay.temporary_topic`. A context manager: the topic is gone at the end of its block.
 
     Others reach it by its `name`, with `Forebay.topic`, as long as it is there.
     """
-
-    def close(self) -> None:
-        """Delete the topic with its subscriptions, as `delete` does. Twice is once.
-
-        While a transaction without an outcome knows the topic it stays, and goes when that is decided. StoreFailed.
-        """
-        self._engine.temporaries.release(self._topic.number)
-
-    def delete(self) -> None:
-        """Delete the topic at once, or raise TransactionError while a transaction without an outcome knows it."""
-        super().delete()
-        self.close()
-
-    def __enter__(self) -> TemporaryTopic:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<TemporaryTopic {self._queue.name!r}>"

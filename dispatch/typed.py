@@ -40,7 +40,7 @@ class SendKeywords(TypedDict, total=False):
     delay: float
     producer: str | None
     timeout: float | None
-    retain: bool
+    retain: bool | str
 
 
 class Decoder(Generic[T]):

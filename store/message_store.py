@@ -16,7 +16,7 @@ from .clock import Clock, SteadyClock
 from .destinations_file import DestinationsFile
 from .disk.disk import Disk, known_free_bytes
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
+from .errors import Closed, ForebayError, PropertiesFull, StoreFailed, StoreFull, TooManyFiles
 from .format.branch import Branch
 from .format.host_properties import Changes, encode_changes
 from .format.identity import Identity
@@ -43,6 +43,7 @@ from .format.record import (
     returns_payload,
     seek_payload,
 )
+from .format.retained import has_expired
 from .format.state import (
     QUEUE,
     CountedRun,
@@ -464,12 +465,18 @@ class MessageStore:
     def change_properties(self, changes: Changes) -> None:
         """Set or delete host properties with one record: all of them, or none. Requires: the lock.
 
-        PropertiesFull, StoreFull: nothing has changed. StoreFailed.
+        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
         """
-        self.properties.reserve(changes)
+        only_deletes = all(value is None for value in changes.values())
+        try:
+            self.properties.reserve(changes)
+        except PropertiesFull:
+            if not self._forget_expired():
+                raise
+            self.properties.reserve(changes)
         with self.journal.whole:
             try:
-                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes))
+                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
             except StoreFull:
                 self.properties.cancel()
                 raise
@@ -480,7 +487,20 @@ class MessageStore:
 
         PropertiesFull, StoreFull: none of them is.
         """
-        self.properties.stage(branch.properties, changes)
+        try:
+            self.properties.stage(branch.properties, changes)
+        except PropertiesFull:
+            if not self._forget_expired():
+                raise
+            self.properties.stage(branch.properties, changes)
+
+    def _forget_expired(self) -> bool:
+        """Delete the retained messages that have expired; return whether there were any. O(retained messages)."""
+        now_ms = self.steady.now_ms()
+        expired = [name for name, value in self.properties.all_retained() if has_expired(value, now_ms)]
+        if expired:
+            self.change_properties(dict.fromkeys(expired))
+        return bool(expired)
 
     # ------------------------------------------------------------------ messages
 

@@ -9,13 +9,13 @@ The retained messages of topics are kept here too, under names that the host can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from .account import Account, Unlimited
 from .errors import PropertiesFull, SettingsError, StoreFull
-from .format.host_properties import Changes
-from .format.retained import RESERVED_PREFIX, retained_name
+from .format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
+from .format.retained import RESERVED_PREFIX, retaining_topic
 
 PROPERTIES_BYTES_MAX: Final = 1 << 20
 """Half of what a search behind damage reads of one record, which a state record with all of them must stay below."""
@@ -23,8 +23,13 @@ DATA_LOG_PARTS: Final = 4
 """The properties take at most this part of a data log, since each begins with all of them."""
 PROPERTY_CHARGE_BYTES: Final = 256
 """A property beside name and value: two objects, a slot in a dict, and its growth reserve."""
+RETAINED_CHARGE_BYTES: Final = 320
+"""A retained message beside name and value: its topic may have no other, and then a dict for this one alone."""
 NAME_CHARGE_BYTES: Final = 4
 """A character of a name in RAM, at worst."""
+DELETIONS_BYTES: Final = RETAINED_CHARGE_BYTES + NAME_CHARGE_BYTES * PROPERTY_NAME_BYTES_MAX
+DELETIONS_PART: Final = 8
+"""Transactions may delete with so much above the limit, and this part of it: at least one property of any name."""
 
 
 class PropertyTable:
@@ -35,8 +40,8 @@ class PropertyTable:
         self._account = account or Unlimited()
         self._limit_bytes = limit_bytes
         self._values: dict[str, bytes] = {}
-        self._retained: dict[str, bytes] = {}
-        """The store's own: retained messages of topics."""
+        self._retained: dict[int, dict[str, bytes]] = {}
+        """The store's own: by topic the messages that it retains, in the order of sending."""
         self._values_bytes = 0
         """Of both."""
         self._undecided_bytes = 0
@@ -50,13 +55,25 @@ class PropertyTable:
         """The host's properties by name, the oldest name first; only for as long as the lock is held."""
         return self._values
 
-    def retained(self, topic: int) -> bytes | None:
-        """Return the retained message of a topic, as it is encoded; None: there is none."""
-        return self._retained.get(retained_name(topic))
+    def retained(self, topic: int) -> Collection[bytes]:
+        """Return the retained messages of a topic, as they are encoded, the one sent last at the end.
+
+        Only for as long as the lock is held.
+        """
+        return self._retained.get(topic, {}).values()
+
+    def is_retained(self, name: str) -> bool:
+        """Return whether there is a retained message of that name."""
+        return name in self._retained.get(retaining_topic(name), ())
+
+    def all_retained(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and bytes of every retained message. Only for as long as the lock is held."""
+        for kept in self._retained.values():
+            yield from kept.items()
 
     def forget_retained(self, topic: int) -> None:
-        """Forget the retained message of a topic, if it has one: the record that deletes the topic stands for it."""
-        self.apply({retained_name(topic): None})
+        """Forget the retained messages of a topic: the record that deletes the topic stands for them."""
+        self.apply(dict.fromkeys(self._retained.get(topic, ())))
 
     @property
     def held_bytes(self) -> int:
@@ -70,7 +87,7 @@ class PropertyTable:
 
         Call `apply` next, or `cancel` where they could not be written. What only deletes is never refused.
         """
-        known = ((name, self._home(name).get(name)) for name in changes)
+        known = ((name, self._find(name)) for name in changes)
         replaced = sum(_charge(name, value) for name, value in known if value is not None)
         added = sum(_charge(name, value) for name, value in changes.items() if value is not None)
         self._pay(added - replaced)
@@ -82,25 +99,45 @@ class PropertyTable:
     def apply(self, changes: Changes) -> None:
         """Let changes count, which are written. Again changes nothing."""
         for name, value in changes.items():
-            home = self._home(name)
-            replaced = home.pop(name, None) if value is None else home.get(name)
+            replaced = self._replace(name, value)
             if replaced is not None:
                 self._values_bytes -= _charge(name, replaced)
             if value is not None:
-                home[name] = value
                 self._values_bytes += _charge(name, value)
         self._release_surplus()
 
-    def _home(self, name: str) -> dict[str, bytes]:
-        return self._retained if name.startswith(RESERVED_PREFIX) else self._values
+    def _find(self, name: str) -> bytes | None:
+        if name.startswith(RESERVED_PREFIX):
+            return self._retained.get(retaining_topic(name), {}).get(name)
+        return self._values.get(name)
+
+    def _replace(self, name: str, value: bytes | None) -> bytes | None:
+        """Set a value, or delete it; return the one before."""
+        if not name.startswith(RESERVED_PREFIX):
+            replaced = self._values.pop(name, None) if value is None else self._values.get(name)
+            if value is not None:
+                self._values[name] = value
+            return replaced
+        topic = retaining_topic(name)
+        kept = self._retained.setdefault(topic, {})
+        replaced = kept.pop(name, None)
+        if value is not None:
+            kept[name] = value  # behind the others, as the one sent last
+        elif not kept:
+            del self._retained[topic]
+        return replaced
 
     # ------------------------------------------------------------------ transactions
 
     def stage(self, undecided: dict[str, bytes | None], changes: Changes) -> None:
-        """Add changes to those that a transaction wants, and pay for them. Refused as in `reserve`, then none is."""
+        """Add changes to those that a transaction wants, and pay for them. Refused as in `reserve`, then none is.
+
+        What only deletes has a little more room: a full table can be emptied by transactions too.
+        """
         more = sum(_charge(name, value) for name, value in changes.items())
         more -= sum(_charge(name, undecided[name]) for name in changes if name in undecided)
-        self._pay(more)
+        only_deletes = all(value is None for value in changes.values())
+        self._pay(more, DELETIONS_BYTES + self._limit_bytes // DELETIONS_PART if only_deletes else 0)
         undecided.update(changes)
         self._undecided_bytes += more
         self._release_surplus()
@@ -118,13 +155,13 @@ class PropertyTable:
 
     def describe(self) -> dict[str, bytes]:
         """Return all that the journal must tell. O(properties)."""
-        return {**self._values, **self._retained}
+        return {**self._values, **dict(self.all_retained())}
 
     def restore(self, values: Mapping[str, bytes]) -> None:
         """Replace all properties by these."""
         self._values, self._retained = {}, {}
         for name, value in values.items():
-            self._home(name)[name] = value
+            self._replace(name, value)
         self._values_bytes = _charge_all(values)
 
     def clear(self) -> None:
@@ -140,10 +177,11 @@ class PropertyTable:
 
     # ------------------------------------------------------------------ memory
 
-    def _pay(self, more_bytes: int) -> None:
+    def _pay(self, more_bytes: int, above_bytes: int = 0) -> None:
+        """above_bytes: above the limit, and there all the same."""
         if more_bytes <= 0:
             return
-        if self.held_bytes + more_bytes > self._limit_bytes:
+        if self.held_bytes + more_bytes > self._limit_bytes + above_bytes:
             raise PropertiesFull(more_bytes, self._limit_bytes, self.held_bytes)
         if not self._account.reserve(more_bytes):
             self.make_room(more_bytes)
@@ -159,12 +197,13 @@ class PropertyTable:
             self._charge_bytes -= surplus
 
     def _check(self) -> None:
-        assert self._values_bytes == _charge_all(self._values) + _charge_all(self._retained)
+        assert self._values_bytes == _charge_all(self.describe()) and all(self._retained.values())
         assert self._charge_bytes == self.held_bytes
 
 
 def _charge(name: str, value: bytes | None) -> int:
-    return PROPERTY_CHARGE_BYTES + NAME_CHARGE_BYTES * len(name) + (len(value) if value is not None else 0)
+    own_bytes = RETAINED_CHARGE_BYTES if name.startswith(RESERVED_PREFIX) else PROPERTY_CHARGE_BYTES
+    return own_bytes + NAME_CHARGE_BYTES * len(name) + (len(value) if value is not None else 0)
 
 
 def _charge_all(changes: Changes) -> int:

@@ -351,7 +351,7 @@ class DeadLetterMover:
 
     def _move(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move dead letters, also where sends are refused. Requires: the lock."""
-        with self._store.journal.accepting_dead_letters():
+        with self._store.journal.accepting_replacements():
             queue = self._destinations.queue_locked(to)
             if lane.queue.has_groups:
                 note_groups(self._destinations, self._target_area, queue)

@@ -9,9 +9,9 @@ background work asks again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from ...store.errors import ForebayError, StoreFull, TransactionError
+from ...store.format.state import TOPIC
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
@@ -47,10 +47,8 @@ class Temporaries:
         self._topics = topics
         self._queue_admin = queue_admin
         self._random_bytes = random_bytes
-        self._deletions: dict[int, Callable[[], None]] = {}
-        """By number, what deletes each that exists. Requires: the lock."""
         self._released: dict[int, None] = {}
-        """Numbers of those that nobody has a handle of any more."""
+        """Numbers of those that nobody has a handle of any more. Requires: the lock."""
 
     def queue(self, confirmer: Confirmer) -> QueueArea:
         """Make a temporary queue. Requires: no lock. StoreFull, StoreFailed, Closed."""
@@ -58,7 +56,6 @@ class Temporaries:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._destinations.queue_locked(name, is_temporary=True)
-            self._deletions[queue.number] = partial(self._queue_admin.delete_locked, queue)
             position = self._store.journal.end
         confirmer.confirm(position)
         return queue
@@ -68,30 +65,22 @@ class Temporaries:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
-            self._deletions[topic.number] = partial(self._topics.delete_locked, topic)
             position = self._store.journal.end
         self._publisher.confirm(position)
         return topic
 
     def restore(self) -> None:
         """Take over those that a killed process left: nobody has a handle of any. Requires: the lock."""
-        by_number = {topic.number: topic for topic in self._topics.by_name.values()}
-        for destination in self._store.destinations.values():
-            if not destination.is_temporary:
-                continue
-            number = destination.number
-            self._released[number] = None
-            topic = by_number.get(number)
-            self._deletions[number] = (
-                partial(self._topics.delete_locked, topic)
-                if topic is not None
-                else partial(self._queue_admin.delete_locked, self._destinations.by_number[number])
-            )
+        self._released = dict.fromkeys(self._numbers())
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of those that exist. O(destinations)."""
+        return [number for number, known in self._store.destinations.items() if known.is_temporary]
 
     def release(self, number: int) -> None:
         """Delete one whose handle is closed, now or as soon as it can be. Twice is once. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
-            if self._monitor.is_closed or number not in self._deletions:
+            if self._monitor.is_closed:
                 return
             self._released[number] = None
         self.sweep()
@@ -112,20 +101,31 @@ class Temporaries:
         return deleted
 
     def _delete(self, number: int) -> bool:
+        """Delete one that nobody has a handle of; return False where it must wait. It may be gone by its name."""
         try:
-            self._deletions[number]()
+            is_deleted = self._delete_at_once(number)
         except (StoreFull, TransactionError) as error:
             logger.debug("a temporary destination is deleted later: %s", error, event="temporary_left")
             return False
-        del self._deletions[number], self._released[number]
+        del self._released[number]
+        return is_deleted
+
+    def _delete_at_once(self, number: int) -> bool:
+        """Return False for one that is gone. StoreFull, TransactionError."""
+        destination = self._store.destinations.get(number)
+        if destination is None:
+            return False
+        if destination.kind == TOPIC:
+            self._topics.delete_locked(self._topics.by_name[destination.name])
+        else:
+            self._queue_admin.delete_locked(self._destinations.by_number[number])
         return True
 
     def delete_all(self) -> None:
         """Delete every one, because the store closes; what fails here is done at the next open. Requires: the lock."""
-        for delete in self._deletions.values():
+        for number in self._numbers():
             try:
-                delete()
+                self._delete_at_once(number)
             except ForebayError as error:
                 logger.debug("a temporary destination is left to the next open: %s", error, event="temporary_left")
-        self._deletions.clear()
         self._released.clear()

@@ -162,6 +162,10 @@ class AsyncDelivery:
             with suppress(ForebayError):
                 self._delivery.nack()  # without an await, which a second cancellation would end
 
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the event loop."""
+        return [name for name in object.__dir__(self) if name not in ("is_lazy", "is_owed")]
+
     def __repr__(self) -> str:
         return repr(self._delivery)
 
@@ -216,6 +220,16 @@ class AsyncConsumer:
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         self._consumer.prefetch = prefetch
+
+    @property
+    def priority(self) -> int:
+        """Return the priority that it subscribed with: those of higher priority get messages first."""
+        return self._consumer.priority
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has been slow for as long as its policy says."""
+        return self._consumer.is_slow
 
     @property
     def is_draining(self) -> bool:
@@ -567,6 +581,10 @@ class AsyncConsumer:
     def statistics(self) -> ConsumerStatistics:
         """Return a snapshot. O(lists of the consumer group), no disk."""
         return self._consumer.statistics()
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the event loop."""
+        return [name for name in object.__dir__(self) if name not in ("wake",)]
 
     def __repr__(self) -> str:
         return repr(self._consumer)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from ...store.errors import Empty, ForebayError
 from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
@@ -62,7 +62,7 @@ class AsyncSender:
         delay: float = 0.0,
         producer: str | None = None,
         timeout: float | None = None,
-        retain: bool = False,
+        retain: bool | str = False,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -445,42 +445,33 @@ class AsyncTopic(AsyncSender):
         return self._sender.statistics()
 
 
-class AsyncTemporaryQueue(AsyncQueue):
+class _AsyncTemporary(AsyncSender):
+    """What a temporary queue and a temporary topic have besides: they end with their handle."""
+
+    _sender: TemporaryQueue | TemporaryTopic
+
+    async def close(self) -> None:
+        """Delete the destination with all that is in it. As TemporaryQueue.close; cancelled, it goes on to its end."""
+        if not self._engine.monitor.is_closed:
+            await self._caller.call(self._sender.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncTemporaryQueue(_AsyncTemporary, AsyncQueue):
     """Made by `Forebay.temporary_queue`. An async context manager: the queue is gone at the end of its block."""
 
     _sender: TemporaryQueue
 
-    async def close(self) -> None:
-        """Delete the queue with everything in it. As TemporaryQueue.close; cancelled, it goes on to its end."""
-        if not self._engine.monitor.is_closed:
-            await self._caller.call(self._sender.close)
 
-    async def delete(self) -> None:
-        """Delete the queue at once. As TemporaryQueue.delete."""
-        await self._caller.call(self._sender.delete)
-
-    async def __aenter__(self) -> AsyncTemporaryQueue:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class AsyncTemporaryTopic(AsyncTopic):
+class AsyncTemporaryTopic(_AsyncTemporary, AsyncTopic):
     """Made by `Forebay.temporary_topic`. An async context manager: the topic is gone at the end of its block."""
 
     _sender: TemporaryTopic
-
-    async def close(self) -> None:
-        """Delete the topic with its subscriptions. As TemporaryTopic.close; cancelled, it goes on to its end."""
-        if not self._engine.monitor.is_closed:
-            await self._caller.call(self._sender.close)
-
-    async def __aenter__(self) -> AsyncTemporaryTopic:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _told_slow(bell: ConsumerWaker, on_slow: Any) -> Any:

@@ -34,7 +34,7 @@ class AsyncSendKeywords(TypedDict, total=False):
     delay: float
     producer: str | None
     timeout: float | None
-    retain: bool
+    retain: bool | str
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal, get_args
 
 from ...store.errors import ArgumentError, argument_error
@@ -206,6 +206,10 @@ class DestinationPolicy:
         check_redelivery(
             self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
         )
+
+    def __dir__(self) -> list[str]:
+        """Return the fields; what follows from them is for the engine."""
+        return [field.name for field in fields(self) if field.init]
 
     @property
     def has_quota(self) -> bool:

@@ -303,6 +303,11 @@ class Settings:
 
         return cls(**read_environment(prefix, environment, cls))
 
+    def __dir__(self) -> list[str]:
+        """Return the settings, and what reads and writes them; the sizes as numbers are for the engine."""
+        names = [field.name for field in dataclasses.fields(self) if field.init]
+        return [*names, "from_activemq", "from_env", "from_toml", "to_toml"]
+
     def to_toml(self) -> str:
         """Return a TOML file of which `from_toml` makes equal settings: all fields with their values."""
         from .settings_file import write_toml

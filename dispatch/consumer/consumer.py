@@ -46,6 +46,28 @@ logger = LateLogger("forebay.dispatch")
 CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127
 LOAD_WAIT_SECONDS = 5.0
+PUBLIC: Final = (
+    "ack",
+    "ack_deadline_seconds",
+    "ack_up_to",
+    "batches",
+    "close",
+    "drain",
+    "extend",
+    "fileno",
+    "in_flight",
+    "is_draining",
+    "is_slow",
+    "nack",
+    "prefetch",
+    "priority",
+    "process",
+    "reject",
+    "release",
+    "statistics",
+    "take",
+)
+"""What a consumer has for users."""
 DRAIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a drain, so that no ack pays for those who wait for the last one."""
 
@@ -905,6 +927,10 @@ class Consumer(Taker):
                 delivered=self.delivered,
                 is_slow=self.is_slow,
             )
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{self.in_flight} in flight{', draining' * self.is_draining}"

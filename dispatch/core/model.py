@@ -1254,12 +1254,12 @@ class NonPersistentLaneState(LaneState):
         self.persistent: LaneState | None = None
         """The persistent messages of the same queue and priority, once there is such a lane."""
         self.syncs = False
-        self.retained = -1
-        """Of a subscription's lane: the sequence of the message that its topic had retained."""
+        self.retained = range(0)
+        """Of a subscription's lane: the sequences of the messages that its topic had retained."""
 
     def is_retained(self, sequence: int) -> bool:
         """See LaneState."""
-        return sequence == self.retained
+        return sequence in self.retained
 
     @abstractmethod
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:

@@ -118,7 +118,7 @@ def dead_letter_on_overflow(
     own_id, group, properties = _stamped(queue, timestamp, properties)
     with producers.lock, producers.monitor.whole:
         producers.monitor.raise_if_closed()
-        with store.journal.accepting_dead_letters():
+        with store.journal.accepting_replacements():
             dead_letters = producers.destinations.queue_locked(to)
             if group is not None:
                 note_groups(producers.destinations, producers.target_area, dead_letters)

@@ -59,6 +59,10 @@ class Batch:
         contents, own_ids = self.contents[begin:end], self.own_ids[begin:end]
         return Batch(self.priority, self.persistent, contents, own_ids, self.ids, self.transaction, self.deadline)
 
+    def within(self, transaction: Transaction) -> Batch:
+        """Return all of it as a batch of a transaction, with ids of its own."""
+        return Batch(self.priority, self.persistent, self.contents, self.own_ids, [], transaction, self.deadline)
+
     @property
     def sizes(self) -> list[int]:
         """Bytes of each message."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Generator, Iterable, Mapping
 from math import ceil
+from typing import Final
 
 from ...store.errors import (
     ArgumentError,
@@ -34,6 +35,9 @@ from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
+
+INTERNAL: Final = frozenset(("current", "monitor", "producers", "read_from"))
+"""What senders, queues and topics have for the engine's sake."""
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
@@ -97,7 +101,7 @@ class Sender:
         delay: float = 0.0,
         producer: str | None = None,
         timeout: float | None = None,
-        retain: bool = False,
+        retain: bool | str = False,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -238,14 +242,19 @@ class Sender:
 
     def _send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
         """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
-        if type(retain) is not bool:
-            raise argument_error(f"retain must be True or False, not {retain!r}", retain, bool)
-        if retain:
-            return self._send_retained(message, transaction, timeout)
+        if type(retain) is not bool and not isinstance(retain, str):
+            raise argument_error(
+                f"retain must be True, False, or the name of a header, not {reprlib.repr(retain)}", retain, bool, str
+            )
+        if retain is not False:
+            return self._send_retained(message, retain, transaction, timeout)
         return self._send_batch(self._batch_of(message, transaction, self._deadline(timeout)))
 
-    def _send_retained(self, message: Message, transaction: object, timeout: object) -> str:
-        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic."""
+    def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
+        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic.
+
+        retain: True, or the name of a header.
+        """
         raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
 
     def _send_batch(self, batch: Batch) -> str:
@@ -494,3 +503,10 @@ class Sender:
         self._queue = queue
         self._pipeline = SendPipeline(self.producers, queue, self._confirmer)
         self._limits = queue.admission
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return [name for name in object.__dir__(self) if name not in INTERNAL]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"

@@ -267,26 +267,41 @@ class Topics(PatternKeeper):
         return consumer
 
     def _give_retained(self, subscriptions: Iterable[SubscriptionState]) -> ForebayError | None:
-        """Give new subscriptions the retained messages of their topics. Return why one can't have it: no room.
+        """Give new subscriptions the retained messages of their topics. Return why one can't have them: no room.
 
-        Requires: the lock; they have a consumer.
+        Requires: the lock; they have a consumer. O(retained messages).
         """
+        now_ms = self._message_store.steady.now_ms()
         for subscription in subscriptions:
-            value = self._message_store.properties.retained(subscription.topic.number)
-            if value is not None:
+            topic = subscription.topic
+            for value in self._message_store.properties.retained(topic.number):
                 try:
                     retained = decode_retained(value)
-                    self._fan_out(subscription.topic, retained.priority).give_retained(subscription, retained)
+                    if not retained.is_expired(now_ms):
+                        self._fan_out(topic, retained.priority).give_retained(subscription, retained)
                 except RecordDamaged as damage:
                     logger.error(
-                        "the retained message of topic %r can't be used: %s",
-                        subscription.topic.name,
+                        "a retained message of topic %r can't be used: %s",
+                        topic.name,
                         damage,
                         event="retained_message_unusable",
                     )
                 except ForebayError as error:
                     return error
         return None
+
+    def forget_retained(self, name: str) -> None:
+        """Delete a retained message, if there is one of that name. One record, for which a full store has room.
+
+        Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            if not self._message_store.properties.is_retained(name):
+                return
+            self._message_store.change_properties({name: None})
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
 
     def _go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
         """Let a subscription have what arrives, because its first consumer comes. Requires: the lock."""

@@ -242,7 +242,7 @@ class TopicState(QueueArea):
     @property
     def is_unused(self) -> bool:
         """See QueueArea. A durable subscription is a use, read or not, and so is a retained message."""
-        has_message = self.target_area.store.properties.retained(self.number) is not None
+        has_message = len(self.target_area.store.properties.retained(self.number)) > 0
         is_wanted = self.durable or self.online or self.retained[0] or has_message
         return not is_wanted and super().is_unused
 
@@ -687,8 +687,9 @@ class FanOut:
         return self.next_sequence - self._given_alone
 
     def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
-        """Give a subscription, which is new, the message that its topic retains. StoreFull, SpillFailed: it has none.
+        """Give a subscription, which is new, a message that its topic retains. StoreFull, SpillFailed: it has none.
 
+        Those of one call after the other, under one hold of the lock, have sequences that follow each other.
         It becomes a non-persistent message of that subscription alone. Requires: the lock; RecordDamaged.
         """
         sequence, selector = self.next_sequence, subscription.selector
@@ -708,7 +709,7 @@ class FanOut:
                 lane.add(timestamp, properties, body)
         finally:
             self._buffer.arriving = None
-        lane.retained = sequence
+        lane.retained = range(lane.retained.start if lane.retained else sequence, sequence + 1)
         if self.queue.evictor is not None:
             self.queue.evictor.given((lane,), message)
 

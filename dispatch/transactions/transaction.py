@@ -32,7 +32,7 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.identity import Identity
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
-from ...store.format.retained import Retained, encode_retained, retained_name
+from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import Times, has_times, split_times, times_of, with_times
 from ...store.journal.reading import StoredMessage
 from ...store.locks import require_outside
@@ -73,6 +73,9 @@ OPEN: Final = "is open"
 PREPARED: Final = "is prepared"
 COMMITTED: Final = "was committed"
 ROLLED_BACK: Final = "was rolled back"
+
+PUBLIC: Final = ("commit", "is_open", "is_prepared", "prepare", "properties", "rollback", "xid")
+"""What a transaction has for users."""
 
 
 class _Gathered:
@@ -190,6 +193,8 @@ class Transaction:
         self._kept_bytes = 0
         self._rejected: dict[LaneState, int] = {}
         """How many of what it acknowledges are dead letters then."""
+        self._replaces = False
+        """What it sends takes the place of a retained message that it deletes: a full disk has room for that."""
         self._room: dict[DestinationLimits, Reservation] = {}
         """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
@@ -219,15 +224,16 @@ class Transaction:
         """Return how many messages it sends, without those that were known or given up."""
         return self._sent
 
-    def retain(self, topic: int, message: Retained) -> None:
-        """Let a message be the retained one of a topic from the commit on; one without a body: none is.
+    def retain(self, name: str, message: Retained) -> None:
+        """Let a message be the retained one of that name from the commit on; one without a body: none is.
 
         PropertiesFull, StoreFull: it will not be.
         """
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._store.stage_properties(self._branch, {retained_name(topic): value})
+            self._store.stage_properties(self._branch, {name: value})
+            self._replaces = value is None and self._store.properties.is_retained(name)
 
     def add(
         self,
@@ -504,7 +510,7 @@ class Transaction:
         store = self._store
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
-            self._write_all(keeps=True)
+            self._write_last()
             is_done = store.transactions.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
@@ -518,6 +524,14 @@ class Transaction:
                 self._commit(is_large=True)
                 position = store.journal.end
         self._publisher.confirm(position)
+
+    def _write_last(self) -> None:
+        """Write what is still in RAM, and keep it there, because it arrives next. Requires: the lock."""
+        if self._replaces:
+            with self._store.journal.accepting_replacements():
+                self._write_all(keeps=True)
+        else:
+            self._write_all(keeps=True)
 
     def _commit(self, *, is_large: bool) -> None:
         """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""
@@ -768,6 +782,10 @@ class Transaction:
         except StoreFull:
             self.rollback()  # nobody holds it any more who could try again
             raise
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.name} {self._state}>"

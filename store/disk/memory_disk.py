@@ -30,8 +30,12 @@ class _Content:
 class MemoryFile:
     """A `File` of a MemoryDisk."""
 
-    def __init__(self, disk: MemoryDisk, content: _Content, name: str, *, is_writable: bool) -> None:
+    def __init__(
+        self, disk: MemoryDisk, lock: threading.RLock, content: _Content, name: str, *, is_writable: bool
+    ) -> None:
+        """lock: of the disk."""
         self._disk = disk
+        self._lock = lock
         self._content = content
         self._name = name
         self._is_writable = is_writable
@@ -41,7 +45,7 @@ class MemoryFile:
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it."""
         content = self._opened(to_write=True)
-        with self._disk.lock:
+        with self._lock:
             self._resize(max(content.size, self._position + len(data)))
             if len(content.written) < self._position:
                 content.written.extend(bytes(self._position - len(content.written)))
@@ -56,7 +60,7 @@ class MemoryFile:
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at offset; fewer only at the end of the file."""
         content = self._opened()
-        with self._disk.lock:
+        with self._lock:
             end = max(min(offset + length, content.size), offset)
             return bytes(content.written[offset:end]).ljust(end - offset, b"\0")
 
@@ -73,14 +77,14 @@ class MemoryFile:
     def truncate(self, length: int) -> None:
         """Cut the file to length, or extend it with zeros."""
         content = self._opened(to_write=True)
-        with self._disk.lock:
+        with self._lock:
             self._resize(length)
             del content.written[length:]
 
     def preallocate(self, length: int) -> None:
         """Extend the file to length with zeros, which count for the capacity and take no RAM."""
         content = self._opened(to_write=True)
-        with self._disk.lock:
+        with self._lock:
             self._resize(max(content.size, length))
 
     def size(self) -> int:
@@ -119,25 +123,25 @@ class MemoryDisk:
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
         """May be changed at any time."""
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self._files: dict[str, _Content] = {}
         self._directories = {""}
 
     def open(self, name: str, *, create: bool = False) -> MemoryFile:
         """Open for reading and appending, or create a file that must not exist yet."""
-        with self.lock:
+        with self._lock:
             if not create:
-                return MemoryFile(self, self._file(name), name, is_writable=True)
+                return MemoryFile(self, self._lock, self._file(name), name, is_writable=True)
             if name in self._files or name in self._directories:
                 raise _error(errno.EEXIST, name)
             self._check_parent(name)
             content = self._files[name] = _Content(bytearray(), 0)
-            return MemoryFile(self, content, name, is_writable=True)
+            return MemoryFile(self, self._lock, content, name, is_writable=True)
 
     def open_for_reading(self, name: str) -> MemoryFile:
         """Open an existing file whose append raises."""
-        with self.lock:
-            return MemoryFile(self, self._file(name), name, is_writable=False)
+        with self._lock:
+            return MemoryFile(self, self._lock, self._file(name), name, is_writable=False)
 
     def exists(self, name: str) -> bool:
         """Return whether a file or directory has this name."""
@@ -145,13 +149,13 @@ class MemoryDisk:
 
     def list(self, directory: str) -> list[str]:
         """Return the base names in a directory, sorted; [] where it does not exist."""
-        with self.lock:
+        with self._lock:
             names = [*self._files, *(self._directories - {""})]
         return sorted(name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == directory)
 
     def make_directory(self, name: str) -> None:
         """Create it and missing parents; fine if it exists."""
-        with self.lock:
+        with self._lock:
             if name in self._files:
                 raise _error(errno.EEXIST, name)
             while name:
@@ -160,7 +164,7 @@ class MemoryDisk:
 
     def rename(self, name: str, to: str) -> None:
         """Give a file another name, which takes the place of any file that had it."""
-        with self.lock:
+        with self._lock:
             content = self._file(name)
             self._check_parent(to)
             del self._files[name]
@@ -168,7 +172,7 @@ class MemoryDisk:
 
     def remove(self, name: str) -> None:
         """Take a file's name away; handles that are open still read it."""
-        with self.lock:
+        with self._lock:
             self._file(name)
             del self._files[name]
 
@@ -184,12 +188,12 @@ class MemoryDisk:
 
     def free_bytes(self) -> int:
         """Return the bytes that may still be written."""
-        with self.lock:
+        with self._lock:
             return max(self.capacity_bytes - sum(content.size for content in self._files.values()), 0)
 
     def copy(self) -> MemoryDisk:
         """Return another disk with the same files: what the next process finds after a kill. O(bytes)."""
-        with self.lock:
+        with self._lock:
             disk = MemoryDisk(self.capacity_bytes)
             disk._directories = set(self._directories)
             disk._files = {name: _Content(bytearray(of.written), of.size) for name, of in self._files.items()}

@@ -53,7 +53,7 @@ from .data_log import (
     directory_payload,
     encode_header,
 )
-from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
+from .reserve import ADDING_KINDS, LAST_BYTES, SETTLING, Reserve, spare_acks
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class Journal:
         """Header and first record of the newest data log."""
         self.is_refusing = False
         """Whether the record that came last to be added was refused for want of space."""
-        self.accepts_dead_letters = False
+        self.accepts_replacements = False
         """Whether what is added are dead letters, which take the place of others and go on where sends are refused."""
         self._stall: str | None = None
         """The limit that stops new messages (a write stall); None: there is none."""
@@ -258,12 +258,15 @@ class Journal:
         self._offsets.append(offset)
         self.offset = offset + ACK_BYTES
 
-    def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
-        """Append a record of any kind but a slice; return its offset in `data_log`. Requires: the lock."""
+    def append(self, kind: int, flags: int, count: int, payload: bytes, *, settles: bool = False) -> int:
+        """Append a record of any kind but a slice; return its offset in `data_log`. Requires: the lock.
+
+        settles: it takes something away, so a full disk does not refuse it, as it does others of its kind.
+        """
         size = HEADER_BYTES + len(payload)
         with self.whole:
             if self.offset + size > self._limit:
-                self._make_room(size, kind)
+                self._make_room(size, SETTLING if settles else kind)
             offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
         self.attested = self.durable
         return offset
@@ -308,14 +311,17 @@ class Journal:
         return self.failure
 
     @contextmanager
-    def accepting_dead_letters(self) -> Iterator[None]:
-        """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the lock throughout."""
-        self.accepts_dead_letters = True
+    def accepting_replacements(self) -> Iterator[None]:
+        """Let what is written meanwhile use the reserve: it takes the place of what goes, as a dead letter does.
+
+        Requires: the lock throughout.
+        """
+        self.accepts_replacements = True
         try:
             with self.whole:
                 yield
         finally:
-            self.accepts_dead_letters = False
+            self.accepts_replacements = False
 
     def _break(self, failure: StoreFailed) -> None:
         self._limit = -1
@@ -336,7 +342,7 @@ class Journal:
             raise self.failure or Closed("the store")
         if self._stall is not None and kind == MESSAGE:
             self._refuse_stalled(flags)
-        is_adding = kind in ADDING_KINDS and not self.accepts_dead_letters
+        is_adding = kind in ADDING_KINDS and not self.accepts_replacements
         if is_adding:
             self._admit(size)
         spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
@@ -368,7 +374,7 @@ class Journal:
         return self._stall is not None
 
     def _refuse_stalled(self, flags: int) -> None:
-        takes_a_place = flags & RELOCATED or (self.accepts_dead_letters and flags & TRANSACTIONAL)
+        takes_a_place = flags & RELOCATED or (self.accepts_replacements and flags & TRANSACTIONAL)
         if self._stall is not None and not takes_a_place:
             raise StoreFull(1, 0, self._stall)
 

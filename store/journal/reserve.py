@@ -25,6 +25,9 @@ from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
 """Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""
 
+SETTLING: Final = -1
+"""In the place of a record's kind: the record takes something away, whatever others of its kind do."""
+
 LAST_BYTES: Final = 4096
 """Bytes at the end of what a full disk leaves: for drops alone, which give space back."""
 

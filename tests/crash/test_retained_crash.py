@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from crashing import FIRST_SEED, SYNC_MODES, CrashExplorer, Left
-from inside import inside
-from simulated_disk import SimulatedDisk
-from simulated_metadata import SimulatedMetadataStore
+from crashing import FIRST_SEED, SYNC_MODES, StateWalk
 
 from forebay import Consumer, Forebay
 from forebay.dispatch.config.settings import SyncMode
@@ -24,77 +21,85 @@ class State(NamedTuple):
     retained: bytes = b""
 
 
-class RetainingSends(CrashExplorer):
-    """One store that is worked on, reopened, and cut; `history` has all that it ever was."""
-
-    kill_share = 0.5
-    cuts_power_too = True
-    index_lost_share = 0.3
+class RetainingSends(StateWalk[State]):
+    """A topic that retains, and ends and begins anew, with a durable subscription that takes nothing."""
 
     def __init__(self, seed: int, sync: SyncMode) -> None:
-        super().__init__(seed, sync)
-        self.history = [State()]
-        self.wanted: State | None = None
-        """What the call under way makes of it."""
+        super().__init__(seed, sync, State())
 
-    def explore(self) -> None:
-        disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
-        bay = self.open(disk, metadata)
+    def begin(self, bay: Forebay) -> None:
         bay.topic(TOPIC).subscribe(durable="ledger").close()
-        with self.crashing(disk, lambda: metadata, self._examine):
-            for step in range(30):
-                self.place = f"step {step}"
-                self._step(bay, step)
-                if self.random.random() < 0.15:
-                    metadata.synced()
-                if self.random.random() < 0.1:
-                    bay.close()
-                    bay = self.open(disk, metadata)
-        assert _state_of(bay) == self.history[-1]
 
-    def _step(self, bay: Forebay, step: int) -> None:
+    def step(self, bay: Forebay, number: int) -> None:
         random, now, choice = self.random, self.history[-1], self.random.random()
-        body = b"%d " % step + bytes(random.choice((3, 900)))
+        body = b"%d " % number + bytes(random.choice((3, 900)))
         if choice < 0.45:
-            self.wanted = State((*now.got, body), body)
-            bay.topic(TOPIC).send(body, retain=True)
+            with self.becoming(State((*now.got, body), body)):
+                bay.topic(TOPIC).send(body, retain=True)
         elif choice < 0.55:
-            self.wanted = State((*now.got, b""), b"")
-            bay.topic(TOPIC).send(b"", retain=True)
+            with self.becoming(State((*now.got, b""), b"")):
+                bay.topic(TOPIC).send(b"", retain=True)
         elif choice < 0.65:
-            self.wanted = State((*now.got, body), now.retained)
-            bay.topic(TOPIC).send(body)
+            with self.becoming(State((*now.got, body), now.retained)):
+                bay.topic(TOPIC).send(body)
         elif choice < 0.72:
-            self.wanted = State()
-            bay.topic(TOPIC).delete()
-        elif choice < 0.95:
-            bay.queue("orders").send(bytes(random.choice((100, 9_000))))
+            with self.becoming(State()):
+                bay.topic(TOPIC).delete()
+            self.begin(bay)
         else:
-            bay.queue("orders").purge()
-            bay.cleanup()
-        if self.wanted is not None:
-            self.history.append(self.wanted)
-            self.wanted = None
-        if 0.65 <= choice < 0.72:
-            bay.topic(TOPIC).subscribe(durable="ledger").close()
+            self.fill_or_clean(bay, 0.8)
 
-    def _examine(self, left: Left) -> None:
-        bay = self.open(left.disk, left.metadata)
-        found = _state_of(bay)
-        expected = [self.history[-1], *([self.wanted] if self.wanted is not None else [])]
-        if self.sync != "always" and not left.is_kill:
-            expected = [*self.history, *expected]
-        assert found in expected, f"{found} is none of {expected}"
-        inside(bay).audit()
+    def state_of(self, bay: Forebay) -> State:
+        topic = bay.topic(TOPIC)
+        with topic.subscribe() as new, topic.subscribe(durable="ledger", prefetch=0) as ledger:
+            given, got = _bodies(new), _bodies(ledger)
+        assert len(given) <= 1
+        return State(tuple(got), given[0] if given else b"")
 
 
-def _state_of(bay: Forebay) -> State:
-    topic = bay.topic(TOPIC)
-    with topic.subscribe() as new, topic.subscribe(durable="ledger", prefetch=0) as ledger:
-        given = _bodies(new)
-        got = _bodies(ledger)
-    assert len(given) <= 1
-    return State(tuple(got), given[0] if given else b"")
+class Keeping(NamedTuple):
+    """What a durable subscription that took nothing has got, and what a new one is given, in order."""
+
+    got: tuple[bytes, ...] = ()
+    retained: tuple[bytes, ...] = ()
+
+    def sent(self, key: bytes, body: bytes) -> Keeping:
+        """Return what a message leaves that is kept by its first byte; an empty one leaves none of that key."""
+        others = tuple(known for known in self.retained if known[:1] != key)
+        return Keeping((*self.got, body), (*others, body) if body else others)
+
+
+class RetainingByHeader(StateWalk[Keeping]):
+    """A topic that retains by a header, and as a whole, and ends and begins anew."""
+
+    def __init__(self, seed: int, sync: SyncMode) -> None:
+        super().__init__(seed, sync, Keeping())
+
+    def begin(self, bay: Forebay) -> None:
+        bay.topic(TOPIC).subscribe(durable="ledger").close()
+
+    def step(self, bay: Forebay, number: int) -> None:
+        random, now, choice = self.random, self.history[-1], self.random.random()
+        key = random.choice((b"A", b"B", b"C", b"*"))
+        body = key + b"%d " % number + bytes(random.choice((3, 900))) if choice < 0.5 else b""
+        if choice < 0.65:
+            with self.becoming(now.sent(key, body)):
+                if key == b"*":
+                    bay.topic(TOPIC).send(body, retain=True)
+                else:
+                    bay.topic(TOPIC).send(body, headers={"symbol": key}, retain="symbol")
+        elif choice < 0.7:
+            with self.becoming(Keeping()):
+                bay.topic(TOPIC).delete()
+            self.begin(bay)
+        else:
+            self.fill_or_clean(bay, 0.8)
+
+    def state_of(self, bay: Forebay) -> Keeping:
+        topic = bay.topic(TOPIC)
+        with topic.subscribe() as new, topic.subscribe(durable="ledger", prefetch=0) as ledger:
+            given, got = _bodies(new), _bodies(ledger)
+        return Keeping(tuple(got), tuple(given))
 
 
 def _bodies(consumer: Consumer) -> list[bytes]:
@@ -107,4 +112,10 @@ def _bodies(consumer: Consumer) -> list[bytes]:
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_whatever_call_a_crash_follows_a_retained_send_is_whole_or_not_made(sync: SyncMode) -> None:
     states = sum(RetainingSends(seed, sync).run().states for seed in range(FIRST_SEED, FIRST_SEED + SEEDS))
+    assert states > 20 * SEEDS
+
+
+@pytest.mark.parametrize("sync", SYNC_MODES)
+def test_whatever_call_a_crash_follows_what_is_retained_by_a_header_is_whole_and_in_order(sync: SyncMode) -> None:
+    states = sum(RetainingByHeader(seed, sync).run().states for seed in range(FIRST_SEED, FIRST_SEED + SEEDS))
     assert states > 20 * SEEDS

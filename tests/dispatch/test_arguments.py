@@ -39,7 +39,7 @@ SEND: dict[str, Types] = {
     "delay": (int, float),
     "producer": (str, NONE),
     "timeout": (int, float, NONE),
-    "retain": (bool,),
+    "retain": (bool, str),
 }
 ITERABLES = (str, bytes, list, tuple, dict)
 SEND_MANY: dict[str, Types] = {"messages": ITERABLES, "transaction": (NONE,), "timeout": (int, float, NONE)}

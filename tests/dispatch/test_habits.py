@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
 import warnings
 from pathlib import Path
 
@@ -18,13 +17,6 @@ from forebay import Message
 
 ROOT = Path(__file__).parents[2]
 SECRET = "SECRET"
-
-
-def test_the_public_names_are_those_of_the_reference_page() -> None:
-    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
-    named = page.split("<!-- names -->")[1]
-    assert set(re.findall(r"`(\w+)`", named)) == set(dir(forebay))
-    assert set(dir(forebay.aio)) == set(forebay.aio.__all__) <= set(dir(forebay))
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -160,8 +160,6 @@ def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
 
 
 FLOORS = ("store", "cache", "dispatch", "pipeline", "tests/support")
-INSIDE = {"confirmer", "current", "monitor", "producers", "read_from"}
-"""Parts of the store that a queue or topic hands on to its own package: no part of the interface."""
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
@@ -238,31 +236,6 @@ def test_scenario_that_is_shown_is_one(tmp_path: Path) -> None:
     path = tmp_path / "shown.toml"
     path.write_text(shown, encoding="utf-8")
     assert read_scenario(str(path)).kills == 1
-
-
-def test_members_named_are_there(tmp_path: Path) -> None:
-    with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
-        queue = bay.queue("orders")
-        queue.send(b"1 kg tea")
-        with queue.subscribe() as consumer:
-            [delivery] = consumer.take()
-            transaction = bay.transaction()
-            topic = bay.topic("prices")
-            objects = {"Forebay": bay, "Queue": queue, "Topic": topic}
-            pattern, replies, news = bay.topic("prices.>"), bay.temporary_queue(), bay.temporary_topic()
-            objects |= {"TopicPattern": pattern, "TemporaryQueue": replies, "TemporaryTopic": news}
-            inherited: dict[object, set[str]] = {replies: set(dir(queue)), news: set(dir(topic))}
-            inherited[pattern] = set(dir(topic)) - {"subscribe", "name"}
-            objects |= {"Consumer": consumer, "Delivery": delivery, "Transaction": transaction}
-            for name, members in rows(section(TEXTS["docs/reference/api.md"], "API"))[1:]:
-                found = objects.pop(name.strip("`"))
-                named = set(re.findall(r"`([a-z_]+)", members))
-                public = {member for member in dir(found) if not member.startswith("_")}
-                assert named <= public
-                # Of these two, the engine uses some that are nobody else's business.
-                own = public - INSIDE - inherited.get(found, set())
-                assert named == own or found in (consumer, transaction)
-    assert objects == {}
 
 
 def test_memory_pages_have_every_holder_and_every_share(tmp_path: Path) -> None:

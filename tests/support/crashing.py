@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from inside import open_forebay
+from inside import inside, open_forebay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -190,6 +190,78 @@ class CrashExplorer:
             self.place += " index lost"
             return Left(disk, SimulatedMetadataStore(), is_kill)
         return Left(disk, metadata, is_kill, is_damaged)
+
+
+S = TypeVar("S")
+
+
+class StateWalk(CrashExplorer, Generic[S]):
+    """Steps in one store, reopened now and then. A crash leaves a state that the store had, or was about to have.
+
+    A subclass says what a step does, and within `becoming` what that makes of the store. It reads the state of a store.
+    """
+
+    kill_share = 0.5
+    cuts_power_too = True
+    index_lost_share = 0.3
+    steps = 30
+
+    def __init__(self, seed: int, sync: SyncMode, first: S, **fields: Any) -> None:
+        """first: the state of a store after `begin`."""
+        super().__init__(seed, sync, **fields)
+        self.disk = SimulatedDisk()
+        self.history = [first]
+        """All that the store ever was, in order."""
+        self._wanted: list[S] = []
+        """What the call under way makes of it."""
+
+    def begin(self, bay: Forebay) -> None:
+        """Prepare a new store, before crashes are looked at."""
+
+    def step(self, bay: Forebay, number: int) -> None:
+        raise NotImplementedError
+
+    def state_of(self, bay: Forebay) -> S:
+        raise NotImplementedError
+
+    @contextmanager
+    def becoming(self, state: S) -> Iterator[None]:
+        """Within it, the store comes to be in that state, with one call."""
+        self._wanted = [state]
+        yield
+        self._wanted = []
+        self.history.append(state)
+
+    def explore(self) -> None:
+        disk, metadata = self.disk, SimulatedMetadataStore()
+        bay = self.open(disk, metadata)
+        self.begin(bay)
+        with self.crashing(disk, lambda: metadata, self._examine):
+            for number in range(self.steps):
+                self.place = f"step {number}"
+                self.step(bay, number)
+                if self.random.random() < 0.15:
+                    metadata.synced()
+                if self.random.random() < 0.1:
+                    bay.close()
+                    bay = self.open(disk, metadata)
+        assert self.state_of(bay) == self.history[-1]
+
+    def fill_or_clean(self, bay: Forebay, fills: float) -> None:
+        """Let data logs begin, or go, while the state stays. fills: the probability that they begin."""
+        if self.random.random() < fills:
+            bay.queue("orders").send(bytes(self.random.choice((100, 9_000))))
+        else:
+            bay.queue("orders").purge()
+            bay.cleanup()
+
+    def _examine(self, left: Left) -> None:
+        bay = self.open(left.disk, left.metadata)
+        found = self.state_of(bay)
+        may_lose = self.sync != "always" and not left.is_kill
+        expected = [*(self.history if may_lose else self.history[-1:]), *self._wanted]
+        assert found in expected, f"{found} is none of {expected}"
+        inside(bay).audit()
 
 
 class Model(Protocol):

@@ -32,10 +32,6 @@ from forebay.dispatch.aio.consumer import MESSAGES_A_PART
 from forebay.dispatch.aio.loop import WORK_A_TURN
 
 
-def public(kind: type) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
-
-
 def open_in(directory: Path, **fields: Any) -> Any:
     return forebay.aio.open(directory, **({"memory_limit": "4MiB", "sync": "never"} | fields))
 
@@ -48,44 +44,6 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     program = f"import sys; sys.path.insert(0, {path!r}); {program}"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["False", "True"]
-
-
-@interpreted("asks classes for the attributes of their instances")
-@pytest.mark.parametrize(
-    ("kind", "twin", "missing"),
-    [
-        (forebay.Forebay, forebay.aio.Forebay, set()),
-        (forebay.Queue, forebay.aio.Queue, {"current", "monitor"}),
-        (forebay.Topic, forebay.aio.Topic, {"current", "monitor", "read_from"}),
-        (forebay.Delivery, forebay.aio.Delivery, set()),
-        (
-            forebay.Transaction,
-            forebay.aio.Transaction,
-            {"add", "charge_bytes", "concerns", "gathered", "held", "hold", "hold_rejected", "holds", "keep_room"}
-            | {
-                "acknowledged_in",
-                "add_volatile",
-                "kept_bytes",
-                "meet",
-                "messages_by_destination",
-                "name",
-                "retain",
-                "rollback_open",
-                "sent",
-            },
-        ),
-        (
-            forebay.Consumer,
-            forebay.aio.Consumer,
-            {"arm", "become_ready", "credit_came", "die", "end", "held_in_transactions", "is_waiting", "look"}
-            | {"begin_drain", "is_drained", "is_over"}
-            | {"find_out", "move_to", "reconfigure", "take_direct", "fileno"},  # a task waits in take
-        ),
-    ],
-)
-def test_everything_public_is_there(kind: type, twin: type, missing: set[str]) -> None:
-    """missing: what is public for the engine's sake."""
-    assert public(kind) - public(twin) == missing
 
 
 def test_a_message_goes_through(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_what_cannot_be_retained_is_refused_and_not_sent(simulated: SimulatedBay
         topic(simulated).send(b"1.20", retain=True, delay=1.0)
     with simulated.bay.transaction() as transaction, pytest.raises(SettingsError, match="transaction of its own"):
         topic(simulated).send(b"1.20", retain=True, transaction=transaction)
-    with pytest.raises(SettingsError, match="retain must be True or False"):
+    with pytest.raises(SettingsError, match="retain must be True, False, or the name of a header"):
         topic(simulated).send(b"1.20", retain=1)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="is a pattern"):
         simulated.bay.topic("prices.*").send(b"1.20", retain=True)

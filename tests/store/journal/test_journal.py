@@ -617,9 +617,9 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
         append_one(journal, 4 | RELOCATED, 1, 0, 5, b"", b"a copy")
     with pytest.raises(StoreFull):
         send(journal, b"one")
-    journal.accepts_dead_letters = True
+    journal.accepts_replacements = True
     append_one(journal, 4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
-    journal.accepts_dead_letters = False
+    journal.accepts_replacements = False
     journal.set_write_stall(None)
     assert not journal.is_write_stalled
     send(journal, b"one")

@@ -1,0 +1,33 @@
+"""Temporary: what a temporary queue and a temporary topic have besides a queue and a topic: they end with their handle.
+
+A crash leaves the destination to the next open, which deletes it.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from .core.model import QueueArea
+from .engine.engine import Engine
+from .traits import trait
+
+
+@trait
+class Temporary:
+    """A context manager: the destination is gone at the end of its block."""
+
+    _engine: Engine
+    _queue: QueueArea
+
+    def close(self) -> None:
+        """Delete the destination with all that is in it, as `delete` does. Twice is once.
+
+        While a transaction without an outcome knows it it stays, and goes when that is decided. StoreFailed.
+        """
+        self._engine.temporaries.release(self._queue.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
