@@ -513,7 +513,8 @@ class MessageStore:
             self.adds += 1
             sequence = lane.add_one(data_log, offset, size, self._uses[data_log])
             lane.put_expiry(sequence, expires_at)
-            self.index.latest_ms = max(self.index.latest_ms, timestamp)
+            if timestamp > self.index.latest_ms:
+                self.index.latest_ms = timestamp
             return sequence
         except BaseException as error:
             self.journal.break_by(error)
