@@ -228,8 +228,7 @@ class Topic(Sender):
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        with self._engine.monitor.lock:
-            return statistics_of_topic(self.current)
+        return statistics_of_topic(self._engine.monitor, self.current)
 
     def __repr__(self) -> str:
         return f"<Topic {self._queue.name!r}>"
