@@ -667,6 +667,7 @@ class Engine:
                     if not queue.is_deleted:
                         destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
         topics = {topic.name: statistics_of_topic(self.monitor, topic) for topic in all_topics if not topic.is_deleted}
+        self._observe_lists()
         with self.monitor.lock:
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.target_area.watch.curve()),
@@ -680,6 +681,16 @@ class Engine:
                 self.windows.forgotten,
                 self._durations(),
             )
+
+    def _observe_lists(self) -> None:
+        """Bring the live curve up to now, some lists at a time. Requires: no lock."""
+        with self.monitor.lock:
+            lists = list(self.target_area.lists)
+        for part in parts(lists):
+            with self.monitor.lock, self.monitor.whole:
+                for target in part:
+                    if target in self.target_area.lists:
+                        self.target_area.watch.look(target)
 
     def _durations(self) -> dict[str, DurationStatistics]:
         """Return how long what waits for disks and for messages took. Requires: the lock."""
@@ -696,6 +707,7 @@ class Engine:
 
     def _status_of_the_whole(self) -> dict[str, Any]:
         """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        self._observe_lists()
         with self.monitor.lock:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()

@@ -10,7 +10,7 @@ from compiled import interpreted
 from counting import opcodes
 from simulated_bay import SimulatedBay
 
-from forebay import DestinationPolicy, Message, MessageTooLarge, SettingsError
+from forebay import Delivery, DestinationPolicy, Message, MessageTooLarge, SettingsError
 
 HEADERS = pytest.mark.parametrize("headers", [None, {"region": "eu"}], ids=["no headers", "headers"])
 
@@ -48,7 +48,8 @@ def test_a_list_with_lifetimes_is_cut_into_slices_by_its_bytes() -> None:
     sizes = [1024] * 300 + [100 * 1024] * 5 + [300 * 1024] * 2 + [10]
     messages = [Message(bytes([at % 251]) * size, expires_in=60.0) for at, size in enumerate(sizes)]
     assert len(set(queue.send_many(messages))) == len(sizes)
-    consumer, found = queue.subscribe(prefetch=0), []
+    consumer = queue.subscribe(prefetch=0)
+    found: list[Delivery] = []
     while len(found) < len(sizes):
         found += consumer.take(len(sizes), timeout=0)
     assert [delivery.body for delivery in found] == [message.body for message in messages]
