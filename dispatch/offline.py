@@ -7,7 +7,7 @@ from glob import glob
 from typing import Final
 
 from ..store.disk.disk import OsDisk
-from ..store.disk.layout import JOURNAL, LOCK, data_log_id
+from ..store.disk.layout import JOURNAL, LOCK, check_path, data_log_id
 from ..store.errors import SettingsError
 
 _GLOB: Final = frozenset("*?[")
@@ -39,18 +39,13 @@ def broker_of(disk: OsDisk) -> str:
 
 def matching(path: str) -> list[str]:
     """Return the directories with a store that a glob matches, sorted; or the path itself where it is no glob."""
-    _check_path(path)
+    check_path("directory", path)
     if not _GLOB.intersection(path) or _exists(path):
         return [path]
     matched = [match for match in sorted(glob(path)) if _holds_store(match)]
     if not matched:
         raise SettingsError(f"{path} matches no forebay directory")
     return matched
-
-
-def _check_path(path: str) -> None:
-    if not path or "\0" in path:
-        raise SettingsError("a directory must be a non-empty path without NUL characters")
 
 
 def _exists(path: str) -> bool:
@@ -72,7 +67,7 @@ def stores_in(directory: str) -> list[OsDisk]:
 
     SettingsError where there is none: NoStore, unless it is a file.
     """
-    _check_path(directory)
+    check_path("directory", directory)
     disk = OsDisk(directory)
     if _is_store(disk):
         return [disk]

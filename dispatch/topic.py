@@ -248,8 +248,7 @@ class Topic(Sender):
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        with self._engine.monitor.lock:
-            return statistics_of_topic(self.current)
+        return statistics_of_topic(self._engine.monitor, self.current)
 
 
 class TopicPattern(Topic):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
-from ..store.disk.layout import IMPORT, DirectoryLock, PathArgument, store_root, validate_load_id
+from ..store.disk.layout import IMPORT, DirectoryLock, PathArgument, check_path, store_root, validate_load_id
 from ..store.errors import SettingsError, StoreFailed
 from ..store.format.imports import SET_ID_BYTES
 from ..store.format.record import RecordDamaged
@@ -89,10 +89,10 @@ def load_local(
 def lines_of(path: PathArgument) -> Iterator[bytes]:
     """Yield the lines of a file. SettingsError: it can't be read."""
     try:
-        with Path(path).open("rb") as file:
+        with Path(check_path("file", path)).open("rb") as file:
             yield from file
-    except (OSError, TypeError, ValueError) as error:
-        raise SettingsError(f"{path!s} can't be read ({getattr(error, 'strerror', None) or error})") from None
+    except OSError as error:
+        raise SettingsError(f"{path!s} can't be read ({error.strerror})") from None
 
 
 class _Target:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .account import Account, Unlimited
@@ -50,6 +51,7 @@ from .format.state import (
     Destination,
     State,
     Subscription,
+    encode_counts,
     encode_delete,
     encode_destination,
     encode_root,
@@ -101,6 +103,8 @@ logger = LateLogger("forebay.store")
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
 """Blocks of topics looked at before the state lock is let go: a few milliseconds."""
+CAUGHT_UP_AT_ONCE: Final = 500
+"""Subscriptions that take in what was sent before the state lock is let go: a millisecond or two."""
 
 
 RETENTION_NAME: Final = "retention"
@@ -533,7 +537,8 @@ class MessageStore:
             self.adds += 1
             sequence = lane.add_one(data_log, offset, size, self._uses[data_log])
             lane.put_expiry(sequence, expires_at)
-            self.index.latest_ms = max(self.index.latest_ms, timestamp)
+            if timestamp > self.index.latest_ms:
+                self.index.latest_ms = timestamp
             return sequence
         except BaseException as error:
             self.journal.break_by(error)
@@ -810,6 +815,7 @@ class MessageStore:
         with self.checkpoint_lock:
             began = self._clock.monotonic()
             self._sweep()
+            self._catch_up()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
             taken: list[tuple[BlockHolder, Block, bytes]] | None = None
@@ -833,8 +839,10 @@ class MessageStore:
                         deletes = self.index.take_dead()
                         fingerprints = self.index.take_fingerprints()
                         position = self.journal.end
-                        root = self._root(self._root_state(self.journal.next_sequence))
+                        state = self._root_state(self.journal.next_sequence)
+                        counts, noted = self._root_counts(state), self.subscriptions.note_backlogs()
                 self.journal.sync(position)
+                root = encode_root(state, counts, chain.from_iterable(noted))  # nobody waits for it
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
                 row = (position, self.journal.epoch, root, puts, deletes, (), fingerprints)
                 commit_lending(metadata, self.journal.lend, self.give_up_readers, row)
@@ -847,6 +855,7 @@ class MessageStore:
                 if taken is not None and self._lock.failure is None:
                     try:
                         with self._lock:
+                            self.subscriptions.forget_noted()
                             self.index.checkpointed(taken, deletes, fingerprints, is_stored)
                             if is_stored:
                                 self.checkpoint_durations.record(self._clock.monotonic() - began)
@@ -877,11 +886,21 @@ class MessageStore:
     def _sweep(self) -> None:
         """Let go of what no subscription needs any more, a few blocks at a time. Requires: no lock."""
         with self._lock:
-            blocks = self.subscriptions.touched_blocks
-        for _ in range(blocks // SWEEP_BLOCKS):
+            left = self.subscriptions.touched_blocks
+        while left > 0:
             with self._lock:
-                if not self.subscriptions.sweep(SWEEP_BLOCKS):
-                    return
+                swept = self.subscriptions.sweep(SWEEP_BLOCKS)
+            if not swept:
+                return
+            left -= swept
+
+    def _catch_up(self) -> None:
+        """Let durable subscriptions take in what was sent, some hundred at a time. Requires: no lock."""
+        with self._lock:
+            lanes = self.subscriptions.durable_lanes()
+        for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
+            with self._lock:
+                self.subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
 
     def require_index_room(self, blocks: int) -> None:
         """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
@@ -910,9 +929,18 @@ class MessageStore:
         state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
         return self._parts.restated(state, self.destinations, self.imports)
 
-    def _root(self, state: State) -> bytes:
+    def _root_counts(self, state: State) -> bytes:
+        """Encode of a root what goes on to change. Requires: state lock."""
         state.latest_ms = self.index.latest_ms
-        return encode_root(state, *self.index.counts(), self.subscriptions.backlogs())
+        return encode_counts(state, *self.index.counts())
+
+    def _root(self, state: State) -> bytes:
+        """Return the root of a checkpoint while nobody else is here."""
+        noted = self.subscriptions.note_backlogs()
+        try:
+            return encode_root(state, self._root_counts(state), chain.from_iterable(noted))
+        finally:
+            self.subscriptions.forget_noted()
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
         """Checkpoint in the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""

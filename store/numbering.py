@@ -27,3 +27,9 @@ NO_DESTINATION: Final = 0
 """Number of no destination: what is deleted has it, and the journal answers it with Closed."""
 NOWHERE: Final = (1 << 63) - 1
 """Greater than every sequence."""
+
+
+def lanes_of(destination: int) -> list[int]:
+    """Return the numbers of all lanes that a destination or subscription may have, persistent and not."""
+    first = destination << LANE_SHIFT
+    return [kind | first | priority for kind in (0, VOLATILE) for priority in range(PRIORITIES)]

@@ -25,6 +25,12 @@ class SequenceSet:
         self.count = 0
         """Numbers in the set; not runs."""
 
+    def copy(self) -> SequenceSet:
+        """Return a set of its own with the same in it. O(runs)."""
+        made = SequenceSet()
+        made._firsts, made._lasts, made.count = self._firsts[:], self._lasts[:], self.count
+        return made
+
     def __bool__(self) -> bool:
         return bool(self._firsts)
 

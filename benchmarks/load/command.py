@@ -22,6 +22,7 @@ from typing import Any, Final
 from forebay.dispatch.commands.streams import Streams
 from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
 from forebay.dispatch.config.sizes import format_size
+from forebay.store.disk.layout import check_path
 from forebay.store.disk.user_file import write_user_file
 from forebay.store.errors import SettingsError
 
@@ -230,6 +231,7 @@ def _directory(given: str | None) -> Iterator[str]:
             yield directory
         return
     # What lies there already would be taken for messages of this run.
+    check_path("dir", given)
     if os.path.exists(given) and (not os.path.isdir(given) or os.listdir(given)):
         raise SettingsError(f"dir={given} is not an empty directory: choose another")
     os.makedirs(given, exist_ok=True)

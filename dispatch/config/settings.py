@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypedDict, get_args
 
 from ...cache.process.memory import share_of_memory_bytes
-from ...store.disk.layout import PathArgument, validate_broker_name
+from ...store.disk.layout import PathArgument, check_path, validate_broker_name
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.numbering import BLOCK_MESSAGES
 from .policy import DestinationPolicy, check_policies
@@ -377,11 +377,7 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
 
 def _path(name: str, value: Any) -> str | None:
     """Return a path as text."""
-    path = value.__fspath__() if hasattr(type(value), "__fspath__") else value
-    if path is not None and (not isinstance(path, str) or not path or "\0" in path):
-        problem = f"{name}={reprlib.repr(value)} must be None or a non-empty path without NUL characters"
-        raise argument_error(problem, path, str)
-    return path
+    return None if value is None else check_path(name, value)
 
 
 def _check_seconds(name: str, value: object, *, minimum: float) -> None:

@@ -41,6 +41,7 @@ from ..core.model import (
 )
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
+from .idle_consumers import IdleConsumers
 from .message_groups import Groups, bucket_of, put_aside
 
 NOTHING_BEHIND = 1 << 62
@@ -66,7 +67,7 @@ class _Promise:
 class UnassignedMessages(ConsumerGroup):
     """What the consumers with one selector share: messages that are assigned to none of them yet."""
 
-    __slots__ = ("assigner", "withheld", "left", "promises", "_waiting_consumers")
+    __slots__ = ("assigner", "withheld", "left", "promises", "_waiting_consumers", "idle")
     notes_groups = True
 
     def __init__(self, assigner: GroupAssigner, selector: Selector | None) -> None:
@@ -80,6 +81,8 @@ class UnassignedMessages(ConsumerGroup):
         """By bucket of groups that nobody owns."""
         self._waiting_consumers: dict[int, dict[Taker, None]] = {}
         """By priority, those who found nothing since something came."""
+        self.idle: dict[int, IdleConsumers] = {}
+        """By priority, those whose last take found nothing."""
 
     @property
     def is_awaited(self) -> bool:
@@ -181,7 +184,7 @@ class UnassignedMessages(ConsumerGroup):
 class AssignedMessages(ConsumerGroup):
     """What is one consumer's own, before it has taken it."""
 
-    __slots__ = ("unassigned", "owner", "is_idle", "served")
+    __slots__ = ("unassigned", "owner", "idle", "served")
     notes_groups = True
 
     def __init__(self, unassigned: UnassignedMessages, owner: Taker) -> None:
@@ -189,8 +192,11 @@ class AssignedMessages(ConsumerGroup):
         self.owner = owner
         super().__init__(unassigned.selector, unassigned.assigner.target_area.monitor.lock)
         self.consumers[owner] = None
-        self.is_idle = False
-        """Its last take found nothing."""
+        idle = unassigned.idle.get(owner.priority)
+        if idle is None:
+            idle = unassigned.idle[owner.priority] = IdleConsumers(unassigned.assigner.groups.owned)
+        self.idle = idle
+        """Where its owner is while its last take found nothing."""
         self.served = 0
         """How many takes of the queue had been served when one of its own was, the last time."""
 
@@ -299,6 +305,7 @@ class GroupAssigner(Distribution):
             group = self._group_in_flight(delivery)
             if group is not None:
                 self.groups.halt(delivery._lane, delivery.sequence, group)
+        assigned.idle.drop(consumer)
         if self.groups.owned(consumer):
             self.groups.release(consumer, self.groups.buckets(consumer))
         self._empty(assigned)
@@ -361,13 +368,14 @@ class GroupAssigner(Distribution):
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
-        assigned.is_idle = not deliveries
         if not deliveries:
+            assigned.idle.note(consumer)
             if not any(own.direct or own.has_supply or own.is_loading for own in assigned.lists):
                 self.groups.assign_again(consumer)
             assigned.unassigned.note_waiting(consumer)
             return deliveries
         assigned.unassigned.note_served(consumer)
+        assigned.idle.drop(consumer)
         if self._known:
             for delivery in deliveries:
                 group = self._known.pop((delivery._lane, delivery.sequence), None)
@@ -476,6 +484,7 @@ class GroupAssigner(Distribution):
     def _give(self, group: str, consumer: Taker) -> None:
         """Give a group that nobody owned an owner. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
+        self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
         for unassigned in self._unassigned_lists():
             unassigned.end_promise(bucket_of(group))
 
@@ -664,13 +673,10 @@ class GroupAssigner(Distribution):
 
     def _neediest(self, assigned: AssignedMessages) -> Taker:
         """Choose who gets a group: of the one who asks and those who found nothing, whoever owns least."""
-        best, fewest = assigned.owner, self.groups.owned(assigned.owner)
-        for other in assigned.unassigned.consumers:
-            if other.priority == best.priority and self.assigned_by_consumer[other].is_idle and not other.is_slow:
-                count = self.groups.owned(other)
-                if count < fewest and credit(self.queue, other) > 0:
-                    best, fewest = other, count
-        return best
+        if self.queue.exclusive is not None:
+            return assigned.owner
+        fewest = self.groups.owned(assigned.owner)
+        return assigned.idle.neediest(fewest, partial(credit, self.queue)) or assigned.owner
 
     def _level(self, assigned: AssignedMessages) -> bool:
         """Level the ownership for a consumer that has nothing to do.
@@ -696,6 +702,7 @@ class GroupAssigner(Distribution):
             return False
         if idle:
             self.groups.release(consumer, idle)
+            assigned.idle.owns_otherwise(consumer)
         self._empty(assigned)
         self._offer_withheld(consumer)
         return True

@@ -88,14 +88,11 @@ from .resizing import Resizing
 from .statistics import (
     DestinationStatistics,
     Statistics,
-    TopicStatistics,
     destination_statistics,
+    parts,
     statistics_of_topic,
 )
 from .status import StatusOutput, StatusReporter, data_log_rows
-
-STATISTICS_AT_ONCE = 100
-"""Destinations that statistics look at before others have the lock again."""
 
 if TYPE_CHECKING:
     from ..planning.recorder import Recorder
@@ -659,22 +656,18 @@ class Engine:
     def statistics(self) -> Statistics:
         """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
 
-        Nobody waits for it longer than for some hundred destinations.
+        Nobody waits for it longer than for some hundred destinations or subscriptions.
         """
         with self.monitor.lock:
             queues, all_topics = list(self.destinations.queues.values()), list(self.topics.by_name.values())
         destinations: dict[str, DestinationStatistics] = {}
-        for begin in range(0, len(queues), STATISTICS_AT_ONCE):
+        for part in parts(queues):
             with self.monitor.lock:
-                for queue in queues[begin : begin + STATISTICS_AT_ONCE]:
+                for queue in part:
                     if not queue.is_deleted:
                         destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
-        topics: dict[str, TopicStatistics] = {}
-        for begin in range(0, len(all_topics), STATISTICS_AT_ONCE):
-            with self.monitor.lock:
-                for topic in all_topics[begin : begin + STATISTICS_AT_ONCE]:
-                    if not topic.is_deleted:
-                        topics[topic.name] = statistics_of_topic(topic)
+        topics = {topic.name: statistics_of_topic(self.monitor, topic) for topic in all_topics if not topic.is_deleted}
+        self._observe_lists()
         with self.monitor.lock:
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.target_area.watch.curve()),
@@ -688,6 +681,16 @@ class Engine:
                 self.windows.forgotten,
                 self._durations(),
             )
+
+    def _observe_lists(self) -> None:
+        """Bring the live curve up to now, some lists at a time. Requires: no lock."""
+        with self.monitor.lock:
+            lists = list(self.target_area.lists)
+        for part in parts(lists):
+            with self.monitor.lock, self.monitor.whole:
+                for target in part:
+                    if target in self.target_area.lists:
+                        self.target_area.watch.look(target)
 
     def _durations(self) -> dict[str, DurationStatistics]:
         """Return how long what waits for disks and for messages took. Requires: the lock."""
@@ -704,6 +707,7 @@ class Engine:
 
     def _status_of_the_whole(self) -> dict[str, Any]:
         """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        self._observe_lists()
         with self.monitor.lock:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from ...cache.budget import MemoryStatistics
 from ...cache.message_cache import CacheStatistics
@@ -11,8 +13,14 @@ from ...store.histogram import DurationStatistics
 from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import QueueArea
+from ..core.monitor import Monitor
 from ..topics.state import TopicState
 from .duties import FailingDuty
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 100
+"""Destinations or subscriptions that are looked at before others have the lock again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +137,36 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
     )
 
 
-def statistics_of_topic(topic: TopicState) -> TopicStatistics:
-    """Requires: the lock. O(subscriptions)."""
-    retained_messages, retained_bytes = topic.retained
-    return TopicStatistics(
-        enqueued=topic.enqueued,
-        enqueued_bytes=topic.enqueued_bytes,
-        dropped=topic.dropped,
-        evicted=topic.evicted,
-        retained_messages=retained_messages,
-        retained_bytes=retained_bytes,
-        blocked_sends=topic.blocked_sends,
-        blocked_seconds=topic.blocked_seconds,
-        consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),
-        subscriptions={
-            name: destination_statistics(subscription) for name, subscription in topic.durable_subscriptions()
-        },
-    )
+def statistics_of_topic(monitor: Monitor, topic: TopicState) -> TopicStatistics:
+    """Return what a topic counts, and each of its subscriptions. O(subscriptions). Requires: no lock.
+
+    Nobody waits for it longer than for a hundred subscriptions: each part is of its own moment.
+    """
+    with monitor.lock:
+        names = list(topic.durable)
+    subscriptions: dict[str, DestinationStatistics] = {}
+    for part in parts(sorted(names)):
+        with monitor.lock:
+            for name in part:
+                if name in topic.durable:
+                    subscriptions[name] = destination_statistics(topic.durable_subscription(name))
+    with monitor.lock:
+        retained_messages, retained_bytes = topic.retained
+        return TopicStatistics(
+            enqueued=topic.enqueued,
+            enqueued_bytes=topic.enqueued_bytes,
+            dropped=topic.dropped,
+            evicted=topic.evicted,
+            retained_messages=retained_messages,
+            retained_bytes=retained_bytes,
+            blocked_sends=topic.blocked_sends,
+            blocked_seconds=topic.blocked_seconds,
+            consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),
+            subscriptions=subscriptions,
+        )
+
+
+def parts(everything: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield what is looked at before others have the lock again."""
+    for begin in range(0, len(everything), AT_ONCE):
+        yield everything[begin : begin + AT_ONCE]

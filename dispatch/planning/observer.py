@@ -71,9 +71,7 @@ class CurveWatch(ListObserver):
         self._watermarks.pop(target, None)
 
     def curve(self) -> Curve:
-        """Return the live curve, up to now. O(lists)."""
-        for target in self._tracks:
-            self.look(target)
+        """Return the live curve, up to where each list was observed last. O(limits)."""
         return self._sampler.curve()
 
     def _check(self) -> None:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
 
-from ...store.errors import SettingsError
 from ...store.format.identity import Identity
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
-from ..config.checks import SECONDS_MAX, check_seconds
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..core.delays import TimedLanes
@@ -28,6 +25,7 @@ from ..core.removal import Removals
 from ..topics.registry import Topics
 from ..topics.state import FanOut
 from ..transactions.transaction import TransactionRegistry
+from .lifetimes import Lifetimes
 from .space import Space
 
 
@@ -65,6 +63,7 @@ class Producers:
         self.transactions = transactions
         self.removals = removals
         self.timed = timed
+        self.lifetimes = Lifetimes(store.steady.now_ms)
         self.windows = windows
         self.space = space
         self.policies = policies
@@ -194,32 +193,6 @@ class Producers:
                 ]
                 begin = behind
 
-    def expires_at(self, expires_in: Any, now_ms: int) -> int:
-        """Return when a message that is sent at that moment expires, in ms. SettingsError for a lifetime that cannot
-        be.
-        """
-        if type(expires_in) is not float or not 0.0 < expires_in <= SECONDS_MAX:
-            check_seconds("expires_in", expires_in)
-            if not expires_in:
-                raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
-        return now_ms + max(int(expires_in * 1000), 1)
-
-    def lifetime(self, expires_in: Any) -> tuple[int, int]:
-        """Return the time now and when a message that is sent now expires, in ms. SettingsError as of expires_at."""
-        now_ms = self.store.steady.now_ms()
-        return now_ms, self.expires_at(expires_in, now_ms)
-
-    def add_expiring(
-        self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes, expires_at: int
-    ) -> int:
-        """Write one message that expires; return its sequence. Not dispatched yet. Requires: the lock.
-
-        As store_timed of one, for a third of its price.
-        """
-        sequence = self.store.add_expiring(lane.index_lane, timestamp, properties, body, expires_at)
-        self.timed.note(lane)
-        return sequence
-
     def arrive_timed(
         self,
         lane: PersistentLaneState,
@@ -230,10 +203,13 @@ class Producers:
     ) -> None:
         """Let timed messages arrive that are stored, the first with that sequence. Requires: the lock."""
         self.timed.note(lane)
-        if any(due_at for _, due_at in times):
+        if any([due_at for _, due_at in times]):
             self.publisher.arrive(lane, range(first, first + len(part)))
-        else:
-            self.publisher.arrive(lane, [(first + at, *content, timestamp) for at, content in enumerate(part)])
+            return
+        self.publisher.arrive(
+            lane,
+            [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)],
+        )
 
 
 def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:

@@ -8,7 +8,9 @@ in `_keep`; all else becomes batches, which SendPipeline stores.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Generator, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from itertools import accumulate
 from math import ceil
 from typing import Final
 
@@ -23,7 +25,7 @@ from ...store.errors import (
     argument_error,
 )
 from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
-from ...store.format.record import SLICE_CONTENT_BYTES_MAX
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
 from ...store.format.times import encode_times
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
@@ -33,6 +35,7 @@ from ..core.publisher import Confirmer
 from ..distribution.grouped import use_groups
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
+from .lifetimes import ends_at
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
@@ -125,8 +128,10 @@ class Sender:
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-        now_ms, expires_at = producers.lifetime(expires_in) if expires_in is not None else (0, 0)
-        properties = encode_times(expires_at, 0) + properties if expires_at else properties
+        now_ms = expires_at = 0
+        if expires_in is not None:
+            now_ms, _, expires_at, lifetime = producers.lifetimes.begin(expires_in)
+            properties = lifetime + properties
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
             raise self._too_large(size)
@@ -148,7 +153,11 @@ class Sender:
                     if self._limits is not None:
                         self._limits.require_room(size)
                     if expires_at:
-                        sequence = producers.add_expiring(lane, timestamp, properties, body, expires_at)
+                        sequence = producers.store.add_expiring(
+                            lane.index_lane, timestamp, properties, body, expires_at
+                        )
+                        if not lane.is_timed:
+                            producers.timed.note(lane)
                     else:
                         sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
                     stored = (sequence, properties, body, timestamp)
@@ -348,7 +357,7 @@ class Sender:
         is_persistent: object = True
         size_bytes, slice_messages, was_timed = 0, self.producers.slice_messages_max, False
         if type(messages) is list:
-            sent = yield from self._plain_batches(messages, ids, transaction, deadline)
+            sent = yield from self._batches_alike(messages, ids, transaction, deadline)
             messages = messages[sent:]
         for message in messages:
             content = self._encoded(message, transaction)
@@ -370,10 +379,13 @@ class Sender:
         if contents:
             yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
 
-    def _plain_batches(
+    def _batches_alike(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> Generator[Batch, None, int]:
-        """Yield slices of messages that have a body and nothing else; return how many of the first they are."""
+        """Yield slices of messages that have a body and nothing else, but for headers and a lifetime.
+
+        All of a slice have the same lifetime. Return how many of the first they are.
+        """
         producers = self.producers
         slice_messages, size_max = producers.slice_messages_max, producers.max_message_bytes
         sent = 0
@@ -382,21 +394,32 @@ class Sender:
             if set(map(type, part)) != {Message}:
                 break
             priority: object = part[0].priority
+            expires_in: object = part[0].expires_in
+            lifetime = producers.lifetimes.begin(expires_in)[3] if expires_in is not None else b""
             batch = [
-                (b"", message.body)
+                (
+                    lifetime if message.headers is None else lifetime + encoded_properties(message.headers, None),
+                    message.body,
+                )
                 for message in part
                 if type(message.body) is bytes
-                and message.headers is None
                 and message.message_id is None
                 and message.group is None
-                and message.expires_in is None
+                and (
+                    message.expires_in is expires_in
+                    or (type(message.expires_in) is float and message.expires_in == expires_in)
+                )
                 and message.delay == 0.0
                 and message.persistent is True
                 and message.priority == priority
             ]
-            sizes = [len(body) for _, body in batch]
-            if len(batch) < len(part) or sum(sizes) > SLICE_CONTENT_BYTES_MAX or max(sizes) > size_max:
+            if len(batch) < len(part):
                 break
+            sizes = content_lengths(batch)
+            if max(sizes) > size_max:
+                break
+            if sum(sizes) > SLICE_CONTENT_BYTES_MAX:
+                del batch[_slice_end(sizes) :]
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
         return sent
@@ -461,13 +484,15 @@ class Sender:
     def _times(self, message: Message, is_relative: bool) -> bytes:
         """Encode what the message's properties begin with. SettingsError for times that cannot be."""
         expires_in, delay = message.expires_in, message.delay
+        if type(delay) is float and delay == 0.0 and expires_in is not None:
+            return self.producers.lifetimes.begin(expires_in)[3]
         now_ms = self.producers.store.steady.now_ms()
         made_of = (now_ms, is_relative, type(expires_in), expires_in, type(delay), delay)
         before, field = self._times_made
         if made_of == before:
             return field
         check_seconds("delay", delay)
-        expires_at = 0 if expires_in is None else self.producers.expires_at(expires_in, now_ms)
+        expires_at = 0 if expires_in is None else ends_at(expires_in, now_ms)
         delay_ms = ceil(delay * 1000)
         field = encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
         self._times_made = made_of, field
@@ -510,3 +535,7 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+def _slice_end(sizes: Sequence[int]) -> int:
+    """Return how many of the first messages, of these sizes, make a slice: one at least, however large."""
+    return max(bisect_right(list(accumulate(sizes)), SLICE_CONTENT_BYTES_MAX), 1)

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...store.disk.disk import OsDisk
-from ...store.disk.layout import ARCHIVE, JOURNAL, LOCK, PathArgument, data_log_id, data_log_name, validate_broker_name
+from ...store.disk.layout import (
+    ARCHIVE,
+    JOURNAL,
+    LOCK,
+    PathArgument,
+    check_path,
+    data_log_id,
+    data_log_name,
+    validate_broker_name,
+)
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header, record_at
@@ -190,7 +199,7 @@ def _spread(
 
 def _plan(directories: Directories, out: PathArgument, discard: bool) -> tuple[list[_Job], list[ArchiveRow]]:
     """(what is to be done, what is in use)."""
-    target = Path(out).absolute()
+    target = Path(check_path("out", out)).absolute()
     jobs: list[_Job] = []
     rows: list[ArchiveRow] = []
     brokers: dict[str, str] = {}
@@ -287,7 +296,7 @@ def _compare(path: Path, read: Callable[[int, int], bytes], size: int) -> None:
 
 
 def _plan_restore(archived: PathArgument, directory: PathArgument) -> list[_Job]:
-    source = Path(archived)
+    source, target = Path(check_path("archive", archived)), Path(check_path("directory", directory)).absolute()
     jobs: list[_Job] = []
     for path in sorted(source.glob(f"{_BROKER}*/{_DATA_LOG}*/{FILE_NAME}")):
         broker, number = path.parts[-3].removeprefix(_BROKER), path.parts[-2].removeprefix(_DATA_LOG)
@@ -295,7 +304,7 @@ def _plan_restore(archived: PathArgument, directory: PathArgument) -> list[_Job]
         data_log = data_log_id(f"data-{number}.log")
         if data_log is None:
             raise SettingsError(f"{path} is not named as an archived data log")
-        root = str(Path(directory).absolute() / broker)
+        root = str(target / broker)
         jobs.append(_Job(broker, root, data_log_name(data_log), data_log, str(path), False))
     if not jobs:
         raise SettingsError(f"{source} is no archive: it has no {_BROKER}<name>/{_DATA_LOG}<id>/{FILE_NAME}")

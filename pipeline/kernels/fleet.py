@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...dispatch.offline import matching, stores_in
 from ...store.disk.disk import Disk, File, OsDisk
-from ...store.disk.layout import JOURNAL, data_log_id, data_log_name
+from ...store.disk.layout import JOURNAL, check_path, data_log_id, data_log_name
 from ...store.errors import SettingsError
 from ...store.format.record import DROP, HEADER_BYTES, STATE, RecordDamaged
 from ...store.format.state import decode_state
@@ -76,10 +76,7 @@ def _paths(directories: Directories) -> Iterator[str]:
     if not given:
         raise SettingsError("no directory was named")
     for one in given:
-        path = os.fspath(one)
-        if not isinstance(path, str) or not path or "\0" in path:
-            raise SettingsError("a directory must be a non-empty str path without NUL characters")
-        yield from matching(path.removeprefix("file://"))
+        yield from matching(check_path("directory", one).removeprefix("file://"))
 
 
 def plan(disk: Disk) -> list[Part]:

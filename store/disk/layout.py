@@ -137,16 +137,31 @@ def validate_broker_name(name: object) -> None:
         )
 
 
+def check_path(what: str, path: object) -> str:
+    """Return a path as text. SettingsError for what names no place: empty text is not the current directory.
+
+    what: the argument, as its caller knows it.
+    """
+    try:
+        text = os.fspath(path)  # type: ignore[call-overload]
+    except TypeError:
+        raise ArgumentError(f"{what}={reprlib.repr(path)} must be a path, not {type(path).__name__}") from None
+    if not isinstance(text, str) or not text or "\0" in text:
+        problem = f"{what}={reprlib.repr(path)} must be a non-empty path without NUL characters, as str"
+        raise argument_error(problem, text, str)
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise SettingsError(
+            f"{what}={reprlib.repr(path)} holds half a surrogate pair: no file has such a name"
+        ) from None
+    return text
+
+
 def store_root(directory: PathArgument, broker_name: str) -> str:
     """Return the directory of one broker's store. SettingsError for what can be no path."""
     validate_broker_name(broker_name)
-    try:
-        path = os.fspath(directory)
-    except TypeError:
-        raise ArgumentError(f"directory must be a path, not {type(directory).__name__}") from None
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise argument_error("directory must be a non-empty str path without NUL characters", path, str)
-    return os.path.join(path, broker_name)
+    return os.path.join(check_path("directory", directory), broker_name)
 
 
 def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -> str:

@@ -9,49 +9,46 @@ from __future__ import annotations
 import os
 import stat
 
-from ..errors import ArgumentError, SettingsError, argument_error
+from ..errors import SettingsError
 from .disk import OsDisk
-from .layout import PathArgument
+from .layout import PathArgument, check_path
 
 
 def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
     """Return the whole content. SettingsError where there is none to read, or more than max_bytes of it."""
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"{path!r} is not a path")
+    name = check_path("file", path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{path!s} can't be read ({getattr(error, 'strerror', None) or error})") from None
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise SettingsError(f"{name} can't be read ({error.strerror})") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SettingsError(f"{path!s} is not a regular file")
+            raise SettingsError(f"{name} is not a regular file")
         content = bytearray()
         while piece := os.read(descriptor, max_bytes + 1 - len(content)):
             content += piece
     except OSError as error:
-        raise SettingsError(f"{path!s} can't be read ({error.strerror})") from None
+        raise SettingsError(f"{name} can't be read ({error.strerror})") from None
     finally:
         os.close(descriptor)
     if len(content) > max_bytes:
-        raise SettingsError(f"{path!s} has more than {max_bytes:,} bytes")
+        raise SettingsError(f"{name} has more than {max_bytes:,} bytes")
     return bytes(content)
 
 
 def user_place(path: PathArgument) -> tuple[OsDisk, str]:
     """Return the directory of that file, as a disk, and the file's name in it. SettingsError for no path of a file."""
-    try:
-        directory, name = os.path.split(os.path.abspath(os.fspath(path)))
-    except (TypeError, ValueError):
-        raise argument_error(f"{path!r} is not a path", path, str, os.PathLike) from None
-    if not isinstance(name, str) or not name or "\0" in f"{directory}{name}":
-        raise argument_error(f"{path!r} is not the path of a file", name, str)
+    directory, name = os.path.split(os.path.abspath(check_path("file", path)))
+    if not name:
+        raise SettingsError(f"{path!s} is not the path of a file")
     return OsDisk(directory), name
 
 
 def write_user_file(path: PathArgument, content: bytes) -> None:
     """Make it, or replace what it holds. SettingsError where that can't be done."""
+    name = check_path("file", path)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             rest = memoryview(content)
             while rest:
@@ -59,5 +56,5 @@ def write_user_file(path: PathArgument, content: bytes) -> None:
                 rest = rest[written:]
         finally:
             os.close(descriptor)
-    except (OSError, TypeError, ValueError) as error:
-        raise SettingsError(f"{path!s} can't be written ({getattr(error, 'strerror', None) or error})") from None
+    except OSError as error:
+        raise SettingsError(f"{name} can't be written ({error.strerror})") from None

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
@@ -307,12 +307,16 @@ def encode_slice(
     table = [0] * (3 * count)
     table[1::3] = lengths
     parts = [body for _, body in contents]
-    if any([properties for properties, _ in contents]):
+    each = {properties for properties, _ in contents}
+    if len(each) == 1:  # none of them has any, or all have the same lifetime
+        (properties,) = each
+        table[::3] = map(crc32, parts, repeat(crc32(properties)))
+        table[2::3] = [len(properties)] * count
+    else:
         table[::3] = [crc32(body, crc32(properties)) for properties, body in contents]
         table[2::3] = [len(properties) for properties, _ in contents]
+    if any(each):
         parts = list(chain.from_iterable(contents))
-    else:
-        table[::3] = map(crc32, parts)
     packed = struct.pack(f"<{3 * count}I", *table)
     rest = _SLICE_REST.pack(
         SLICE_BYTES + len(packed) + sum(lengths),

@@ -195,28 +195,30 @@ def _encode_sections(state: State) -> Iterator[bytes]:
 
 
 def _encode_facts(state: State) -> bytes:
-    return b"".join(
-        (
-            _COUNT.pack(len(state.destinations)),
-            *map(encode_destination, state.destinations),
-            _COUNT.pack(len(state.next_sequences)),
-            *(_LANE.pack(lane, sequence) for lane, sequence in state.next_sequences.items()),
-            _COUNT.pack(len(state.data_logs)),
-            struct.pack(f"<{len(state.data_logs)}I", *state.data_logs),
-            _NUMBERS.pack(state.next_number, len(state.subscriptions)),
-            *map(encode_subscription, state.subscriptions),
-            _COUNT.pack(len(state.branches)),
-            *map(encode_branch, state.branches),
-            _COUNT.pack(len(state.open_transactions)),
-            *map(_SEQUENCE.pack, state.open_transactions),
-        )
-    )
+    return b"".join((*_encode_names(state), *_encode_transactions(state)))
 
 
-def encode_root(
-    state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts], backlogs: Iterable[Backlog] = ()
-) -> bytes:
-    """Encode what a checkpoint stores beside the blocks."""
+def _encode_names(state: State) -> Iterator[bytes]:
+    yield _COUNT.pack(len(state.destinations))
+    yield from map(encode_destination, state.destinations)
+    yield _COUNT.pack(len(state.next_sequences))
+    for lane, sequence in state.next_sequences.items():
+        yield _LANE.pack(lane, sequence)
+    yield _COUNT.pack(len(state.data_logs))
+    yield struct.pack(f"<{len(state.data_logs)}I", *state.data_logs)
+    yield _NUMBERS.pack(state.next_number, len(state.subscriptions))
+    yield from map(encode_subscription, state.subscriptions)
+
+
+def _encode_transactions(state: State) -> Iterator[bytes]:
+    yield _COUNT.pack(len(state.branches))
+    yield from map(encode_branch, state.branches)
+    yield _COUNT.pack(len(state.open_transactions))
+    yield from map(_SEQUENCE.pack, state.open_transactions)
+
+
+def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
+    """Encode of a root what goes on to change: transactions, and what is counted. For `encode_root`."""
     packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
     packed_uses = [
         _USE.pack(
@@ -232,17 +234,23 @@ def encode_root(
     ]
     return b"".join(
         (
-            _encode_facts(state),
+            *_encode_transactions(state),
             _SEQUENCE.pack(state.next_log_sequence),
             _SEQUENCE.pack(state.latest_ms),
             _COUNT.pack(len(packed_lanes)),
             *packed_lanes,
             _COUNT.pack(len(packed_uses)),
             *packed_uses,
-            *_encode_backlogs(list(backlogs)),
-            *_encode_sections(state),
         )
     )
+
+
+def encode_root(state: State, counts: bytes, backlogs: Iterable[Backlog] = ()) -> bytes:
+    """Encode what a checkpoint stores beside the blocks. counts: what `encode_counts` made of the same state.
+
+    It reads nothing of the state that changes, so that nobody has to wait for it.
+    """
+    return b"".join((*_encode_names(state), counts, *_encode_backlogs(list(backlogs)), *_encode_sections(state)))
 
 
 def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 from ..disk.disk import File
@@ -68,6 +69,10 @@ def times_of(properties: bytes) -> Times:
 
 def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[Times]:
     """Return the times of each (properties, body). Those that say the same as the one before are not decoded again."""
+    first = contents[0][0]
+    field = first[:TIMES_BYTES]
+    if field and all([properties is first or properties.startswith(field) for properties, _ in contents]):
+        return [times_of(field)] * len(contents)
     each: list[Times] = []
     field, times = b"", NO_TIMES
     for properties, _ in contents:
@@ -135,8 +140,8 @@ class BlockTimes:
     def put_each(self, index: int, each: Sequence[Times]) -> None:
         """Set the times of the messages from this index on. O(messages)."""
         column = self.columns[EXPIRY]
-        expiries = [expires_at for expires_at, due_at in each if due_at == 0 < expires_at]
-        if len(expiries) < len(each) or len(column) > index or len(self.columns[DUE]) > index:
+        expiries, dues = zip(*each, strict=True)
+        if any(dues) or 0 in expiries or len(column) > index or len(self.columns[DUE]) > index:
             for at, times in enumerate(each, index):
                 self.put(at, times)
             return
@@ -145,14 +150,19 @@ class BlockTimes:
         column.extend(array("q", expiries))
         self.earliest[EXPIRY] = min(self.earliest[EXPIRY], min(expiries))
 
-    def put_expiry(self, index: int, expires_at: int) -> None:
-        """Set when the message with this index expires: the last one, of which nothing is known yet. O(1)."""
+    def put_expiry(self, index: int, expires_at: int) -> bool:
+        """Set when the message with this index expires: the last one, of which nothing is known yet. O(1).
+
+        Return whether it is the first of all to expire.
+        """
         column = self.columns[EXPIRY]
         if len(column) < index:
             column.extend([0] * (index - len(column)))
         column.append(expires_at)
-        if expires_at < self.earliest[EXPIRY]:
+        is_first = expires_at < self.earliest[EXPIRY]
+        if is_first:
             self.earliest[EXPIRY] = expires_at
+        return is_first
 
     def put_due(self, low: int, high: int, due_at: int) -> None:
         """Let the messages from index low to high wait until then. O(messages)."""
@@ -194,10 +204,7 @@ class BlockTimes:
     def refresh(self, gone: int) -> None:
         """Find the earliest times again: some of the messages have gone. O(512)."""
         for kind in (DUE, EXPIRY):
-            column = self.columns[kind]
-            self.earliest[kind] = min(
-                (value for index, value in enumerate(column) if value and not gone >> index & 1), default=NEVER
-            )
+            self.earliest[kind] = min(filter(None, _pending(self.columns[kind], gone)), default=NEVER)
 
     def _before(self, kind: int, now_ms: int, gone: int) -> int:
         found = 0
@@ -220,9 +227,7 @@ class BlockTimes:
         counts: list[int] = []
         for column in self.columns:
             least = min(filter(None, column), default=0)
-            above = array("Q", [value - least + 1 if value else 0 for value in column])
-            above.extend([0] * (messages - len(above)))
-            packed = above.tobytes()
+            packed = _above(column, least).ljust(8 * messages, b"\0") if least else b""
             planes = [packed[plane::8] for plane in range(8)]
             while planes and not planes[-1].strip(b"\0"):
                 planes.pop()
@@ -254,6 +259,24 @@ class BlockTimes:
         times.waiting = sum(1 << index for index, value in enumerate(times.columns[DUE]) if value)
         times.refresh(gone)
         return (times, begin) if times.earliest == [due, expiry] else None
+
+
+def _pending(column: array[int], gone: int) -> Iterable[int]:
+    """Return the values of messages that are not gone."""
+    if not gone:
+        return column
+    bits = f"{~gone & (1 << len(column)) - 1:0{len(column)}b}".encode()  # the last message first
+    return compress(column, bits[::-1].replace(b"0", b"\0"))
+
+
+def _above(column: array[int], least: int) -> bytes:
+    """Return 8 bytes for each value: 0 for 0, and what is above the least one, from 1 on, for others."""
+    if 0 in column:
+        return array("Q", [value - least + 1 if value else 0 for value in column]).tobytes()
+    # One subtraction of long numbers: as no value is below the least one, none borrows from the next.
+    ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * len(column), "little")
+    above = int.from_bytes(column.tobytes(), "little") - (least - 1) * ones
+    return above.to_bytes(8 * len(column), "little")
 
 
 def packed_times(packed: bytes) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from typing import Final
 from ..account import Account, Unlimited
 from ..format.state import CountedRun
 from ..late_log import LateLogger
-from ..numbering import LANE_SHIFT, VOLATILE
+from ..numbering import LANE_SHIFT, VOLATILE, lanes_of
 from .pending_lane import PendingLane
 
 logger = LateLogger("forebay.store")
@@ -212,9 +212,9 @@ class DeliveryCountTable:
 
     def forget(self, destination: int) -> None:
         """Forget the lanes of a destination or subscription that has ended."""
-        numbers = destination, VOLATILE >> LANE_SHIFT | destination
-        for lane in [lane for lane in self._lanes if lane >> LANE_SHIFT in numbers]:
-            self._runs -= self._lanes.pop(lane).runs
+        for lane in lanes_of(destination) if self._lanes else ():
+            if lane in self._lanes:
+                self._runs -= self._lanes.pop(lane).runs
         self._count(0)
         self.local.discard(destination)
 

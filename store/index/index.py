@@ -15,7 +15,7 @@ from ..account import Account
 from ..format.record import RecordDamaged, check_run
 from ..format.state import LaneCounts, UseCounts
 from ..format.times import NEVER
-from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, PUT_OFF, VOLATILE
+from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, PUT_OFF, VOLATILE, lanes_of
 from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
@@ -86,8 +86,9 @@ class Index:
 
     def forget_put_off(self, destination: int) -> None:
         """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""
-        for lane in [lane for lane in self.put_off if (lane & ~VOLATILE) >> LANE_SHIFT == destination]:
-            self.put_off[lane].forget_all()
+        for lane in lanes_of(destination) if self.put_off else ():
+            if lane in self.put_off:
+                self.put_off[lane].forget_all()
 
     def keep_put_off(self, destinations: Container[int]) -> None:
         """Forget what waits in destinations and subscriptions other than these, and what was not persistent."""

@@ -304,12 +304,13 @@ class Lane(BlockHolder):
         """Set when the message that was just added expires. O(1)."""
         block = self.tail
         assert block is not None
-        if block.times is None:
+        times = block.times
+        if times is None:
             self.cache.widen_for_times(block)
-        assert block.times is not None
-        block.times.put_expiry(sequence & BLOCK_MASK, expires_at)
-        if expires_at < self.earliest[EXPIRY]:
-            self.earliest[EXPIRY] = expires_at
+            times = block.times
+            assert times is not None
+        if times.put_expiry(sequence & BLOCK_MASK, expires_at):
+            self.expect(block)
 
     def expect(self, block: Block) -> None:
         """Take the earliest times of a block into those of this lane."""

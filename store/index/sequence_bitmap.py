@@ -26,6 +26,27 @@ class SequenceBitmap:
         self._masks: dict[int, int] = {}
         """Block -> what of it is in, where that is not all."""
 
+    @classmethod
+    def of_run(cls, first: int, last: int) -> SequenceBitmap:
+        """Return the set of first..last. O(1)."""
+        made = cls()
+        low, high = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
+        made.blocks.add(low, high)
+        for number in {low, high}:
+            base = number << BLOCK_SHIFT
+            mask = ones(max(first - base, 0), min(last - base, BLOCK_MASK))
+            if mask < FULL_BLOCK:
+                made._masks[number] = mask
+        made.count = last - first + 1
+        return made
+
+    def copy(self) -> SequenceBitmap:
+        """Return a set of its own with the same in it. O(runs + masks)."""
+        made = SequenceBitmap()
+        made.blocks = self.blocks.copy()
+        made.count, made._masks = self.count, self._masks.copy()
+        return made
+
     def mask(self, number: int) -> int:
         """Return what of a block is in, a bit a sequence. O(log runs)."""
         mask = self._masks.get(number)

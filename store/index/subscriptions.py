@@ -9,15 +9,19 @@ no record names it, and a crash or a close ends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from .index import Index
 from .pending_lane import JournaledLane
-from .topic_lane import NO_RECORD, SubscriptionLane, TopicLane
+from .topic_lane import NO_RECORD, NotedBacklogs, SubscriptionLane, TopicLane
+
+ASKED_AT_ONCE: Final = 32
+"""Subscriptions that a sweep asks in the time that a block takes besides."""
 
 
 class Subscriber:
@@ -148,11 +152,18 @@ class Subscriptions:
         self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
-        """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(blocks they had)."""
+        """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(subscriptions).
+
+        Requires: the index forgets the topic's lanes.
+        """
         topic = self._topics.get(number)
         if topic is not None:
-            for subscription in list(topic.subscribers):
-                self.unsubscribe(subscription)
+            for subscription in topic.subscribers:
+                del self.by_number[subscription]
+                self._index.attempts.forget(subscription)
+                self._index.forget_put_off(subscription)
+            for lane in topic.lanes:
+                lane.end()
             del self._topics[number], self._index.lane_makers[number]
 
     def readers(self) -> Iterator[Subscriber]:
@@ -203,12 +214,27 @@ class Subscriptions:
             self.subscribe(facts)
         self.next_number = max(self.next_number, state.next_number)
 
-    def backlogs(self) -> Iterator[Backlog]:
-        """Yield what the durable ones have not acknowledged, for the root of a checkpoint."""
-        for subscriber in self.by_number.values():
-            if subscriber.is_durable:
-                for lane in filter(None, subscriber.lanes):
-                    yield lane.backlog()
+    def catch_up(self, lanes: Sequence[SubscriptionLane]) -> None:
+        """Let these take in what was sent, so that `note_backlogs` finds little left. O(lanes + blocks sent)."""
+        for lane in lanes:
+            if lane.has_pending_set:
+                lane.catch_up()
+
+    def durable_lanes(self) -> list[SubscriptionLane]:
+        """Return the lanes of all durable subscriptions. O(subscriptions)."""
+        return [lane for topic in self._lanes() for lane in topic.subscribers.values() if lane.is_durable]
+
+    def note_backlogs(self) -> list[NotedBacklogs]:
+        """Note what the durable ones have not acknowledged, for the root of a checkpoint. `forget_noted` must follow.
+
+        O(subscriptions). What was noted is read without the lock.
+        """
+        return [lane.note_backlogs() for lane in self._lanes()]
+
+    def forget_noted(self) -> None:
+        """Forget the notes: nobody reads them any more."""
+        for lane in self._lanes():
+            lane.forget_noted()
 
     def restore(self, backlogs: Iterable[Backlog]) -> None:
         """Take over the backlogs of a checkpoint. What only those needed that were not durable is swept next."""
@@ -227,17 +253,24 @@ class Subscriptions:
         """Blocks that hold something that may not be needed any more."""
         return sum(lane.touched.count for lane in self._lanes())
 
-    def sweep(self, blocks: int = SEQUENCE_MAX) -> bool:
-        """Let go of what no subscription needs, in up to that many blocks. False: a checkpoint must make room first."""
+    def sweep(self, blocks: int = SEQUENCE_MAX) -> int:
+        """Let go of what no subscription needs, in up to that many blocks; return in how many it did, or 0.
+
+        Fewer of a topic with many subscriptions, because each of them is asked. `is_behind` is set where a checkpoint
+        must make room first.
+        """
         self.is_behind = False
+        swept = 0
         for lane in self._lanes():
+            price = 1 + len(lane.subscribers) // ASKED_AT_ONCE
             while lane.touched and blocks > 0:
                 if self._index.is_nearly_full:
                     self.is_behind = True
-                    return False
+                    return swept
                 lane.sweep()
-                blocks -= 1
-        return True
+                blocks -= price
+                swept += 1
+        return swept
 
     def _check(self) -> None:
         for subscriber in self.by_number.values():

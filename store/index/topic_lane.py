@@ -38,10 +38,12 @@ NO_RECORD = 0
 class TopicLane(Lane):
     """The messages that at least one subscription of the topic may still need. The state lock guards it."""
 
-    __slots__ = ("subscribers", "sent_bytes", "touched")
+    __slots__ = ("subscribers", "sent_bytes", "touched", "snapshots", "open_snapshot")
 
     def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
         super().__init__(cache, uses, destination, priority)
+        self.snapshots = self.open_snapshot = 0
+        """How often its backlogs were noted, and the number of the note that somebody still reads; 0: nobody does."""
         self.is_unread = True
         self.subscribers: dict[int, SubscriptionLane] = {}
         """Number of the subscription -> its lane."""
@@ -151,6 +153,27 @@ class TopicLane(Lane):
             subscriber.restate(number, ones(first - base, last - base), masks.get(subscription, 0) & known)
         self.touched.add(number, number)
 
+    def end(self) -> None:
+        """End all subscriptions: the topic is deleted, and its lanes with it. O(subscriptions)."""
+        nowhere = TopicLane(self.cache, self.uses, self.destination, self.priority)
+        for subscriber in self.subscribers.values():
+            subscriber.leave(nowhere)
+        self.subscribers = {}
+        self.is_unread = True
+
+    def note_backlogs(self) -> NotedBacklogs:
+        """Note what each durable subscription has not acknowledged. Until `forget_noted` none of them changes that.
+
+        O(subscriptions), and little of each.
+        """
+        self.snapshots += 1
+        self.open_snapshot = self.snapshots
+        return NotedBacklogs([lane for lane in self.subscribers.values() if lane.is_durable], self.next_sequence)
+
+    def forget_noted(self) -> None:
+        """Let subscriptions change what was noted: nobody reads it any more."""
+        self.open_snapshot = 0
+
     def touch_all(self) -> None:
         """Let the next sweep look at every block, because nothing is known of what is needed."""
         for first, last in self.blocks:
@@ -178,6 +201,30 @@ class TopicLane(Lane):
             subscriber._check()
 
 
+class NotedBacklogs:
+    """What the durable subscriptions had not acknowledged of one topic's lane at some moment. Read without the lock."""
+
+    __slots__ = ("_numbers", "_pending", "_next_sequences", "_pending_bytes", "_end")
+
+    def __init__(self, lanes: Sequence[SubscriptionLane], end: int) -> None:
+        """end: the topic's next sequence. Columns, not a tuple for each: so many would call the collector."""
+        self._numbers = array("Q", [lane.number for lane in lanes])
+        self._pending = [lane.pending for lane in lanes]
+        self._next_sequences = array("Q", [lane.next_sequence for lane in lanes])
+        self._pending_bytes = array("q", [lane.depth[1] for lane in lanes])
+        self._end = end
+
+    def __iter__(self) -> Iterator[Backlog]:
+        columns = zip(self._numbers, self._pending, self._next_sequences, self._pending_bytes, strict=True)
+        for number, pending, first, size in columns:
+            if first < self._end and pending is _NOTHING:
+                pending = SequenceBitmap.of_run(first, self._end - 1)
+            elif first < self._end:
+                pending = pending.copy()
+                pending.add(first, self._end - 1)
+            yield pending.backlog(number, size)
+
+
 class SubscriptionLane(JournaledLane):
     """A topic's lane as one subscription sees it: what it has not acknowledged.
 
@@ -185,7 +232,16 @@ class SubscriptionLane(JournaledLane):
     last `catch_up`. The state lock guards it.
     """
 
-    __slots__ = ("topic", "is_durable", "pending", "first_sequence", "first_bytes", "has_estimate", "_sent_bytes")
+    __slots__ = (
+        "topic",
+        "is_durable",
+        "pending",
+        "first_sequence",
+        "first_bytes",
+        "has_estimate",
+        "_sent_bytes",
+        "_own_since",
+    )
 
     def __init__(self, topic: TopicLane, number: int, *, is_durable: bool) -> None:
         super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
@@ -195,6 +251,9 @@ class SubscriptionLane(JournaledLane):
         """The pending bytes are an estimate: see `seek`."""
         self.earliest = topic.earliest
         self.pending = _NOTHING
+        """Read-only: what changes is `_own`."""
+        self._own_since = topic.snapshots
+        """The last note of the topic's backlogs when this set was made: those before do not have it."""
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = self.first_bytes = topic.sent_bytes
         topic.subscribers[number] = self
@@ -204,13 +263,23 @@ class SubscriptionLane(JournaledLane):
         """Take in what was sent since the last time. O(blocks of that)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
-            if self.pending is _NOTHING:
-                self.pending = SequenceBitmap()
-            self.pending.add(self.next_sequence, topic.next_sequence - 1)
+            self._own().add(self.next_sequence, topic.next_sequence - 1)
             self.next_sequence = topic.next_sequence
             self.pending_messages = self.pending.count
             self.added_bytes += topic.sent_bytes - self._sent_bytes
             self._sent_bytes = topic.sent_bytes
+
+    @property
+    def has_pending_set(self) -> bool:
+        """Whether something was pending once, so that what is sent since must be put to it."""
+        return self.pending is not _NOTHING
+
+    def _own(self) -> SequenceBitmap:
+        """Return the set of what is pending, to change it: another one than the note has that somebody reads."""
+        if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
+            self.pending = self.pending.copy()
+            self._own_since = self.topic.snapshots
+        return self.pending
 
     def seek(self, first: int) -> None:
         """Let what exists from `first` on be pending, acknowledged or not, and nothing before it.
@@ -230,6 +299,7 @@ class SubscriptionLane(JournaledLane):
             if low <= first >> BLOCK_SHIFT:
                 topic.touched.add(low, min(high, first >> BLOCK_SHIFT))
         self.pending = reached if reached.count else _NOTHING
+        self._own_since = topic.snapshots
         self.pending_messages = reached.count
         self.first_sequence = min(self.first_sequence, first)
         self.added_bytes = self.removed_bytes + self._bytes_of(reached)
@@ -257,10 +327,13 @@ class SubscriptionLane(JournaledLane):
             self.topic.touched.add(first, last)
         del self.topic.subscribers[self.destination]
         self.topic.is_unread = not self.topic.subscribers
+        self.leave(TopicLane(self.topic.cache, self.topic.uses, self.topic.destination, self.priority))
+
+    def leave(self, nowhere: TopicLane) -> None:
+        """Know nothing of the topic's lane any more, but one in which nothing is sent. O(1)."""
         self.pending = _NOTHING
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
-        self.topic = TopicLane(self.topic.cache, self.topic.uses, self.topic.destination, self.priority)
-        self.earliest = self.topic.earliest
+        self.topic, self.earliest = nowhere, nowhere.earliest
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
         """Acknowledge first..last for this subscription, by a record in ack_data_log or by NO_RECORD.
@@ -288,7 +361,7 @@ class SubscriptionLane(JournaledLane):
                 self.topic.uses[ack_data_log].acked_data_logs.add(data_log)
         lengths = block.lengths
         size = sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
-        self.pending.remove(block.number, mask)
+        self._own().remove(block.number, mask)
         self.pending_messages = self.pending.count
         self.removed_bytes += min(size, self.pending_bytes) if self.pending_messages else self.pending_bytes
         self.topic.touched.add(block.number, block.number)
@@ -301,10 +374,8 @@ class SubscriptionLane(JournaledLane):
         if surplus := before & ~needed:
             self._remove_mask(self._place(number), surplus, NO_RECORD)
         base, added = number << BLOCK_SHIFT, needed & ~before
-        if added and self.pending is _NOTHING:
-            self.pending = SequenceBitmap()
         for first, last in runs_of_ones(added):
-            self.pending.add(base + first, base + last)
+            self._own().add(base + first, base + last)
             self.added_bytes += sum(self.topic.lengths(base + first, base + last))
         self.pending_messages = self.pending.count
 
@@ -364,22 +435,12 @@ class SubscriptionLane(JournaledLane):
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
         return mask | ones(low, high) if low <= high else mask
 
-    def backlog(self) -> Backlog:
-        if self.pending is not _NOTHING:
-            self.catch_up()
-            return self.pending.backlog(self.number, self.pending_bytes)
-        sent = SequenceBitmap()
-        if self.topic.next_sequence > self.next_sequence:
-            sent.add(self.next_sequence, self.topic.next_sequence - 1)
-        return sent.backlog(self.number, self.depth[1])
-
     def restore(self, backlog: Backlog) -> None:
         """Take over what a checkpoint stored; the topic's lane is as it was then."""
         self.first_sequence = self.first_bytes = 0
         self.pending = _NOTHING
         if backlog.blocks:
-            self.pending = SequenceBitmap()
-            self.pending.restore(backlog)
+            self._own().restore(backlog)
         self.pending_messages = self.pending.count
         self.added_bytes, self.removed_bytes = backlog.pending_bytes, 0
 

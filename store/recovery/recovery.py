@@ -396,8 +396,10 @@ class Recovery:
 
     def _sweep(self, end: JournalEnd) -> None:
         """Let go of what no subscription needs, so that the counts tell which data logs are needed."""
-        while not self._subscriptions.sweep():
+        self._subscriptions.sweep()
+        while self._subscriptions.is_behind:
             self._checkpoint(end)
+            self._subscriptions.sweep()
 
     def _forget_lost(self, end: JournalEnd) -> None:
         """Let an index from before a repair forget the messages of data logs that were missing, or wholly unreadable.

@@ -304,7 +304,8 @@ def check_stored(bay: Forebay) -> None:
     with inside(bay).lock:
         store.index._check()
         store.subscriptions._check()
-        if store.subscriptions.sweep():
+        store.subscriptions.sweep()
+        if not store.subscriptions.is_behind:
             for lane in store.index.lanes.values():
                 if isinstance(lane, TopicLane):
                     needed = {pending for sub in lane.subscribers.values() for pending in sequences(sub)}

@@ -250,3 +250,24 @@ def test_the_command_line_loads_archives_and_restores(tmp_path: Path, capsys: py
     assert main(["pipeline", "load", str(tmp_path), str(tmp_path / "none"), "--load-id", "a"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "can't be read" in line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("backlog", ""),
+        ("archive", "", "elsewhere"),
+        ("archive", ".", ""),
+        ("restore", "", "elsewhere"),
+        ("restore", ".", ""),
+        ("load", "", "messages.jsonl", "--load-id", "once"),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_refused_and_never_taken_for_the_current_directory(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["pipeline", *command]) == 2
+    assert "must be a non-empty path without NUL characters" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

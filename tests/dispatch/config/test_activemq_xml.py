@@ -72,7 +72,7 @@ def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path: Path) -> No
     assert read_xml(tmp_path / "link.xml") == read_xml(SAMPLES[0])
     os.mkfifo(tmp_path / "pipe.xml")
     for name in ("pipe.xml", "missing.xml", ".", "link.xml/x", "a\0b"):
-        with pytest.raises(SettingsError, match="can't be read|not a regular file"):
+        with pytest.raises(SettingsError, match="can't be read|not a regular file|without NUL"):
             read_xml(f"{tmp_path}/{name}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import open_forebay
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
@@ -14,7 +15,8 @@ from simulated_metadata import SimulatedMetadataStore
 
 import forebay.aio
 from forebay import Forebay, Message, Queue, Settings
-from forebay.dispatch.engine.statistics import DestinationStatistics
+from forebay.dispatch.engine.statistics import DestinationStatistics, destination_statistics
+from forebay.store.locks import OwnedLock
 from forebay.testing import ManualClock
 
 
@@ -194,3 +196,32 @@ def test_take_of_a_loop_that_waited_is_measured(tmp_path: Path) -> None:
                 assert (await bay.statistics()).durations["take"].count == 1
 
     asyncio.run(wait())
+
+
+@interpreted("replaces what enters the lock")
+def test_statistics_of_a_topic_let_others_have_the_lock_between_its_subscriptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bay = SimulatedBay(memory_limit="64MiB")
+    topic = bay.bay.topic("prices")
+    for n in range(1_000):
+        topic.subscribe(durable=f"audit {n}").close()
+    topic.send(b"tea 4.20")
+    seen = most = 0
+
+    def count(*arguments: Any) -> DestinationStatistics:
+        nonlocal seen
+        seen += 1
+        return destination_statistics(*arguments)
+
+    def entered(lock: OwnedLock) -> bool:
+        nonlocal seen, most
+        most, seen = max(most, seen), 0
+        return enter(lock)
+
+    enter = OwnedLock.__enter__
+    monkeypatch.setattr("forebay.dispatch.engine.statistics.destination_statistics", count)
+    monkeypatch.setattr(OwnedLock, "__enter__", entered)
+    assert {figures.depth for figures in topic.statistics().subscriptions.values()} == {1}
+    assert len(bay.bay.statistics().topics["prices"].subscriptions) == 1_000
+    assert 0 < most <= 100

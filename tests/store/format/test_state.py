@@ -27,6 +27,7 @@ from forebay.store.format.state import (
     decode_state,
     decode_subscription,
     decode_unsubscribe,
+    encode_counts,
     encode_destination,
     encode_root,
     encode_state,
@@ -65,8 +66,7 @@ STATE.branches[0].add(20, 2 << 32 | 64, 3, 500)
 STATE.branches[0].acknowledge(36, 5, 2**40 - 1)
 ROOT = encode_root(
     STATE,
-    [LaneCounts(20, 7, 3, 300)],
-    [UseCounts(1, 3, 300, (), (2,)), UseCounts(2, 0, 0, (1, 9))],
+    encode_counts(STATE, [LaneCounts(20, 7, 3, 300)], [UseCounts(1, 3, 300, (), (2,)), UseCounts(2, 0, 0, (1, 9))]),
     [Backlog(68, 700, ((0, 2), (5, 5)), ((5, 2**511 + 1),))],
 )
 
@@ -91,7 +91,12 @@ def test_root_comes_back(
     state: State, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts], backlogs: list[Backlog]
 ) -> None:
     state.next_log_sequence = log_sequence
-    assert decode_root(encode_root(state, lanes, uses, backlogs)) == (state, lanes, uses, backlogs)
+    assert decode_root(encode_root(state, encode_counts(state, lanes, uses), backlogs)) == (
+        state,
+        lanes,
+        uses,
+        backlogs,
+    )
 
 
 @given(SUBSCRIPTIONS)
@@ -119,7 +124,7 @@ def test_branches_come_back() -> None:
 def test_imports_come_back_and_any_cut_through_them_is_damage() -> None:
     marks = [ImportMark("day-1", bytes(range(16)), 1000, 300), ImportMark("day-2", bytes(16), 1, 0)]
     state, bare = replace(STATE, imports=marks), len(encode_state(STATE))
-    assert decode_root(encode_root(state, [], []))[0].imports == marks
+    assert decode_root(encode_root(state, encode_counts(state, [], [])))[0].imports == marks
     data = encode_state(state)
     assert decode_state(data).imports == marks
     for length in range(bare + 1, len(data)):

@@ -1,0 +1,78 @@
+"""IdleConsumers: who found nothing at its last take, by how many groups it owns. Nothing here is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..core.model import Taker
+
+
+class IdleConsumers:
+    """Consumers of one priority that share their unassigned messages. The state lock guards it.
+
+    Counts of owned groups are few, whoever owns how many: there are no more buckets than distinct sums make.
+    """
+
+    __slots__ = ("_owned", "_counts", "_by_count")
+
+    def __init__(self, owned: Callable[[Taker], int]) -> None:
+        """owned: how many groups a consumer owns."""
+        self._owned = owned
+        self._counts: dict[Taker, int] = {}
+        """Of each, how many it owned when that was last noted."""
+        self._by_count: dict[int, dict[Taker, None]] = {}
+
+    def note(self, consumer: Taker) -> None:
+        """Note that a consumer found nothing. O(1)."""
+        if consumer not in self._counts:
+            self._put(consumer)
+
+    def drop(self, consumer: Taker) -> None:
+        """Note that a consumer has got something, or is gone. O(1)."""
+        count = self._counts.pop(consumer, None)
+        if count is not None:
+            alike = self._by_count[count]
+            del alike[consumer]
+            if not alike:
+                del self._by_count[count]
+
+    def owns_otherwise(self, consumer: Taker) -> None:
+        """Note that a consumer owns more groups than before, or fewer. O(1)."""
+        if consumer in self._counts:
+            self.drop(consumer)
+            self._put(consumer)
+
+    def _put(self, consumer: Taker) -> None:
+        count = self._counts[consumer] = self._owned(consumer)
+        self._by_count.setdefault(count, {})[consumer] = None
+
+    def neediest(self, fewer_than: int, credit: Callable[[Taker], int]) -> Taker | None:
+        """Return who owns least, and fewer than so many, of those that could take something; None: nobody does.
+
+        One that pulls and does not wait is dropped on the way: its next take notes it again. So each take pays for
+        itself once, and a call costs O(slow consumers + distinct counts).
+        """
+        pulling: list[Taker] = []
+        found = next(self._eligible(fewer_than, credit, pulling), None)
+        for consumer in pulling:
+            self.drop(consumer)
+        return found
+
+    def _eligible(self, fewer_than: int, credit: Callable[[Taker], int], pulling: list[Taker]) -> Iterator[Taker]:
+        """Yield who could take something, the neediest first; `pulling` gets those on the way that do not wait."""
+        for count in sorted(self._by_count):
+            if count >= fewer_than:
+                return
+            for consumer in self._by_count[count]:
+                if consumer.is_slow:
+                    continue
+                if credit(consumer) > 0:
+                    yield consumer
+                elif not consumer.prefetch_limit:
+                    pulling.append(consumer)
+
+    def _check(self) -> None:
+        """AssertionError where the counts are not those of now."""
+        assert {consumer: count for count, alike in self._by_count.items() for consumer in alike} == self._counts
+        assert all(count == self._owned(consumer) for consumer, count in self._counts.items())
+        assert all(self._by_count.values())

@@ -1,0 +1,45 @@
+"""Lifetimes: when a message that is sent now expires, and the field of its properties that says so.
+
+Nothing here is stored but the last answer: of messages that are sent one after the other many begin in the same
+millisecond with the same lifetime, and have the same field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...store.errors import SettingsError
+from ...store.format.times import encode_times
+from ..config.checks import SECONDS_MAX, check_seconds
+
+Begun = tuple[int, Any, int, bytes]
+"""When a lifetime began, in the store's time; what it is, as the caller says it; when it ends; the field."""
+
+
+class Lifetimes:
+    """In any thread: an answer is one object, taken and put at once."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """now_ms: of the store's SteadyClock."""
+        self._now_ms = now_ms
+        self._last: Begun = (0, None, 0, b"")
+
+    def begin(self, expires_in: Any) -> Begun:
+        """Return what a lifetime of so many seconds is that begins now. SettingsError for one that cannot be."""
+        now_ms = self._now_ms()
+        last = self._last
+        if last[0] == now_ms and last[1] == expires_in and type(last[1]) is type(expires_in):
+            return last
+        expires_at = ends_at(expires_in, now_ms)
+        self._last = begun = (now_ms, expires_in, expires_at, encode_times(expires_at, 0))
+        return begun
+
+
+def ends_at(expires_in: Any, now_ms: int) -> int:
+    """Return when a lifetime of so many seconds ends that begins then, in ms. SettingsError for one that cannot be."""
+    if type(expires_in) is not float or not 0.0 < expires_in <= SECONDS_MAX:
+        check_seconds("expires_in", expires_in)
+        if not expires_in:
+            raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
+    return now_ms + max(int(expires_in * 1000), 1)
