@@ -410,8 +410,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
             unreadable = min(free, places.unreadable)
         causes = [_unreadable(queue, unreadable)] if unreadable else []
         if free > unreadable:
-            frees = f"a consumer whose selector matches {_them(free - unreadable)}, or that has none"
-            causes.append(Cause(SELECTOR, name, free - unreadable, 0, None, frees))
+            causes.append(_unmatched(name, free - unreadable))
         return causes
     able = [
         (consumer, target, is_direct)
@@ -428,8 +427,33 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     if engine.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
     if any(is_direct for _, _, is_direct in able):
-        return [Cause(READY, holder, free, 0, None, f"{'its' if len(reached) == 1 else 'their'} next take")]
+        unmatched = max(_passed_over(queue, free) - places.unreadable, 0)
+        frees = f"{'its' if len(reached) == 1 else 'their'} next take"
+        ready = Cause(READY, holder, free - unmatched, 0, None, frees)
+        return [ready, _unmatched(name, unmatched)] if unmatched else [ready]
     return [_loading(engine, name, able[0][1])]
+
+
+def _passed_over(queue: QueueArea, free: int) -> int:
+    """Return how many free messages every list has examined and left: no selector matches them. At least so many.
+
+    O(lists).
+    """
+    if queue.assigner is not None:
+        return 0
+    kept = 0
+    for consumer_group in queue.consumer_groups.values():
+        if consumer_group.selector is None:
+            return 0
+        for target in consumer_group.lists:
+            unseen = max(target.lane.published - target.frontier, 0)
+            kept += len(target.direct) + target.references.count + target.returned.count + unseen
+    return max(free - kept, 0)
+
+
+def _unmatched(name: str, messages: int) -> Cause:
+    frees = f"a consumer whose selector matches {_them(messages)}, or that has none"
+    return Cause(SELECTOR, name, messages, 0, None, frees)
 
 
 # ---------------------------------------------------------------------- words

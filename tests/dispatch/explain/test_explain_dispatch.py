@@ -376,6 +376,23 @@ def a_queue_that_no_selector_matches() -> Staged:
     return bay.queue(), [("selector", "0:orders", 3)], "no selector of a consumer matches 3 messages"
 
 
+def a_queue_of_which_a_selector_matches_some() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().subscribe(selector="kg = 7")
+    send(bay, 3, headers={"kg": 3})
+    send(bay, 2, headers={"kg": 7})
+    causes = [("ready", "1 consumer", 2), ("selector", "0:orders", 3)]
+    return bay.queue(), causes, "2 messages wait for the next take of 1 consumer; no selector of a consumer matches 3 "
+
+
+def a_queue_of_which_one_of_two_consumers_wants_all() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().subscribe(selector="kg = 7")
+    bay.queue().subscribe()
+    send(bay, 3, headers={"kg": 3})
+    return bay.queue(), [("ready", "1 consumer", 3)], "3 messages wait for the next take of 1 consumer."
+
+
 def a_queue_that_is_to_be_read() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -470,6 +487,8 @@ STAGES: list[Any] = [
     a_queue_whose_consumers_hold_enough,
     a_queue_that_memory_keeps,
     a_queue_that_no_selector_matches,
+    a_queue_of_which_a_selector_matches_some,
+    a_queue_of_which_one_of_two_consumers_wants_all,
     a_queue_that_is_to_be_read,
     a_queue_that_is_paused,
     a_paused_queue_without_consumers,
