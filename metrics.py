@@ -181,7 +181,7 @@ def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
 def prometheus_text(bay: Forebay, *, queues: int = QUEUES_MAX) -> str:
     """Return all metrics as Prometheus reads them: the text format, version 0.0.4. Needs no package.
 
-    bay, queues: as of `prometheus`, and so is what is told. Some 11 ms of CPU time for a thousand queues, a tenth of
+    bay, queues: as of `prometheus`, and so is what is told. About 11 ms of CPU time for a thousand queues, a tenth of
     what prometheus_client takes to write the same.
 
     >>> print(forebay.metrics.prometheus_text(bay))

@@ -4,9 +4,9 @@
 
 One process has the store open and passes messages as fast as it can. Others watch it each second: `forebay top`,
 `queues --watch`, `health`, and the console, beside it or mounted in it. The process takes turns with and without each
-of them, at work and at rest. Two figures are printed for each, medians of all rounds: the CPU time for a message, of
-what it is without the watcher; and what the process at rest computes each second because of it. The second is what a
-busy process loses of its rate, with less of the machine's noise in it.
+of them, at work and at rest. Printed are milliseconds of CPU time that it spends each second because of the watcher,
+medians of all rounds: at work (beyond what its messages take without it) and at rest. 10 ms are a hundredth of what a
+process does that has a core to itself. At rest there is less of the machine's noise in it.
 """
 
 from __future__ import annotations
@@ -173,10 +173,9 @@ class Cost(NamedTuple):
     """What one watcher costs."""
 
     watcher: str
-    cpu_ratio: float
-    """CPU time for a message, of that without the watcher; the median of the rounds."""
-    ms_a_second: float
-    """Milliseconds of CPU time that the process at rest spends each second because of it."""
+    at_work_ms: float
+    """Milliseconds of CPU time that the process at work spends each second because of it."""
+    at_rest_ms: float
 
 
 def measure(queues: int, rounds: int, seconds: float, directory: str) -> Iterator[Cost]:
@@ -195,13 +194,14 @@ def measure(queues: int, rounds: int, seconds: float, directory: str) -> Iterato
                 return spent
 
         for name, watcher in watchers(directory, port).items():
-            ratios, rests = [], []
+            works, rests = [], []
             for _ in range(rounds):
                 without, with_it, after = (spend(one, True) for one in (nullcontext, watcher, nullcontext))
-                ratios.append(cpu_of(with_it) / ((cpu_of(without) + cpu_of(after)) / 2))
+                expected = with_it.messages * (cpu_of(without) + cpu_of(after)) / 2
+                works.append(1000 * (with_it.cpu_seconds - expected) / with_it.seconds)
                 alone, beside = spend(nullcontext, False), spend(watcher, False)
                 rests.append(1000 * (beside.cpu_seconds / beside.seconds - alone.cpu_seconds / alone.seconds))
-            yield Cost(name, median(ratios), median(rests))
+            yield Cost(name, median(works), median(rests))
     finally:
         ours.send(None)
         process.join()
@@ -224,11 +224,9 @@ def main() -> None:
         for cost in measure(arguments.queues, arguments.rounds, arguments.seconds, directory):
             if arguments.json:
                 print(json.dumps(cost._asdict()), flush=True)
-            else:
-                said = (
-                    f"{cost.cpu_ratio:6.3f} of the CPU time for a message, {cost.ms_a_second:6.1f} ms a second at rest"
-                )
-                print(f"{cost.watcher:46} {said}", flush=True)
+                continue
+            said = f"{cost.at_work_ms:7.1f} ms a second at work, {cost.at_rest_ms:6.1f} at rest"
+            print(f"{cost.watcher:46} {said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -452,4 +452,4 @@ def test_cost_of_being_watched_is_measured_for_each_watcher(tmp_path: Path) -> N
         "console mounted in it",
         "console mounted in it",
     ]
-    assert all(0 < cost.cpu_ratio < 100 for cost in costs.values())
+    assert all(abs(ms) < 10_000 for cost in costs.values() for ms in (cost.at_work_ms, cost.at_rest_ms))
