@@ -22,6 +22,11 @@ from forebay.dispatch.commands.completion import SHELLS, CommandLine, script_for
 from forebay.dispatch.commands.streams import Streams, escaped
 from forebay.store.errors import ForebayError, SelectorError, SettingsError
 
+EXIT_CODES: Final = (
+    "exit codes: 0 done, 1 a check failed or the work could not be done,\n"
+    "2 wrong usage, 130 interrupted, 141 whoever reads the output has gone"
+)
+"""The end of each help, in lines for those that keep theirs."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141  # as a shell reports a death by SIGPIPE
 
@@ -138,7 +143,7 @@ def _read_input(size_bytes: int) -> bytes:
 
 def _parser(given: Sequence[str]) -> ArgumentParser:
     """Return a parser in which only the command that is given has its arguments."""
-    parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.")
+    parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.", epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     below: dict[str, Any] = {"": commands}
@@ -146,7 +151,8 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
         family, _, last = name.rpartition(" ")
         if family not in below:
             text = _FAMILIES[family]
-            added = commands.add_parser(family, help=text, description=f"{text[0].upper()}{text[1:]}.")
+            description = f"{text[0].upper()}{text[1:]}."
+            added = commands.add_parser(family, help=text, description=description, epilog=EXIT_CODES)
             below[family] = added.add_subparsers(required=True, metavar="NAME")
         listed: dict[str, Any] = {"help": command.help} if command.help else {}
         added = below[family].add_parser(last, **listed)
@@ -161,6 +167,7 @@ def _define(name: str, parser: ArgumentParser) -> None:
     if command.help:
         parser.description = f"{command.help[0].upper()}{command.help[1:]}."  # unless the command says more
     getattr(import_module(f"forebay.{command.module}"), command.define)(parser)
+    parser.epilog = f"{parser.epilog}\n\n{EXIT_CODES}" if parser.epilog is not None else EXIT_CODES
     parser.set_defaults(called=name)
 
 
@@ -182,6 +189,7 @@ def _add_completion(parser: ArgumentParser) -> None:
         'eval "$(forebay completion bash)" in .bashrc, the same with zsh in .zshrc behind compinit, '
         "and forebay completion fish | source in config.fish."
     )
+    parser.epilog = EXIT_CODES
     parser.add_argument("shell", choices=SHELLS)
     parser.set_defaults(run=_print_completion, called="completion")
 

@@ -1,23 +1,24 @@
-"""forebay.metrics: the statistics of an open store for Prometheus and OpenTelemetry. Needs forebay[metrics].
+"""forebay.metrics: the statistics of an open store for Prometheus and OpenTelemetry.
 
 >>> import forebay.metrics
 >>> import prometheus_client
 >>> prometheus_client.REGISTRY.register(forebay.metrics.prometheus(bay))
 
-Both tell the same, under names that RabbitMQ and Kafka made usual. A scrape costs
-a few times what `bay.statistics()` costs, outside the lock, and names no more
-queues than it is told to.
+All of them tell the same, under names that RabbitMQ and Kafka made usual, and name
+no more queues than they are told to. `prometheus_text` needs no package; the other
+two need forebay[metrics].
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as PrometheusMetric
     from prometheus_client.registry import Collector
 
-__all__ = ["opentelemetry", "prometheus"]
+__all__ = ["opentelemetry", "prometheus", "prometheus_text"]
 
 QUEUES_MAX: Final = 1_000
 """Queues that are named unless the call says otherwise: each is some twenty series."""
@@ -43,25 +44,56 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-class _Sample(NamedTuple):
-    labels: tuple[str, ...]
-    value: float
-
-
-class Snapshot(NamedTuple):
+class Snapshot:
     """What all metrics of one moment are read from."""
 
-    statistics: Statistics
-    health: Health
-    queues: dict[str, DestinationStatistics]
-    """Those that are named."""
-    subscriptions: dict[tuple[str, str], DestinationStatistics]
-    """By topic and name."""
-    queue_count: int
-    """Queues there are, also those that are not named."""
+    def __init__(
+        self,
+        statistics: Statistics,
+        health: Health,
+        queues: Mapping[str, DestinationStatistics],
+        subscriptions: Mapping[tuple[str, str], DestinationStatistics],
+        queue_count: int,
+    ) -> None:
+        """queues: those that are named. subscriptions: by topic and name. queue_count: of all queues, named or not."""
+        self.health = health
+        self.queue_count = queue_count
+        self.statistics = statistics
+        process = statistics.process
+        self.rows: dict[str, _Rows] = {
+            "store": ([()], [self]),
+            "process": ([()], [process]) if process is not None else ([], []),
+            "holder": _named(statistics.memory.holders),
+            "cache": _named(statistics.caches),
+            "work": _named(statistics.failing),
+            "queue": _named(queues),
+            "topic": _named(statistics.topics),
+            "subscription": (list(subscriptions), list(subscriptions.values())),
+        }
+        """By subject of a metric: the values of its labels, and beside them what its figures are read from.
+
+        Two lists and no pairs: a scrape makes little that the garbage collector has to look at.
+        """
 
 
-_Read = Callable[[Snapshot], Iterable[_Sample]]
+_Rows = tuple[Sequence[tuple[str, ...]], Sequence[Any]]
+_Sample = tuple[tuple[str, ...], float]
+
+
+def _named(found: Mapping[str, object]) -> _Rows:
+    return [(name,) for name in found], list(found.values())
+
+
+_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "store": (),
+    "process": (),
+    "holder": ("holder",),
+    "cache": ("cache",),
+    "work": ("work",),
+    "queue": ("queue",),
+    "topic": ("topic",),
+    "subscription": ("topic", "subscription"),
+}
 
 
 @dataclass(frozen=True)
@@ -73,18 +105,36 @@ class _Metric:
     unit: str
     is_counter: bool
     help: str
-    labels: tuple[str, ...]
-    read: _Read
+    subject: str
+    """Of what: a key of _LABELS."""
+    read: Callable[[Any], float | None]
+    """Returns the figure of one of them; None: it is not known."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return _LABELS[self.subject]
 
     @property
     def prometheus_name(self) -> str:
-        """Without the "_total" of a counter, which the client adds."""
+        """Without the "_total" of a counter."""
         return "_".join(filter(None, ("forebay", self.subsystem, self.name, self.unit)))
+
+    @property
+    def sample_name(self) -> str:
+        """As a sample of Prometheus has it."""
+        return f"{self.prometheus_name}_total" if self.is_counter else self.prometheus_name
 
     @property
     def dotted_name(self) -> str:
         """As OpenTelemetry writes it, with its unit apart."""
         return ".".join(filter(None, ("forebay", self.subsystem, self.name)))
+
+    def samples(self, snapshot: Snapshot) -> Iterator[_Sample]:
+        """Yield the labels and the figure of each subject that has one."""
+        read = self.read
+        for labels, found in zip(*snapshot.rows[self.subject], strict=True):
+            if (value := read(found)) is not None:
+                yield labels, value
 
 
 class _Histogram(NamedTuple):
@@ -101,24 +151,27 @@ class _Histogram(NamedTuple):
         """Without the "_bucket", "_sum" and "_count" of its samples."""
         return "_".join(filter(None, ("forebay", self.subsystem, self.name, "seconds")))
 
+    @property
+    def dotted_name(self) -> str:
+        """As OpenTelemetry writes it, without the suffixes of its counters."""
+        return ".".join(filter(None, ("forebay", self.subsystem, self.name)))
+
     def read(self, snapshot: Snapshot) -> DurationStatistics | None:
         """Return the durations; None: whoever tells of the store does not tell them."""
         return snapshot.statistics.durations.get(self.key)
 
-    def counters(self) -> Iterator[_Metric]:
-        """Yield what tells the same where there are counters only: buckets by "le", their count, and the sum."""
+    def buckets(self, snapshot: Snapshot) -> Iterator[_Sample]:
+        """Yield each bucket by its bound, as a counter."""
+        found = self.read(snapshot)
+        return (((bound,), count) for bound, count in _cumulative(found)) if found else iter(())
 
-        def samples(figure: Callable[[DurationStatistics], float]) -> _Read:
-            return lambda snapshot: [_Sample((), figure(found))] if (found := self.read(snapshot)) else []
+    def counts(self, snapshot: Snapshot) -> Iterator[_Sample]:
+        """Yield how many there were, as a counter."""
+        return iter([((), found.count)] if (found := self.read(snapshot)) else [])
 
-        def buckets(snapshot: Snapshot) -> Iterator[_Sample]:
-            found = self.read(snapshot)
-            return (_Sample((bound,), count) for bound, count in _cumulative(found)) if found else iter(())
-
-        yield _Metric(self.subsystem, f"{self.name}_bucket", "", True, self.help, ("le",), buckets)
-        yield _Metric(self.subsystem, f"{self.name}_count", "", True, self.help, (), samples(lambda found: found.count))
-        total = samples(lambda found: found.total_seconds)
-        yield _Metric(self.subsystem, f"{self.name}_sum", "seconds", True, self.help, (), total)
+    def sums(self, snapshot: Snapshot) -> Iterator[_Sample]:
+        """Yield how long they took together, in seconds, as a counter."""
+        return iter([((), found.total_seconds)] if (found := self.read(snapshot)) else [])
 
 
 def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
@@ -127,25 +180,86 @@ def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
     return zip(bounds, accumulate(found.buckets), strict=True)
 
 
+# ---------------------------------------------------------------------- Prometheus
+
+
+def prometheus_text(bay: Forebay, *, queues: int = QUEUES_MAX) -> str:
+    """Return all metrics as Prometheus reads them: the text format, version 0.0.4. Needs no package.
+
+    bay, queues: as of `prometheus`, and so is what is told. About 11 ms of CPU time for a thousand queues, a tenth of
+    what prometheus_client takes to write the same.
+
+    >>> print(forebay.metrics.prometheus_text(bay))
+    """
+    source = _Source(bay, queues)
+    return text_of(source.broker, source.take())
+
+
+def text_of(broker: str, snapshot: Snapshot | None) -> str:
+    """Return the text of a snapshot; None: the store is closed."""
+    parts: list[str] = []
+    if snapshot is not None:
+        texts = {
+            subject: [_label_text(broker, _LABELS[subject], labels) for labels in rows]
+            for subject, (rows, _) in snapshot.rows.items()
+        }
+        for metric in _METRICS:
+            name, read = metric.sample_name, metric.read
+            parts.append(_heading(name, metric.help, "counter" if metric.is_counter else "gauge"))
+            lines = [
+                f"{name}{labels} {value}\n"
+                for labels, found in zip(texts[metric.subject], snapshot.rows[metric.subject][1], strict=True)
+                if (value := read(found)) is not None
+            ]
+            parts.append("".join(lines))  # at once, so that the next metric has their memory
+        for histogram in _HISTOGRAMS:
+            if durations := histogram.read(snapshot):
+                parts += _histogram_lines(histogram, durations, broker)
+    parts.append(_heading("forebay_healthy", _HEALTHY_HELP, "gauge"))
+    is_well = snapshot is not None and snapshot.health.ok
+    parts.append(f"forebay_healthy{_label_text(broker)} {int(is_well)}\n")
+    return "".join(parts)
+
+
+def _histogram_lines(histogram: _Histogram, durations: DurationStatistics, broker: str) -> Iterator[str]:
+    name, labels = histogram.prometheus_name, _label_text(broker)
+    yield _heading(name, histogram.help, "histogram")
+    for bound, count in _cumulative(durations):
+        yield f"{name}_bucket{_label_text(broker, ('le',), (bound,))} {count}\n"
+    yield f"{name}_sum{labels} {durations.total_seconds}\n"
+    yield f"{name}_count{labels} {durations.count}\n"
+
+
+def _heading(name: str, text: str, kind: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+
+def _label_text(broker: str, names: Sequence[str] = (), values: Sequence[str] = ()) -> str:
+    """Return labels as the text has them."""
+    text = f'{{broker="{_escaped(broker)}"'
+    for name, value in zip(names, values, strict=True):
+        text += f',{name}="{_escaped(value)}"'
+    return text + "}"
+
+
+def _escaped(value: str) -> str:
+    """Return the value of a label so that nothing in it ends it, or begins a line."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
 def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
     """Return a collector of prometheus_client, to be registered. The label `broker` tells several stores apart.
 
     bay: of a store of forebay.aio, `bay.synchronous`.
     queues: at most so many are named, those with most pending messages and then those with most traffic. A store that
-    is closed tells `forebay_healthy` alone. SettingsError: prometheus_client is not installed.
+    is closed tells `forebay_healthy` alone. For a thousand queues the store takes 6 ms of CPU time to tell its figures,
+    and prometheus_client 90 ms to write them: see `prometheus_text`. SettingsError: prometheus_client is not installed.
     """
     source = _Source(bay, queues)
-    return collector(source.broker, source.take)
-
-
-def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
-    """Return a collector of whatever snapshots there are. take: returns the one of now; None: the store is closed.
-
-    SettingsError: prometheus_client is not installed.
-    """
     try:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
         from prometheus_client.registry import Collector
+        from prometheus_client.samples import Sample
     except ImportError:
         raise SettingsError("prometheus_client is not installed: pip install 'forebay[metrics]'") from None
 
@@ -154,20 +268,31 @@ def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
 
         def collect(self) -> Iterator[PrometheusMetric]:
             """Yield every metric with its samples."""
-            snapshot = take()
-            for metric in _METRICS if snapshot is not None else ():
-                assert snapshot is not None
-                family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
-                found = family(metric.prometheus_name, metric.help, labels=("broker", *metric.labels))
-                for sample in metric.read(snapshot):
-                    found.add_metric((broker, *sample.labels), sample.value)
-                yield found
-            for histogram in _HISTOGRAMS if snapshot is not None else ():
-                assert snapshot is not None
-                if durations := histogram.read(snapshot):
-                    told = HistogramMetricFamily(histogram.prometheus_name, histogram.help, labels=("broker",))
-                    told.add_metric((broker,), list(_cumulative(durations)), durations.total_seconds)
+            broker, snapshot = source.broker, source.take()
+            if snapshot is not None:
+                labelled = {
+                    subject: [
+                        dict(zip(("broker", *_LABELS[subject]), (broker, *labels), strict=True)) for labels in rows
+                    ]
+                    for subject, (rows, _) in snapshot.rows.items()
+                }  # shared by all metrics of a subject: nobody changes them
+                for metric in _METRICS:
+                    family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+                    told = family(metric.prometheus_name, metric.help, labels=("broker", *metric.labels))
+                    name, read = metric.sample_name, metric.read
+                    told.samples = [
+                        Sample(name, labels, value)
+                        for labels, found in zip(
+                            labelled[metric.subject], snapshot.rows[metric.subject][1], strict=True
+                        )
+                        if (value := read(found)) is not None
+                    ]
                     yield told
+                for histogram in _HISTOGRAMS:
+                    if durations := histogram.read(snapshot):
+                        lasting = HistogramMetricFamily(histogram.prometheus_name, histogram.help, labels=("broker",))
+                        lasting.add_metric((broker,), list(_cumulative(durations)), durations.total_seconds)
+                        yield lasting
             healthy = GaugeMetricFamily("forebay_healthy", _HEALTHY_HELP, labels=("broker",))
             healthy.add_metric((broker,), float(snapshot is not None and snapshot.health.ok))
             yield healthy
@@ -177,6 +302,9 @@ def collector(broker: str, take: Callable[[], Snapshot | None]) -> Collector:
             return iter(())
 
     return StoreCollector()
+
+
+# ---------------------------------------------------------------------- OpenTelemetry
 
 
 def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> None:
@@ -192,8 +320,10 @@ def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> No
     except ImportError:
         raise SettingsError("opentelemetry-api is not installed: pip install 'forebay[metrics]'") from None
 
-    def observer(metric: _Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        names = ("broker", *metric.labels)
+    def observer(
+        names: tuple[str, ...], samples: Callable[[Snapshot], Iterable[_Sample]]
+    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        names = ("broker", *names)
 
         def observe(options: CallbackOptions) -> Iterable[Observation]:
             snapshot = source.recent()
@@ -201,16 +331,28 @@ def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> No
                 return []
             return [
                 Observation(value, dict(zip(names, (source.broker, *labels), strict=True)))
-                for labels, value in metric.read(snapshot)
+                for labels, value in samples(snapshot)
             ]
 
         return observe
 
-    durations = (metric for histogram in _HISTOGRAMS for metric in histogram.counters())
-    for metric in (*_METRICS, *durations, _HEALTHY):
+    for metric in (*_METRICS, _HEALTHY):
         make = meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
         unit = {"bytes": "By", "seconds": "s"}.get(metric.unit, "1")
-        make(metric.dotted_name, callbacks=[observer(metric)], unit=unit, description=metric.help)
+        observe = observer(metric.labels, metric.samples)
+        make(metric.dotted_name, callbacks=[observe], unit=unit, description=metric.help)
+    for histogram in _HISTOGRAMS:
+        for suffix, unit, names, samples in (
+            ("bucket", "1", ("le",), histogram.buckets),
+            ("count", "1", (), histogram.counts),
+            ("sum", "s", (), histogram.sums),
+        ):
+            meter.create_observable_counter(
+                f"{histogram.dotted_name}_{suffix}",
+                callbacks=[observer(names, samples)],
+                unit=unit,
+                description=histogram.help,
+            )
 
 
 class _Source:
@@ -257,158 +399,118 @@ class _Source:
 # ---------------------------------------------------------------------- the metrics
 
 
-def _one(read: Callable[[Statistics], float]) -> _Read:
-    return lambda snapshot: [_Sample((), read(snapshot.statistics))]
+def _metrics(
+    subsystem: str, subject: str, is_counter: bool, *rows: tuple[str, str, str, str | Callable[[Any], float | None]]
+) -> Iterator[_Metric]:
+    """Yield metrics of one kind. rows: name, unit, help, and the path of attributes to the figure, or what reads it."""
+    for name, unit, text, figure in rows:
+        read = attrgetter(figure) if isinstance(figure, str) else figure
+        yield _Metric(subsystem, name, unit, is_counter, text, subject, read)
 
 
-def _of_queues(read: Callable[[DestinationStatistics], float | None]) -> _Read:
-    def samples(snapshot: Snapshot) -> Iterator[_Sample]:
-        for name, found in snapshot.queues.items():
-            if (value := read(found)) is not None:
-                yield _Sample((name,), float(value))
-
-    return samples
+def _is_paused(found: DestinationStatistics) -> int:
+    return int(found.is_paused)
 
 
-def _of_subscriptions(read: Callable[[DestinationStatistics], float]) -> _Read:
-    return lambda snapshot: [_Sample(names, float(read(found))) for names, found in snapshot.subscriptions.items()]
-
-
-def _whole() -> Iterator[_Metric]:
-    """Yield what there is once for each store."""
-    for subsystem, name, unit, text, read in (
-        ("memory", "limit", "bytes", "The memory limit.", lambda found: found.memory.limit_bytes),
-        ("memory", "held", "bytes", "What all caches hold of it.", lambda found: found.memory.held_bytes),
-        ("journal", "size", "bytes", "Bytes of all data logs.", lambda found: found.store.journal_bytes),
-        ("journal", "live", "bytes", "Of them, those of pending messages.", lambda found: found.store.live_bytes),
-        ("journal", "data_logs", "", "Data logs.", lambda found: found.store.data_logs),
-        ("", "messages", "", "Pending messages, of queues and topics.", lambda found: found.store.pending_messages),
-        ("tmp_storage", "size", "bytes", "Bytes of spilled messages on disk.", lambda found: found.tmp_storage.bytes),
-    ):
-        yield _Metric(subsystem, name, unit, False, text, (), _one(read))
-    text = "Queues there are, also those that are not named."
-    yield _Metric("", "queues", "", False, text, (), lambda snapshot: [_Sample((), snapshot.queue_count)])
-    yield _Metric(
+_METRICS: Final = (
+    *_metrics(
+        "memory",
+        "store",
+        False,
+        ("limit", "bytes", "The memory limit.", "statistics.memory.limit_bytes"),
+        ("held", "bytes", "What all caches hold of it.", "statistics.memory.held_bytes"),
+    ),
+    *_metrics(
+        "journal",
+        "store",
+        False,
+        ("size", "bytes", "Bytes of all data logs.", "statistics.store.journal_bytes"),
+        ("live", "bytes", "Of them, those of pending messages.", "statistics.store.live_bytes"),
+        ("data_logs", "", "Data logs.", "statistics.store.data_logs"),
+    ),
+    *_metrics(
+        "",
+        "store",
+        False,
+        ("messages", "", "Pending messages, of queues and topics.", "statistics.store.pending_messages"),
+        ("queues", "", "Queues there are, also those that are not named.", "queue_count"),
+    ),
+    *_metrics(
+        "tmp_storage",
+        "store",
+        False,
+        ("size", "bytes", "Bytes of spilled messages on disk.", "statistics.tmp_storage.bytes"),
+    ),
+    *_metrics(
         "memory",
         "holder",
-        "bytes",
         False,
-        "Bytes of the memory limit by who holds them.",
-        ("holder",),
-        lambda snapshot: [_Sample((name,), held) for name, held in snapshot.statistics.memory.holders.items()],
-    )
-    yield _Metric(
-        "cache",
-        "served",
-        "",
-        True,
-        "Messages found in a cache that need not be read.",
-        ("cache",),
-        lambda snapshot: [_Sample((name,), cache.served) for name, cache in snapshot.statistics.caches.items()],
-    )
-    yield _Metric(
-        "background",
-        "failing_tries",
-        "",
+        ("holder", "bytes", "Bytes of the memory limit by who holds them.", lambda held: held),
+    ),
+    *_metrics("cache", "cache", True, ("served", "", "Messages found in a cache that need not be read.", "served")),
+    *_metrics(
+        "background", "work", False, ("failing_tries", "", "Tries in vain of background work that fails.", "tries")
+    ),
+    *_metrics(
+        "process", "process", False, ("memory", "bytes", "Memory that the process has of its own.", "process_bytes")
+    ),
+    *_metrics(
+        "queue",
+        "queue",
         False,
-        "Tries in vain of background work that fails.",
-        ("work",),
-        lambda snapshot: [_Sample((name,), failing.tries) for name, failing in snapshot.statistics.failing.items()],
-    )
-    yield _Metric(
-        "process",
-        "memory",
-        "bytes",
+        ("messages", "", "Pending messages, those in flight included.", "depth"),
+        ("messages_ready", "", "Messages that consumers could get.", "ready"),
+        ("messages_in_flight", "", "Messages that consumers hold and have not settled.", "in_flight"),
+        ("size", "bytes", "Bodies and headers of pending messages.", "bytes"),
+        ("oldest_message_age", "seconds", "Since the oldest message was sent.", "oldest_seconds"),
+        ("consumers", "", "Consumers.", "consumers"),
+        ("slow_consumers", "", "Consumers that neither take nor settle.", "slow_consumers"),
+        ("paused", "", "1 while the queue is paused.", _is_paused),
+    ),
+    *_metrics(
+        "queue",
+        "queue",
+        True,
+        ("messages_enqueued", "", "Messages sent to it.", "enqueued"),
+        ("messages_delivered", "", "Messages handed out, again or for the first time.", "delivered"),
+        ("messages_acknowledged", "", "Messages acknowledged.", "acknowledged"),
+        ("messages_redelivered", "", "Messages that came back.", "redelivered"),
+        ("messages_dead_lettered", "", "Messages that left after the last attempt.", "dead_lettered"),
+        ("messages_expired", "", "Messages that grew too old.", "expired"),
+        ("messages_dropped", "", "Messages given up because a limit says so.", "dropped"),
+        ("messages_unreadable", "", "Messages whose bytes do not verify.", "unreadable"),
+        ("load_misses", "", "Deliveries that waited for the disk.", "misses"),
+        ("enqueued", "bytes", "Bodies and headers of messages sent to it.", "enqueued_bytes"),
+        ("dequeued", "bytes", "Bodies and headers of messages that left it.", "dequeued_bytes"),
+        ("blocked_sends", "", "Sends that waited for room.", "blocked_sends"),
+        ("blocked_sends_wait", "seconds", "For how long they waited.", "blocked_seconds"),
+    ),
+    *_metrics("topic", "topic", True, ("messages_enqueued", "", "Messages sent to it.", "enqueued")),
+    *_metrics(
+        "topic", "topic", True, ("enqueued", "bytes", "Bodies and headers of messages sent to it.", "enqueued_bytes")
+    ),
+    *_metrics(
+        "topic", "topic", False, ("consumers", "", "Consumers, of durable subscriptions and others.", "consumers")
+    ),
+    *_metrics("topic", "topic", True, ("messages_evicted", "", "Messages that slow subscribers lost.", "evicted")),
+    *_metrics(
+        "subscription",
+        "subscription",
         False,
-        "Memory that the process has of its own.",
-        (),
-        lambda snapshot: [_Sample((), process.process_bytes)] if (process := snapshot.statistics.process) else [],
-    )
-
-
-def _queues() -> Iterator[_Metric]:
-    """Yield what there is for each queue that is named."""
-    for name, unit, text, read in (
-        ("messages", "", "Pending messages, those in flight included.", lambda found: found.depth),
-        ("messages_ready", "", "Messages that consumers could get.", lambda found: found.ready),
-        ("messages_in_flight", "", "Messages that consumers hold and have not settled.", lambda found: found.in_flight),
-        ("size", "bytes", "Bodies and headers of pending messages.", lambda found: found.bytes),
-        ("oldest_message_age", "seconds", "Since the oldest message was sent.", lambda found: found.oldest_seconds),
-        ("consumers", "", "Consumers.", lambda found: found.consumers),
-        ("slow_consumers", "", "Consumers that neither take nor settle.", lambda found: found.slow_consumers),
-        ("paused", "", "1 while the queue is paused.", lambda found: found.is_paused),
-    ):
-        yield _Metric("queue", name, unit, False, text, ("queue",), _of_queues(read))
-    for name, unit, text, read in (
-        ("messages_enqueued", "", "Messages sent to it.", lambda found: found.enqueued),
-        ("messages_delivered", "", "Messages handed out, again or for the first time.", lambda found: found.delivered),
-        ("messages_acknowledged", "", "Messages acknowledged.", lambda found: found.acknowledged),
-        ("messages_redelivered", "", "Messages that came back.", lambda found: found.redelivered),
-        ("messages_dead_lettered", "", "Messages that left after the last attempt.", lambda found: found.dead_lettered),
-        ("messages_expired", "", "Messages that grew too old.", lambda found: found.expired),
-        ("messages_dropped", "", "Messages given up because a limit says so.", lambda found: found.dropped),
-        ("messages_unreadable", "", "Messages whose bytes do not verify.", lambda found: found.unreadable),
-        ("load_misses", "", "Deliveries that waited for the disk.", lambda found: found.misses),
-        ("enqueued", "bytes", "Bodies and headers of messages sent to it.", lambda found: found.enqueued_bytes),
-        ("dequeued", "bytes", "Bodies and headers of messages that left it.", lambda found: found.dequeued_bytes),
-        ("blocked_sends", "", "Sends that waited for room.", lambda found: found.blocked_sends),
-        ("blocked_sends_wait", "seconds", "For how long they waited.", lambda found: found.blocked_seconds),
-    ):
-        yield _Metric("queue", name, unit, True, text, ("queue",), _of_queues(read))
-
-
-def _topics() -> Iterator[_Metric]:
-    """Yield what there is for each topic, and for each durable subscription."""
-    yield _Metric(
-        "topic",
-        "messages_enqueued",
-        "",
+        ("messages", "", "Pending messages.", "depth"),
+        ("messages_in_flight", "", "Messages that its consumer holds.", "in_flight"),
+        ("size", "bytes", "Bodies and headers of pending messages.", "bytes"),
+        ("consumers", "", "Consumers, at most one.", "consumers"),
+    ),
+    *_metrics(
+        "subscription",
+        "subscription",
         True,
-        "Messages sent to it.",
-        ("topic",),
-        lambda snapshot: [_Sample((name,), found.enqueued) for name, found in snapshot.statistics.topics.items()],
-    )
-    yield _Metric(
-        "topic",
-        "enqueued",
-        "bytes",
-        True,
-        "Bodies and headers of messages sent to it.",
-        ("topic",),
-        lambda snapshot: [_Sample((name,), found.enqueued_bytes) for name, found in snapshot.statistics.topics.items()],
-    )
-    yield _Metric(
-        "topic",
-        "consumers",
-        "",
-        False,
-        "Consumers, of durable subscriptions and others.",
-        ("topic",),
-        lambda snapshot: [_Sample((name,), found.consumers) for name, found in snapshot.statistics.topics.items()],
-    )
-    yield _Metric(
-        "topic",
-        "messages_evicted",
-        "",
-        True,
-        "Messages that slow subscribers lost.",
-        ("topic",),
-        lambda snapshot: [_Sample((name,), found.evicted) for name, found in snapshot.statistics.topics.items()],
-    )
-    labels = ("topic", "subscription")
-    for name, unit, is_counter, text, read in (
-        ("messages", "", False, "Pending messages.", lambda found: found.depth),
-        ("messages_in_flight", "", False, "Messages that its consumer holds.", lambda found: found.in_flight),
-        ("size", "bytes", False, "Bodies and headers of pending messages.", lambda found: found.bytes),
-        ("consumers", "", False, "Consumers, at most one.", lambda found: found.consumers),
-        ("messages_acknowledged", "", True, "Messages acknowledged.", lambda found: found.acknowledged),
-        ("enqueued", "bytes", True, "Bodies and headers of messages it got.", lambda found: found.enqueued_bytes),
-        ("dequeued", "bytes", True, "Bodies and headers of messages that left.", lambda found: found.dequeued_bytes),
-    ):
-        yield _Metric("subscription", name, unit, is_counter, text, labels, _of_subscriptions(read))
-
-
-_METRICS: Final = (*_whole(), *_queues(), *_topics())
+        ("messages_acknowledged", "", "Messages acknowledged.", "acknowledged"),
+        ("enqueued", "bytes", "Bodies and headers of messages it got.", "enqueued_bytes"),
+        ("dequeued", "bytes", "Bodies and headers of messages that left.", "dequeued_bytes"),
+    ),
+)
 _HISTOGRAMS: Final = (
     _Histogram("journal", "sync_duration", "How long the device took for a sync of the journal.", "sync"),
     _Histogram("", "checkpoint_duration", "How long checkpoints took.", "checkpoint"),
@@ -416,6 +518,4 @@ _HISTOGRAMS: Final = (
     _Histogram("", "take_duration", "How long takes waited for a load or a message, until they got some.", "take"),
 )
 _HEALTHY_HELP: Final = "1 while the store is open and has no problem, else 0."
-_HEALTHY: Final = _Metric(
-    "", "healthy", "", False, _HEALTHY_HELP, (), lambda snapshot: [_Sample((), float(snapshot.health.ok))]
-)
+_HEALTHY: Final = _Metric("", "healthy", "", False, _HEALTHY_HELP, "store", lambda snapshot: float(snapshot.health.ok))

@@ -1,7 +1,8 @@
 """The statistics of a store, taken out of a status that anybody may have written, for forebay.metrics.
 
-What a status does not tell is missing: topics, caches, and queues that are not
-among the hundred busiest. So are durations that make no sense.
+What a status does not tell is missing: queues and topics that are not among the
+hundred busiest, and durable subscriptions behind the first hundred of those. So
+are durations that make no sense.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from itertools import islice
 from typing import Any, Final
 
 from ..cache.budget import MemoryStatistics
+from ..cache.message_cache import CacheStatistics
 from ..cache.process.guard import ProcessStatistics
 from ..dispatch.engine.duties import FailingDuty
 from ..dispatch.engine.health import Health
-from ..dispatch.engine.statistics import DestinationStatistics, Statistics
+from ..dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from ..dispatch.screen.view import ROWS_MAX, number, printable
 from ..metrics import Snapshot
 from ..store.histogram import BOUNDS_SECONDS, DurationStatistics
@@ -23,19 +25,23 @@ from ..store.message_store import StoreStatistics
 from ..store.tmp.storage import TmpStorageStatistics
 
 _COUNTS: Final = tuple(
-    field.name
-    for field in fields(DestinationStatistics)
-    if field.name not in ("blocked_seconds", "is_paused", "oldest_seconds")
+    name for name in DestinationStatistics._fields if name not in ("blocked_seconds", "is_paused", "oldest_seconds")
+)
+_TOPIC_COUNTS: Final = tuple(
+    field.name for field in fields(TopicStatistics) if field.name not in ("blocked_seconds", "subscriptions")
 )
 
 
 def snapshot_of(status: Mapping[str, Any]) -> Snapshot:
     """Return what a status says. Never raises, whatever is in it."""
-    queues = dict(_queues(status.get("queues")))
+    queues = {name: found for name, _, found in _destinations(status.get("queues"))}
+    subscriptions = {
+        (topic, name): found for name, topic, found in _destinations(status.get("subscriptions")) if topic is not None
+    }
     health = _part(status, "health")
     is_well = health.get("ok") is True
     queue_count = len(queues) + _whole_number(status, "other_queues")
-    return Snapshot(_whole(status, queues), Health(is_well, ()), queues, {}, queue_count)
+    return Snapshot(_whole(status, queues), Health(is_well, ()), queues, subscriptions, queue_count)
 
 
 def _whole(status: Mapping[str, Any], queues: dict[str, DestinationStatistics]) -> Statistics:
@@ -53,33 +59,52 @@ def _whole(status: Mapping[str, Any], queues: dict[str, DestinationStatistics]) 
             *(_whole_number(tmp_storage, field.name) for field in fields(TmpStorageStatistics))
         ),
         destinations=queues,
-        topics={},
-        caches={},
+        topics=dict(_topics(status.get("topics"))),
+        caches={
+            printable(name): CacheStatistics(*(_whole_number(found, field.name) for field in fields(CacheStatistics)))
+            for name, found in _items(status, "caches")
+            if isinstance(found, dict)
+        },
         process=ProcessStatistics(_whole_number(process, "process_bytes"), 0, 0, "") if process else None,
         failing={
             printable(name): FailingDuty(0.0, _whole_number(found, "tries"), "")
             for name, found in _items(status, "failing")
             if isinstance(found, dict)
         },
-        forgotten_ids=0,
+        forgotten_ids=_whole_number(status, "forgotten_ids"),
         durations=dict(_durations(status)),
     )
 
 
-def _queues(found: object) -> Iterator[tuple[str, DestinationStatistics]]:
+def _destinations(found: object) -> Iterator[tuple[str, str | None, DestinationStatistics]]:
+    """Yield name, topic and figures of each row about a queue, which has no topic, or about a subscription."""
+    for row in _rows(found):
+        topic, oldest = row.get("topic"), row.get("oldest_seconds")
+        figures: dict[str, Any] = {name: int(number(row.get(name))) for name in _COUNTS}
+        yield (
+            printable(row["name"]),
+            printable(topic) if isinstance(topic, str) else None,
+            DestinationStatistics(
+                **figures,
+                blocked_seconds=number(row.get("blocked_seconds")),
+                is_paused=row.get("is_paused") is True,
+                oldest_seconds=number(oldest) if oldest is not None else None,
+            ),
+        )
+
+
+def _topics(found: object) -> Iterator[tuple[str, TopicStatistics]]:
+    for row in _rows(found):
+        figures: dict[str, Any] = {name: int(number(row.get(name))) for name in _TOPIC_COUNTS}
+        blocked_seconds = number(row.get("blocked_seconds"))
+        yield printable(row["name"]), TopicStatistics(**figures, blocked_seconds=blocked_seconds, subscriptions={})
+
+
+def _rows(found: object) -> Iterator[Mapping[str, Any]]:
+    """Yield what has a name in a list, and is of a length that is ours."""
     for row in found[:ROWS_MAX] if isinstance(found, list) else ():
         if isinstance(row, dict) and isinstance(row.get("name"), str):
-            oldest = row.get("oldest_seconds")
-            figures: dict[str, Any] = {name: int(number(row.get(name))) for name in _COUNTS}
-            yield (
-                printable(row["name"]),
-                DestinationStatistics(
-                    **figures,
-                    blocked_seconds=number(row.get("blocked_seconds")),
-                    is_paused=row.get("is_paused") is True,
-                    oldest_seconds=number(oldest) if oldest is not None else None,
-                ),
-            )
+            yield row
 
 
 def _durations(status: Mapping[str, Any]) -> Iterator[tuple[str, DurationStatistics]]:

@@ -172,16 +172,8 @@ class Pages:
 
     async def metrics(self, request: Request) -> Response:
         """Return the text that Prometheus reads."""
-        try:
-            from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-
-            registry = CollectorRegistry()
-            registry.register(self._source.collector())
-        except ImportError:
-            advice = "Install it where the console runs: pip install 'forebay[metrics]'"
-            return self.problem(request, 501, "There are no metrics: prometheus_client is not installed.", advice)
-        content = await run_in_threadpool(generate_latest, registry)
-        return Response(content, headers={"content-type": CONTENT_TYPE_LATEST})
+        content = await run_in_threadpool(self._source.metrics)
+        return Response(content, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import forebay.metrics
 
@@ -26,9 +26,6 @@ from ..dispatch.remote.requests import answer
 from ..dispatch.screen.view import Silence, View, look, printable, view_of
 from ..store.errors import ForebayError, StateError
 from .figures import snapshot_of
-
-if TYPE_CHECKING:
-    from prometheus_client.registry import Collector
 
 ANSWER_SECONDS: Final = 60.0
 """So long a browser waits for an answer of another process."""
@@ -54,8 +51,8 @@ class Source(ABC):
         """Have the store do or tell something; see dispatch/remote/requests.py. SettingsError, StateError."""
 
     @abstractmethod
-    def collector(self) -> Collector:
-        """Return what tells Prometheus. SettingsError: prometheus_client is not installed."""
+    def metrics(self) -> str:
+        """Return the text that Prometheus reads."""
 
 
 class StatusSource(Source):
@@ -77,14 +74,10 @@ class StatusSource(Source):
             raise StateError("nobody listens there: start the process that has the store open with admin=True")
         return result
 
-    def collector(self) -> Collector:
-        return forebay.metrics.collector(self.broker, self._snapshot)
-
-    def _snapshot(self) -> forebay.metrics.Snapshot | None:
+    def metrics(self) -> str:
         status = live_status(self._root)
-        if status is None or is_stale(status, time.time() - float(status["time"])):
-            return None
-        return snapshot_of(status)
+        is_told = status is not None and not is_stale(status, time.time() - float(status["time"]))
+        return forebay.metrics.text_of(self.broker, snapshot_of(status) if status is not None and is_told else None)
 
 
 class BaySource(Source):
@@ -117,8 +110,8 @@ class BaySource(Source):
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return result_of(answer(self._bay, json.dumps(request).encode()), self.broker)
 
-    def collector(self) -> Collector:
-        return forebay.metrics.prometheus(self._bay)
+    def metrics(self) -> str:
+        return forebay.metrics.prometheus_text(self._bay)
 
     def _status(self, statistics: Statistics, seconds: float) -> dict[str, Any]:
         """Return what a status file would say. seconds: since the look before."""
@@ -144,7 +137,7 @@ class BaySource(Source):
     def _row(self, name: str, found: DestinationStatistics, seconds: float) -> dict[str, Any]:
         before = self._seen.get(name)
         enqueued, acknowledged = (before.enqueued, before.acknowledged) if before is not None else (0, 0)
-        return dataclasses.asdict(found) | {
+        return found._asdict() | {
             "name": name,
             "in_per_second": (found.enqueued - enqueued) / seconds,
             "out_per_second": (found.acknowledged - acknowledged) / seconds,

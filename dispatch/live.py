@@ -8,7 +8,7 @@ that is read is trusted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..store.clock import SystemClock
@@ -23,6 +23,7 @@ STALE_SECONDS: Final = 5.0
 """A status that is older than five of its intervals, and than this, tells of a process that is gone or stands still."""
 NUMBER_MAX: Final = 900_000_000_000_000_000
 """A larger number, or one that is none, is nothing that a store says."""
+PAUSED_MAX: Final = 100
 NUMBERS: Final = ("depth", "ready", "in_flight", "bytes", "consumers", "in_per_second", "out_per_second")
 
 Row = dict[str, Any]
@@ -41,6 +42,29 @@ def problems_of(disk: OsDisk) -> list[str]:
     if not isinstance(problems, list):
         return ["the status file makes no sense"]
     return [printable(problem) for problem in problems]
+
+
+def paused_in(status: Row) -> tuple[list[str], int]:
+    """Return the names of paused queues that a status tells, and how many there are besides."""
+    paused = status.get("paused_queues")
+    names = paused.get("names") if isinstance(paused, dict) else None
+    if not isinstance(paused, dict) or not isinstance(names, list):
+        return [], 0
+    told = [printable(name) for name in names[:PAUSED_MAX] if isinstance(name, str)]
+    count = paused.get("count")
+    return told, max(count - len(told), 0) if isinstance(count, int) and _is_number(count) else 0
+
+
+def paused_of(disk: OsDisk) -> tuple[list[str], int]:
+    """Return the same of a store that a process has open; nothing of one that nobody has."""
+    status = live_status(disk.root)
+    return paused_in(status) if status is not None and not is_stale(status, _age_seconds(status)) else ([], 0)
+
+
+def paused_text(names: Sequence[str], others: int) -> str:
+    """Return a sentence about paused queues."""
+    more = f" and {others:,} more" if others else ""
+    return f"paused, so they hand out nothing: {', '.join(names)}{more} (forebay resume DIR QUEUE)"
 
 
 # ---------------------------------------------------------------------- what a store says
@@ -70,7 +94,12 @@ def queues_of(disk: OsDisk) -> tuple[list[Row], list[str]]:
     found = status.get("queues")
     rows = [_of_status(row) for row in found if _makes_sense(row)] if isinstance(found, list) else []
     others = status.get("other_queues")
-    return rows, [f"and {others:,} less busy queues"] if isinstance(others, int) and others > 0 else []
+    remarks = [f"and {others:,} less busy queues"] if isinstance(others, int) and others > 0 else []
+    named = {row["name"] for row in rows}
+    names, more = paused_in(status)
+    if more or not named.issuperset(names):  # where they have no row that says so
+        remarks.append(paused_text(names, more))
+    return rows, remarks
 
 
 def _of_status(row: Row) -> Row:

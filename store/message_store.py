@@ -1070,13 +1070,16 @@ class MessageStore:
 
     def statistics(self) -> StoreStatistics:
         """Return how much the store holds. Requires: the lock. O(lanes + data logs), no disk."""
-        lanes = self.index.lanes.values()
+        live_bytes = pending_messages = 0
+        for lane in self.index.lanes.values():
+            live_bytes += lane.pending_bytes
+            pending_messages += lane.pending_messages
         return StoreStatistics(
             journal_bytes=self.journal.journal_bytes,
-            live_bytes=sum(lane.pending_bytes for lane in lanes),
+            live_bytes=live_bytes,
             data_logs=len(self.journal.sizes),
             index_bytes=self.index.held_bytes,
-            pending_messages=sum(lane.pending_messages for lane in lanes),
+            pending_messages=pending_messages,
             unmarked_syncs=self._mark.failures if self._mark is not None else 0,
         )
 

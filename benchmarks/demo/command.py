@@ -1,4 +1,4 @@
-"""The command `forebay demo`: a story of one to four minutes about one memory limit, with a verdict.
+"""The command `forebay demo`: a story of one to five minutes about one memory limit, with a verdict.
 
 The parts are those of the load test: a broker process with a journal, killed
 with SIGKILL and recovered, and a supervisor that accounts for every message.
@@ -27,6 +27,7 @@ from ..load.result import Run
 from ..load.supervisor import Supervisor
 from ..load.workload import Generated
 from .deque_process import DequeProcess
+from .keyboard import KEYS, KEYS_TEXT, Keyboard, keyboard
 from .show import Frame, Mute, Show, Voice, card, picture
 from .story import FAST_SECONDS, SECONDS_MIN, SLOW_SECONDS, Chapter, story
 
@@ -38,8 +39,12 @@ DISK_FACTOR: Final = 2.5
 
 def add_demo(parser: ArgumentParser) -> None:
     """Define `forebay demo`."""
-    parser.description = "A story of one memory limit, with kill -9 and a verdict, shown live."
-    parser.add_argument("--fast", action="store_true", help="in one minute instead of four")
+    keys = ", ".join(f"{key} {what}" for key, what in KEYS.items())
+    parser.description = (
+        "A story of one memory limit, with kill -9 and a verdict, shown live. "
+        f"Keys, while it runs: {keys}. The verdict holds for what you did, too."
+    )
+    parser.add_argument("--fast", action="store_true", help="in one minute instead of five")
     parser.add_argument("--seconds", metavar="N", type=float, help="in about so many seconds")
     parser.add_argument("--record", metavar="FILE.svg", help="draw the fullest screen and the verdict")
     parser.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
@@ -67,16 +72,16 @@ def demo(arguments: Namespace) -> int:
     recommended, fullest = 0.0, Frame([], -1)
     with TemporaryDirectory(prefix="forebay-demo-", ignore_cleanup_errors=True) as directory:
         _check_free_disk(directory, chapters)
-        with _spectator() as (draw, voice):
+        with _spectator() as (draw, voice, keys):
             for number, chapter in enumerate(chapters, start=1):
                 place = os.path.join(directory, str(number))
                 os.mkdir(place)
-                with DequeProcess(chapter.scenario.memory) as deque:
-                    show = Show(
-                        chapter, number, len(chapters), place, deque, glyphs_of(sys.stdout.encoding), draw, voice
-                    )
+                with DequeProcess(chapter.scenario.memory, max(chapter.scenario.size)) as deque:
+                    glyphs, hint = glyphs_of(sys.stdout.encoding), KEYS_TEXT if keys is not None else ""
+                    show = Show(chapter, number, len(chapters), place, deque, glyphs, draw, voice, hint)
                     show.begin()
-                    runs.append((chapter, Supervisor(chapter.scenario, _workload(chapter), place, show).run()))
+                    run = Supervisor(chapter.scenario, _workload(chapter), place, show, keys).run()
+                    runs.append((chapter, run))
                 recommended = recommended or show.recommended_limit_bytes
                 fullest = max(fullest, show.fullest, key=lambda frame: frame.backlog)
                 shutil.rmtree(place, ignore_errors=True)
@@ -123,16 +128,16 @@ def _is_live() -> bool:
 
 
 @contextmanager
-def _spectator() -> Iterator[tuple[_Draw, Voice]]:
-    """Yield what draws a screen, and what tells the same in lines: one of them does nothing."""
+def _spectator() -> Iterator[tuple[_Draw, Voice, Keyboard | None]]:
+    """Yield what draws a screen, what tells the same in lines, and keys. Of the first two one does nothing."""
     if not _is_live():
         with Report() as report:
-            yield lambda lines: None, report
+            yield lambda lines: None, report, None
         return
     from forebay.dispatch.screen.terminal import terminal
 
-    with terminal(keeps=False) as shown:
-        yield shown.show, Mute()
+    with terminal(keeps=False) as shown, keyboard() as keys:
+        yield shown.show, Mute(), keys
 
 
 def _print(lines: Sequence[Line]) -> None:

@@ -16,14 +16,14 @@ _ANSWER_BYTES = 4096
 class DequeProcess:
     """A context manager, because the process must end with the demo."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, body_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.ended_with: int | None = None
         """Messages that it had when its limit ended it; None: it has not ended."""
         program = Path(__file__).with_name("plain_deque.py")
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(program), str(limit_bytes)],
+            [sys.executable, "-I", str(program), str(limit_bytes), str(body_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -2,16 +2,14 @@
 
 A process of its own, which imports nothing of forebay. It reads how many
 messages are pending, a number a line, holds as many bodies of 1 KiB, and tells
-how much memory it has grown by. Where the limit of its process has no room, it
-tells so and ends.
+how much memory it has grown by. Where the limit of its process has no room, it tells so
+and ends.
 """
 
 import os
 import resource
 import sys
 from collections import deque
-
-BODY_BYTES = 1024
 
 
 def resident_bytes() -> int:
@@ -27,7 +25,8 @@ def mapped_bytes() -> int:
 
 
 def main() -> None:
-    """argv: the bytes that the process may grow by."""
+    """argv: the bytes that the process may grow by, and those of a body."""
+    body_bytes = int(sys.argv[2])
     pending: deque[bytearray] = deque()
     before = resident_bytes()
     limit = mapped_bytes() + int(sys.argv[1])
@@ -36,7 +35,7 @@ def main() -> None:
         wanted = int(line)
         try:
             while len(pending) < wanted:
-                pending.append(bytearray(BODY_BYTES))
+                pending.append(bytearray(body_bytes))
         except MemoryError:
             messages = len(pending)
             pending.clear()

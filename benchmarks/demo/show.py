@@ -88,7 +88,9 @@ class Show:
         glyphs: Glyphs,
         draw: Callable[[Sequence[Line]], object],
         voice: Voice,
+        hint: str = "",
     ) -> None:
+        """hint: which keys there are."""
         self._chapter = chapter
         self._place = f"{number} of {of}"
         self._root = os.path.join(directory, BROKER)
@@ -96,6 +98,7 @@ class Show:
         self._glyphs = glyphs
         self._voice = voice
         self._draw_lines = draw
+        self._hint = hint
         self._caption = ""
         self._note = ""
         self._phase = ""
@@ -155,9 +158,11 @@ class Show:
         notes = wrap(self._note)[:2]
         lines += [(Span(line, "cyan"),) for line in [*notes, *[""] * (2 - len(notes))]]
         if self._view is None:
-            return [*lines, (Span("the first figures come within two seconds", "dim"),), *self._deque_lines()]
+            first = (Span("the first figures come within two seconds", "dim"),)
+            return [*lines, first, *self._deque_lines(), (Span(self._hint, "dim"),)]
         body = screen_body(self._view, self._glyphs, queues=1, consumers=2)
-        return [*lines, *memory(self._view, self._glyphs), *self._deque_lines(), (), *body, (), *self._explained()]
+        shown = [*lines, *memory(self._view, self._glyphs), *self._deque_lines(), (), *body, (), *self._explained()]
+        return [*shown, *([(Span(self._hint, "dim"),)] if self._hint else [])]
 
     def _explained(self) -> Iterable[Line]:
         assert self._view is not None

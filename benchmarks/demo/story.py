@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from forebay.dispatch.config.sizes import MIB
+from forebay.dispatch.config.sizes import KIB, MIB
 
 from ..load.scenario import Act, ConsumerPlan, Scenario
 from ..load.schedule import Schedule
@@ -17,6 +17,8 @@ from ..load.schedule import Schedule
 FAST_SECONDS: Final = 60.0
 SLOW_SECONDS: Final = 300.0
 SECONDS_MIN: Final = 3.0
+_BURST: Final = 22_000
+"""Messages a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def story(seconds: float) -> list[Chapter]:
 
 def _one_limit(stretch: float) -> Chapter:
     # Messages by step, to know at which share of the work (sends and acks) each step begins.
-    steps = ((2_000, 7.0), (3_000, 7.0), (22_000, 5.0))
+    steps = ((2_000, 7.0), (3_000, 7.0), (_BURST, 5.0))
     rate = Schedule.parse(",".join(f"{rate}:{seconds}s" for rate, seconds in steps)).scaled(stretch)
     keeps_up, slowed, burst = (rate * seconds for rate, seconds in steps)
     work = 2 * (keeps_up + slowed + burst)
@@ -56,10 +58,13 @@ def _one_limit(stretch: float) -> Chapter:
     sent_at = (2 * keeps_up + slowed + burst + 12_000) / work
     drain_pace, rest = 12_000.0, 1 - sent_at
     resize_at, kill_at = sent_at + 0.15 * rest, sent_at + 0.5 * rest
+    # In five minutes the burst is 1 GiB. One minute has neither the time nor, on many machines, the disk for that.
+    body_bytes = 2 * KIB if stretch >= SLOW_SECONDS / FAST_SECONDS else KIB
     scenario = Scenario(
         "one limit",
         "a consumer slowed, a burst, a selector behind it, a quarter of the limit, kill -9",
         messages=rate.messages or 1,
+        size=(body_bytes,),
         producers=2,
         rate=rate,
         consumers=(
@@ -74,7 +79,7 @@ def _one_limit(stretch: float) -> Chapter:
         (
             Caption(0, "2,000 messages a second, each synced to disk, and a worker that keeps up."),
             Caption(slow_at, "The worker slows down: its next messages stay in RAM, the rest waits on disk."),
-            Caption(burst_at, "A burst of 22,000 a second: the bar keeps its width, a plain deque climbs."),
+            Caption(burst_at, f"A burst of {_BURST:,} a second: the bar keeps its width, a plain deque climbs."),
             Caption(sent_at, "All is sent. A selector asks for 1 % at the far end, behind all of that."),
             Caption(resize_at, "The limit falls from 64 to 16 MiB while everything goes on."),
             Caption(kill_at, "kill -9 in the middle of it, and the next process recovers and drains the rest."),

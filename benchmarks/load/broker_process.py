@@ -4,8 +4,8 @@ It opens the store, sends what is left to send, consumes until nothing is
 left, does to the store what the scenario wants meanwhile, and tells each step
 through a pipe (see events.py). Where its plan says so it kills itself with
 SIGKILL: the main thread does, while the others are in the middle of whatever
-they do. It keeps nothing: the next process gets a new plan from what its
-supervisor knows.
+they do. Behind the plan somebody may give it orders (see orders.py). It keeps
+nothing: the next process gets a new plan from what its supervisor knows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 import forebay
@@ -32,6 +33,7 @@ from forebay.store.errors import ForebayError, SettingsError
 from .consuming import Consuming
 from .events import Kind, encode
 from .input_file import InputFile
+from .orders import Order, lines
 from .progress import Progress
 from .scenario import Act, ConsumerPlan
 from .schedule import Schedule, Turns
@@ -76,7 +78,7 @@ class Plan:
     backlog_first: bool
 
     def as_json(self) -> bytes:
-        return json.dumps(dataclasses.asdict(self)).encode()
+        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_json(cls, text: bytes) -> Plan:
@@ -108,8 +110,11 @@ class Pipe:
 
 
 class BrokerProcess:
-    def __init__(self, plan: Plan, pipe: Pipe) -> None:
+    def __init__(self, plan: Plan, pipe: Pipe, orders: Iterable[bytes] = ()) -> None:
+        """orders: lines, which may take any time to come."""
         self._plan = plan
+        self._order_lines = orders
+        self._orders: SimpleQueue[Order] = SimpleQueue()
         self._tell = pipe.tell
         self._workload = from_plan(plan.workload)
         self._schedule = None if plan.rate is None else Schedule.parse(plan.rate)
@@ -125,6 +130,7 @@ class BrokerProcess:
         self._tell(Kind.OPENED, 0, _recovery(bay), opened)
         self._gauge(bay)
         producers, consumers = range(len(plan.starts)), range(len(plan.consumers))
+        threading.Thread(target=self._listen, daemon=True).start()
         threads = ThreadPoolExecutor(len(producers) + len(consumers))
         senders = {threads.submit(self._send, bay, producer) for producer in producers}
         takers = {threads.submit(self._consume, bay, consumer) for consumer in consumers}
@@ -145,6 +151,7 @@ class BrokerProcess:
             if acts and (bell in ended or not working):
                 self._perform(bay, acts.pop(0)[0])
                 bell = self._progress.bell(acts[0][1] if acts else None)
+            self._carry_out_orders(bay)
             for thread in ended & working:
                 thread.result()
             working -= ended
@@ -153,6 +160,21 @@ class BrokerProcess:
             if time.monotonic() - gauged >= GAUGE_SECONDS:
                 self._gauge(bay)
                 gauged = time.monotonic()
+
+    def _listen(self) -> None:
+        """Take in orders until there are no more; a thread of its own."""
+        for line in self._order_lines:
+            order = Order.from_line(line)
+            if order.do == "pace":
+                self._progress.pace = order.pace
+            else:
+                self._orders.put(order)
+
+    def _carry_out_orders(self, bay: forebay.Forebay) -> None:
+        while not self._orders.empty():
+            order = self._orders.get()
+            assert order.do in ("resize", "explain", "cleanup")
+            self._perform(bay, Act(0, order.do, order.memory), is_ordered=True)
 
     def _send(self, bay: forebay.Forebay, producer: int) -> None:
         most = self._plan.batch_messages
@@ -186,7 +208,7 @@ class BrokerProcess:
         )
         consuming.run([bay.queue(name) for name in plan.destinations], plan.joins_after[number])
 
-    def _perform(self, bay: forebay.Forebay, act: Act) -> None:
+    def _perform(self, bay: forebay.Forebay, act: Act, *, is_ordered: bool = False) -> None:
         began = time.monotonic()
         facts: dict[str, object] = {}
         match act.do:
@@ -211,7 +233,8 @@ class BrokerProcess:
                     "deleted": deleted,
                     "data_log_bytes": bay.settings.max_file_length_bytes,
                 }
-        self._tell(Kind.ACTED, 0, {"seconds": time.monotonic() - began, **facts})
+        kind = Kind.OBEYED if is_ordered else Kind.ACTED
+        self._tell(kind, 0, {"seconds": time.monotonic() - began, "do": act.do, "memory": act.memory, **facts})
         self._gauge(bay)
 
     def _tell_what_is_left(self, bay: forebay.Forebay) -> None:
@@ -260,12 +283,13 @@ def _recovery(bay: forebay.Forebay) -> dict[str, object]:
 
 
 def main() -> None:
-    """Read a plan from standard input and carry it out; events go to standard output."""
+    """Read a plan and then orders from standard input and carry them out; events go to standard output."""
     pipe = Pipe(sys.stdout.fileno())
     # Warnings are of what recovery cut or rebuilt, which its report tells.
     logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     try:
-        BrokerProcess(Plan.from_json(sys.stdin.buffer.read()), pipe).run()
+        given = lines(sys.stdin.fileno())
+        BrokerProcess(Plan.from_json(next(given)), pipe, given).run()
     except BrokenPipeError:  # the supervisor is gone, and with it the sense of this process
         os._exit(1)
     except BaseException as error:

@@ -89,6 +89,8 @@ class Consuming:
 
     def _pace(self) -> float | None:
         """Return the pace that holds now."""
+        if self._progress.pace is not None:
+            return self._progress.pace
         pace = self._plan.pace
         for after, later in self._paces_after:
             if self._progress.moved_messages >= after:

@@ -40,6 +40,7 @@ class Kind(IntEnum):
     FAILED = 10  # the process gives up; `facts` says why
     ACTED = 11  # the next act of the scenario was done, that is no kill; `facts` says what came of it
     LEFT = 12  # the messages `keys` were found in the queues when all consumers were through
+    OBEYED = 13  # an order was carried out; `facts` says which, and what came of it
 
 
 @dataclass(frozen=True, slots=True)

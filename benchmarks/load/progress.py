@@ -16,6 +16,8 @@ class Progress:
         self.moved_messages = 0
         """Sent, settled or purged; a message that was sent and settled counts twice."""
         self.all_sent = threading.Event()
+        self.pace: float | None = None
+        """Messages a second of each consumer, as somebody ordered; None: as planned."""
         self._left_messages = left_messages
         self._lock = threading.Lock()
         self._bell: Future[None] = Future()

@@ -25,6 +25,7 @@ from .broker_process import Plan
 from .events import Decoder, Event, Kind
 from .evidence import Evidence
 from .latency import Latencies
+from .orders import Order, Orderer
 from .report import Audience
 from .result import Run, Sample
 from .scenario import Act, Scenario
@@ -51,11 +52,16 @@ _NO_GAUGES: Final[Mapping[str, Any]] = {**dict.fromkeys(_LEVELS, 0), **_NEW_COUN
 class Supervisor:
     """One run. Not to be used twice."""
 
-    def __init__(self, scenario: Scenario, workload: Workload, directory: str, report: Audience) -> None:
+    def __init__(
+        self, scenario: Scenario, workload: Workload, directory: str, report: Audience, orderer: Orderer | None = None
+    ) -> None:
+        """orderer: has the process do things beside the scenario; None: nobody has."""
         self._scenario = scenario
         self._workload = workload
         self._directory = directory
         self._report = report
+        self._orderer = orderer
+        self._is_kill_ordered = False
         self._run = Run(scenario, sum(workload.counts), workload.total_bytes)
         unwanted = sum(workload.kinds.get(kind, 0) for kind in scenario.unwanted)
         self._evidence = Evidence(workload.counts, workload.lane, unwanted)
@@ -100,16 +106,23 @@ class Supervisor:
             try:
                 with suppress(BrokenPipeError):  # it has ended already, and its exit code will say so
                     process.stdin.write(plan.as_json())
+                    process.stdin.flush()
+                if self._orderer is None:
                     process.stdin.close()
-                for event in self._events(process.stdout.fileno()):
+                for event in self._events(process):
                     self._take_in(event)
             finally:
                 process.kill()  # where it has not ended: nothing it could still do is wanted
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
         self._open = False
         if self._finished or self._failure is not None:
             return
-        if process.returncode == -SIGKILL and self._acts and self._acts[0].do == "kill":
-            self._acts.pop(0)
+        is_planned = bool(self._acts) and self._acts[0].do == "kill"
+        if process.returncode == -SIGKILL and (self._is_kill_ordered or is_planned):
+            if not self._is_kill_ordered:
+                self._acts.pop(0)
+            self._is_kill_ordered = False
             self._evidence.killed()
             self._note(
                 f"killed with SIGKILL: {self._evidence.sent_messages:,} sent, "
@@ -143,8 +156,11 @@ class Supervisor:
             backlog_first=scenario.backlog_first,
         )
 
-    def _events(self, descriptor: int) -> Iterator[Event]:
-        """Yield what the process tells, until it has ended or stalled; meanwhile a line a second."""
+    def _events(self, process: subprocess.Popen[bytes]) -> Iterator[Event]:
+        """Yield what the process tells, until it has ended or stalled; meanwhile a line a second, and orders."""
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        heard = [descriptor] if self._orderer is None else [descriptor, self._orderer.fileno()]
         decoder = Decoder()
         while True:
             now = time.monotonic()
@@ -153,11 +169,30 @@ class Supervisor:
             if now - self._moved >= self._stall_seconds:
                 self._failure = f"nothing was sent or acknowledged for {self._stall_seconds:.0f} s"
                 return
-            if select.select([descriptor], [], [], max(0.0, self._lined + 1 - now))[0]:
+            ready = select.select(heard, [], [], max(0.0, self._lined + 1 - now))[0]
+            if self._orderer is not None and heard[-1] in ready:
+                for order in self._orderer.take():
+                    self._pass_on(order, process)
+            if descriptor in ready:
                 piece = os.read(descriptor, _PIPE_BYTES)
                 if not piece:
                     return
                 yield from decoder.feed(piece)
+
+    def _pass_on(self, order: Order, process: subprocess.Popen[bytes]) -> None:
+        """Have an order carried out, if there is an open store for it."""
+        assert process.stdin is not None
+        if not self._open:
+            return
+        if order.do == "kill":
+            self._is_kill_ordered = True
+            process.kill()
+            return
+        with suppress(BrokenPipeError):  # it is about to end
+            process.stdin.write(order.as_line())
+            process.stdin.flush()
+        if order.do == "pace":
+            self._note("by hand: consumers at another pace")
 
     def _take_in(self, event: Event) -> None:
         evidence, latencies = self._evidence, self._latencies
@@ -192,6 +227,8 @@ class Supervisor:
                 self._opened(event)
             case Kind.ACTED:
                 self._acted(self._acts.pop(0), event.facts)
+            case Kind.OBEYED:
+                self._acted(Act(0, event.facts["do"], event.facts["memory"]), event.facts)
             case Kind.FIRST:
                 self._note(
                     f"{self._scenario.consumers[event.who].name} has its first message "

@@ -29,6 +29,8 @@ class OldestMessages:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._heads: dict[LaneState, _Head] = {}
+        self._queues: frozenset[QueueArea] = frozenset()
+        """Of which something is known: there may be many others."""
 
     def refresh(self, queues: Sequence[QueueArea]) -> None:
         """Look at these queues, and forget all others. Requires: no lock. O(lanes), and at most READS_MAX reads."""
@@ -47,10 +49,12 @@ class OldestMessages:
                         unread.append((lane, head[0], lane.store.plan(lane.stored, [(head[0], head[0])])[0]))
             for lane, sequence, region in unread:
                 known[lane] = sequence, _sent_ms(region)
-        self._heads = known
+        self._heads, self._queues = known, frozenset(queues)
 
     def age_seconds(self, queue: QueueArea) -> float | None:
         """Return how long ago the oldest pending message was sent; None: nothing is pending, or it is not known."""
+        if queue not in self._queues:
+            return None
         heads = self._heads
         found = [heads[lane][1] for lane in queue.all_lanes() if lane in heads and lane.stored.pending_messages]
         oldest_ms = min((sent for sent in found if sent), default=None)

@@ -120,7 +120,9 @@ class QueueAdmin:
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
+            queue.raise_if_deleted()
             queue.is_paused = True
+            self._destinations.paused[queue.number] = queue
             for consumer in queue.consumers():
                 consumer.reconfigure()
 
@@ -130,6 +132,7 @@ class QueueAdmin:
             self._monitor.raise_if_closed()
             if queue.is_paused:
                 queue.is_paused = False
+                self._destinations.paused.pop(queue.number, None)
                 for consumer_group in queue.consumer_groups.values():
                     for consumer in consumer_group.consumers:
                         consumer.reconfigure()

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from ...store.errors import SettingsError
 from ..explain.disk import age_text, size_text
-from ..live import Row, printable, problems_of, queues_of
+from ..live import Row, paused_of, paused_text, printable, problems_of, queues_of
 from ..offline import broker_of, only_store, stores_of
 from ..screen.lines import glyphs_of, line_of, plain, screen
 from ..screen.view import Silence, View, look
@@ -74,16 +74,22 @@ def health(parser: ArgumentParser) -> None:
 
 
 def run_health(arguments: Namespace, streams: Streams) -> int:
-    """Return 0 if each store there is open and well, else 1, with a line for each problem."""
+    """Return 0 if each store there is open and well, else 1, with a line for each problem.
+
+    Paused queues are named and are no problem: a probe that ended the process for them would resume them.
+    """
     is_ok = True
     for disk in stores_of(arguments.directories):
         problems = problems_of(disk)
         is_ok = is_ok and not problems
+        paused, more = paused_of(disk)
         if arguments.json:
-            streams.print_json({"broker": broker_of(disk), "ok": not problems, "problems": problems})
+            told = {"paused": paused, "other_paused": more}
+            streams.print_json({"broker": broker_of(disk), "ok": not problems, "problems": problems} | told)
             continue
-        for problem in problems or ["ok"]:
-            streams.print(f"{broker_of(disk)}: {problem}")
+        remarks = [paused_text(paused, more)] if paused else []
+        for said in [*(problems or ["ok"]), *remarks]:
+            streams.print(f"{broker_of(disk)}: {said}")
     return 0 if is_ok else 1
 
 

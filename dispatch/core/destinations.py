@@ -51,6 +51,8 @@ class Destinations:
         self.queues: dict[str, QueueArea] = {}
         self.by_number: dict[int, QueueArea] = {}
         """Queues only, not topics."""
+        self.paused: dict[int, QueueArea] = {}
+        """Queues that hand out nothing, by number, the one that was paused first in front."""
 
     # ------------------------------------------------------------------ queues
 
@@ -129,6 +131,7 @@ class Destinations:
     def remove(self, queue: QueueArea) -> None:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
+        self.paused.pop(queue.number, None)
         self._overhead.one_less(QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice, pairwise, takewhile
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.lane_memory import LaneMemory
@@ -1301,6 +1301,16 @@ class ExclusiveConsumers:
         return self._heap[0][2] if self._heap else None
 
 
+class Volume(NamedTuple):
+    """How much is in a queue, and has come and left since the directory was opened; see the properties of QueueArea."""
+
+    depth: int
+    depth_bytes: int
+    enqueued: int
+    enqueued_bytes: int
+    dequeued_bytes: int
+
+
 class QueueArea(LimitedDestination):
     """One destination. Lanes are made on first use. The state lock guards it."""
 
@@ -1421,10 +1431,12 @@ class QueueArea(LimitedDestination):
     @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
-        groups: list[ConsumerGroup] = list(self.consumer_groups.values())
+        found = self.misses
+        for group in self.consumer_groups.values():
+            found += group.misses
         if self.assigner is not None:
-            groups += (consumer.consumer_group for consumer in self.consumers())
-        return self.misses + sum(group.misses for group in groups)
+            found += sum(consumer.consumer_group.misses for consumer in self.consumers())
+        return found
 
     def consumers(self) -> Iterator[Taker]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
@@ -1443,6 +1455,21 @@ class QueueArea(LimitedDestination):
     def dequeued_bytes(self) -> int:
         """Bodies and headers of messages that have left since then, whatever way."""
         return sum(lane.dequeued_bytes for lane in self.all_lanes())
+
+    def volume(self, lanes: Sequence[LaneState]) -> Volume:
+        """Return depth and bytes, what came and what left, from one walk over its lanes. Requires: the lock.
+
+        lanes: all of them, in any order, which whoever reports has at hand.
+        """
+        depth = depth_bytes = enqueued = enqueued_bytes = dequeued_bytes = 0
+        for lane in lanes:
+            stored = lane.stored
+            depth += stored.pending_messages
+            depth_bytes += stored.pending_bytes
+            enqueued += stored.next_sequence - lane.first_sequence
+            enqueued_bytes += lane.enqueued_bytes
+            dequeued_bytes += lane.dequeued_bytes
+        return Volume(depth, depth_bytes, enqueued, enqueued_bytes, dequeued_bytes)
 
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""

@@ -25,5 +25,9 @@ class ListObserver:
         """Return the hit ratio by memory limit, as far as it is known."""
         return Curve()
 
+    def recent_curve(self) -> Curve:
+        """Return the same as of the last second, which costs nothing for each list."""
+        return Curve()
+
     def _check(self) -> None:
         """AssertionError where what is observed is not what is there. O(lists)."""

@@ -433,6 +433,7 @@ class Engine:
             self.status = StatusReporter(
                 self.monitor,
                 self.destinations,
+                self.topics,
                 self.oldest,
                 output,
                 settings.status_interval_seconds,
@@ -712,7 +713,8 @@ class Engine:
             memory, store = self.budget.statistics(), self.store.statistics()
             tmp_storage, process = self.overflow.statistics, self._process_statistics()
             data_logs = self.store.live_bytes_by_data_log()
-            curve, durations = self.target_area.watch.curve(), self._durations()
+            curve, durations = self.target_area.watch.recent_curve(), self._durations()
+            caches = self.target_area.cache_statistics()
         failing = self.maintenance.failing() | self.background.failing()
         process_id, resident_bytes = id_and_resident_bytes()
         return {
@@ -730,7 +732,8 @@ class Engine:
             "process": dataclasses.asdict(process) if process is not None else None,
             "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
             "durations": {name: dataclasses.asdict(found) for name, found in durations.items()},
-            "topics": len(self.topics.by_name),
+            "caches": {name: dataclasses.asdict(found) for name, found in caches.items()},
+            "forgotten_ids": self.windows.forgotten,
             "pid": process_id,
             "resident_bytes": resident_bytes,
             "data_logs": list(data_log_rows(data_logs)),

@@ -1,28 +1,37 @@
 """The status of a running store, written once in a while for processes beside it: `forebay queues` and `health`.
 
-It names the busiest queues and counts the rest, and looks at no more than two
-hundred queues at a time, whatever there are: so it costs the same beside 100
-queues and beside 100,000. A crash leaves the last one, which tells its time.
+It names the busiest queues and topics and counts the rest, and looks at no more
+than two hundred of each at a time, whatever there are: so it costs the same
+beside 100 queues and beside 100,000. A crash leaves the last one, which tells
+its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from heapq import nlargest
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ..admin.oldest import OldestMessages
 from ..consumer.consumer import Consumer, ConsumerStatistics
 from ..core.destinations import Destinations
 from ..core.model import QueueArea, Taker
 from ..core.monitor import Monitor
-from .statistics import DestinationStatistics, destination_statistics
+from ..topics.registry import Topics
+from ..topics.state import TopicState
+from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
 
 FORMAT: Final = 1
 QUEUES_MAX: Final = 100
 """Queues that are named; of the others there is a count."""
+TOPICS_MAX: Final = 100
+"""The same of topics."""
+SUBSCRIPTIONS_MAX: Final = 100
+"""Durable subscriptions that are named, of those topics."""
+PAUSED_MAX: Final = 20
+"""Paused queues that are named as such, whatever is in them; besides there is their count."""
 SAMPLE_MAX: Final = 100
 """Others that are looked at each time, in turns: the busiest of them are named."""
 CONSUMERS_MAX: Final = 20
@@ -36,7 +45,7 @@ SELECTOR_MAX: Final = 100
 """Characters; the rest is cut off."""
 SHARE_MAX: Final = 0.01
 """Of the time at most so much goes to statuses: where one takes longer, the next one comes later."""
-_QUEUE_FIGURES: Final = tuple(field.name for field in fields(DestinationStatistics))
+_TOPIC_FIGURES: Final = tuple(field.name for field in fields(TopicStatistics) if field.name != "subscriptions")
 _CONSUMER_FIGURES: Final = tuple(field.name for field in fields(ConsumerStatistics))
 """Plain numbers all, so that they need none of the copying of dataclasses.asdict."""
 _EARLY_SECONDS: Final = 0.5
@@ -68,6 +77,25 @@ class _Seen:
         return self.figures.depth + self.in_rate + self.out_rate
 
 
+_Destination = TypeVar("_Destination")
+
+
+class _Turns(Generic[_Destination]):
+    """Chooses what to look at: what is named already, and some of the others in turns."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def choose(self, everything: Sequence[_Destination], named: Collection[_Destination]) -> list[_Destination]:
+        """Return those to look at now. O(named + SAMPLE_MAX), and everything where that is no more."""
+        if len(everything) <= QUEUES_MAX + SAMPLE_MAX:
+            return list(everything)
+        if self._turn >= len(everything):
+            self._turn = 0
+        begin, self._turn = self._turn, self._turn + SAMPLE_MAX
+        return [*named, *(one for one in everything[begin : self._turn] if one not in named)]
+
+
 class StatusReporter:
     """Makes the status and writes it when it is due."""
 
@@ -75,6 +103,7 @@ class StatusReporter:
         self,
         monitor: Monitor,
         destinations: Destinations,
+        topics: Topics,
         oldest: OldestMessages,
         output: StatusOutput,
         interval_seconds: float,
@@ -87,6 +116,7 @@ class StatusReporter:
         """
         self._monitor = monitor
         self._destinations = destinations
+        self._topics = topics
         self._oldest = oldest
         self._output = output
         self._interval_seconds = interval_seconds
@@ -96,7 +126,9 @@ class StatusReporter:
         self._due_at = self._began + interval_seconds
         self._pause_seconds = interval_seconds
         self._seen: dict[QueueArea, _Seen] = {}
-        self._turn = 0
+        self._queue_turns: _Turns[QueueArea] = _Turns()
+        self._topic_turns: _Turns[TopicState] = _Turns()
+        self._named_topics: dict[TopicState, TopicStatistics] = {}
         self._last: dict[str, Any] = {}
 
     def step(self) -> int:
@@ -131,6 +163,8 @@ class StatusReporter:
             **self._whole(),
             "queues": rows,
             "other_queues": max(len(self._destinations.queues) - len(rows), 0),
+            "paused_queues": self._paused(),
+            **self._of_topics(),
             "consumers": self._consumers(named),
             "explain": _cut(self._sentence(named), SENTENCE_MAX),
         }
@@ -151,16 +185,37 @@ class StatusReporter:
         self._output.remove()
 
     def _chosen(self) -> list[QueueArea]:
-        """Return the queues to look at: those that are named, and some others in turns."""
         with self._monitor.lock:
             queues = list(self._destinations.queues.values())
-        if len(queues) <= QUEUES_MAX + SAMPLE_MAX:
-            return queues
-        if self._turn >= len(queues):
-            self._turn = 0
-        begin, self._turn = self._turn, self._turn + SAMPLE_MAX
-        others = [queue for queue in queues[begin : self._turn] if queue not in self._seen]
-        return [*self._seen, *others]
+        return self._queue_turns.choose(queues, self._seen)
+
+    def _paused(self) -> dict[str, Any]:
+        """Return how many queues are paused, and the first of them: nobody should have to look for one."""
+        with self._monitor.lock:
+            paused = self._destinations.paused
+            return {"count": len(paused), "names": [queue.name for queue in islice(paused.values(), PAUSED_MAX)]}
+
+    def _of_topics(self) -> dict[str, Any]:
+        """Return what is told of topics, those with most messages so far, and of durable subscriptions to them."""
+        with self._monitor.lock:
+            topics = list(self._topics.by_name.values())
+        seen: dict[TopicState, TopicStatistics] = {}
+        for topic in self._topic_turns.choose(topics, self._named_topics):
+            if not topic.is_deleted:
+                seen[topic] = statistics_of_topic(self._monitor, topic, SUBSCRIPTIONS_MAX)
+        named = nlargest(TOPICS_MAX, seen, key=lambda topic: seen[topic].enqueued)
+        self._named_topics = {topic: seen[topic] for topic in named}
+        in_order = sorted(self._named_topics.items(), key=lambda found: found[0].name)
+        subscriptions = (
+            {"topic": topic.name, "name": name, **found._asdict()}
+            for topic, figures in in_order
+            for name, found in figures.subscriptions.items()
+        )
+        return {
+            "topics": [_topic_row(topic.name, figures) for topic, figures in in_order],
+            "other_topics": max(len(topics) - len(named), 0),
+            "subscriptions": list(islice(subscriptions, SUBSCRIPTIONS_MAX)),
+        }
 
     def _consumers(self, queues: Iterable[QueueArea]) -> list[dict[str, Any]]:
         """Return a row for each consumer of these queues that is worth one."""
@@ -209,11 +264,14 @@ def _cut(text: str, most: int) -> str:
 
 
 def _row(queue: QueueArea, seen: _Seen) -> dict[str, Any]:
-    figures = {name: getattr(seen.figures, name) for name in _QUEUE_FIGURES}
-    figures |= {"blocked_seconds": round(seen.figures.blocked_seconds, 3)}
+    figures = seen.figures._asdict() | {"blocked_seconds": round(seen.figures.blocked_seconds, 3)}
     return {
         "name": queue.name,
         **figures,
         "in_per_second": round(seen.in_rate, 1),
         "out_per_second": round(seen.out_rate, 1),
     }
+
+
+def _topic_row(name: str, figures: TopicStatistics) -> Mapping[str, Any]:
+    return {"name": name, **{figure: getattr(figures, figure) for figure in _TOPIC_FIGURES}}

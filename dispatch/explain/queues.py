@@ -146,6 +146,8 @@ def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
     with engine.monitor.lock:
         engine.due.release()
         causes = tuple(_consumer_causes(engine, consumer))
+        if causes[0].reason not in (CLOSED, DRAINING):
+            causes = _with_pause(consumer.queue, causes)
     engine.monitor.run_deferred()
     name = destination_text(consumer.queue)
     if causes[0].reason == READY:
@@ -160,13 +162,15 @@ def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
     with engine.monitor.lock:
         engine.due.release()
         places = _places(engine, queue)
-        causes = (*_holders(engine, places, None), *_free_causes(engine, queue, places))
+        causes = _with_pause(queue, (*_holders(engine, places, None), *_free_causes(engine, queue, places)))
     engine.monitor.run_deferred()
     blocked = explain_blocked(engine, queue)
     name = destination_text(queue)
     if not causes and not blocked:
         return Explanation(f"{name} has no messages.", ())
     sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
+    if not places.depth:
+        sentence = f"{name} has no messages"
     said = [*map(_state, causes), *(clause for _, clause in blocked)]
     return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
 
@@ -250,7 +254,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
         return _elsewhere(engine, consumer, places)
     target, is_direct = found
     if queue.is_paused:
-        return [Cause(PAUSED, name, places.free, 0, None, f"queue({queue.name!r}).resume()")]
+        return [_paused(queue, places.free)]
     if consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit:
         return _prefetch_causes(engine, consumer, places)
     if consumer.in_flight and target_area.is_short_for(consumer.queue.memory):
@@ -406,8 +410,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
             unreadable = min(free, places.unreadable)
         causes = [_unreadable(queue, unreadable)] if unreadable else []
         if free > unreadable:
-            frees = f"a consumer whose selector matches {_them(free - unreadable)}, or that has none"
-            causes.append(Cause(SELECTOR, name, free - unreadable, 0, None, frees))
+            causes.append(_unmatched(name, free - unreadable))
         return causes
     able = [
         (consumer, target, is_direct)
@@ -417,15 +420,40 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     ]
     holder = f"{len(reached)} consumer{plural(len(reached))}"
     if queue.is_paused:
-        return [Cause(PAUSED, name, free, 0, None, f"queue({queue.name!r}).resume()")]
+        return [_paused(queue, free)]
     if not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
         return [Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")]
     if engine.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
     if any(is_direct for _, _, is_direct in able):
-        return [Cause(READY, holder, free, 0, None, f"{'its' if len(reached) == 1 else 'their'} next take")]
+        unmatched = max(_passed_over(queue, free) - places.unreadable, 0)
+        frees = f"{'its' if len(reached) == 1 else 'their'} next take"
+        ready = Cause(READY, holder, free - unmatched, 0, None, frees)
+        return [ready, _unmatched(name, unmatched)] if unmatched else [ready]
     return [_loading(engine, name, able[0][1])]
+
+
+def _passed_over(queue: QueueArea, free: int) -> int:
+    """Return how many free messages every list has examined and left: no selector matches them. At least so many.
+
+    O(lists).
+    """
+    if queue.assigner is not None:
+        return 0
+    kept = 0
+    for consumer_group in queue.consumer_groups.values():
+        if consumer_group.selector is None:
+            return 0
+        for target in consumer_group.lists:
+            unseen = max(target.lane.published - target.frontier, 0)
+            kept += len(target.direct) + target.references.count + target.returned.count + unseen
+    return max(free - kept, 0)
+
+
+def _unmatched(name: str, messages: int) -> Cause:
+    frees = f"a consumer whose selector matches {_them(messages)}, or that has none"
+    return Cause(SELECTOR, name, messages, 0, None, frees)
 
 
 # ---------------------------------------------------------------------- words
@@ -442,6 +470,17 @@ def _sum(parts: Sequence[_Part]) -> _Part:
         sum(part.bytes for part in parts),
         min((part.oldest_ms for part in parts if part.oldest_ms is not None), default=None),
     )
+
+
+def _with_pause(queue: QueueArea, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """Return the causes, and that the queue is paused where no message waits for that alone: it would be next."""
+    if not queue.is_paused or any(cause.reason == PAUSED for cause in causes):
+        return causes
+    return (*causes, _paused(queue, 0))
+
+
+def _paused(queue: QueueArea, messages: int) -> Cause:
+    return Cause(PAUSED, destination_text(queue), messages, 0, None, f"queue({queue.name!r}).resume()")
 
 
 def _unreadable(queue: QueueArea, messages: int) -> Cause:
@@ -469,7 +508,8 @@ def _because(cause: Cause) -> str:
         case "draining":
             return "it drains: it takes nothing more and settles what it holds"
         case "paused":
-            return f"the queue is paused, with {messages} that nobody else holds"
+            held = f", with {messages} that nobody else holds" if cause.messages else ""
+            return f"the queue is paused{held}"
         case "prefetch":
             return f"it holds {messages}, as many as its prefetch admits"
         case "memory":
@@ -506,7 +546,7 @@ def _state(cause: Cause) -> str:
         GROUP_MEMORY: f"{messages} {wait}, as no further group can be held back behind a delayed message",
         SELECTOR: f"no selector of a consumer matches {messages}",
         NO_CONSUMER: f"{messages} {wait} for a consumer, of which there is none",
-        PAUSED: f"{messages} {wait} for the queue to be resumed",
+        PAUSED: f"{messages} {wait} for the queue to be resumed" if cause.messages else "the queue is paused",
         PREFETCH: f"{messages} {wait} for room in the prefetch of {cause.holder}",
         MEMORY: f"{messages} {wait} for memory, which what is in flight has used up",
         READY: f"{messages} {wait} for the next take of {cause.holder}",

@@ -536,6 +536,7 @@ class Sender:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
+
 def _slice_end(sizes: Sequence[int]) -> int:
     """Return how many of the first messages, of these sizes, make a slice: one at least, however large."""
     return max(bisect_right(list(accumulate(sizes)), SLICE_CONTENT_BYTES_MAX), 1)

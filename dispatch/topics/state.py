@@ -40,6 +40,7 @@ from ..core.model import (
     PersistentLaneState,
     QueueArea,
     Source,
+    Volume,
     values_of,
 )
 from ..core.removal import Removals
@@ -650,6 +651,11 @@ class SubscriptionState(QueueArea):
     def depth_bytes(self) -> int:
         persistent = sum(stored.depth[1] for stored in filter(None, self.subscriber.lanes))
         return persistent + sum(lane.stored.pending_bytes for lane in self._volatile())
+
+    def volume(self, lanes: Sequence[LaneState]) -> Volume:
+        """See QueueArea. Lanes that nobody has opened yet count, too."""
+        whole = super().volume(lanes)
+        return whole._replace(depth=self.depth, depth_bytes=self.depth_bytes, enqueued=self.enqueued)
 
 
 class FanOut:

@@ -290,9 +290,9 @@ def test_no_status_and_no_answer_whatever_is_in_it_breaks_a_page() -> None:
             found = spoil(answered)
             return found if isinstance(found, dict) else {}
 
-        def collector(self) -> Any:
+        def metrics(self) -> str:
             found = spoil(status())
-            return forebay.metrics.collector("x", lambda: snapshot_of(found if isinstance(found, dict) else {}))
+            return forebay.metrics.text_of("x", snapshot_of(found if isinstance(found, dict) else {}))
 
     access = Access(TOKEN, open_reading=True, open_messages=True)
     browser = TestClient(console(Spoilt("x"), access, bodies=True), base_url="http://localhost")
@@ -370,20 +370,24 @@ def test_metrics_of_another_process_are_those_of_its_status(tmp_path: Path) -> N
     assert page.headers["content-type"].startswith("text/plain") and page.status_code == 200
     broker = f'broker="{tmp_path.name}"'
     for line in (
-        f"forebay_memory_limit_bytes{{{broker}}} 6.7108864e+07",
-        f'forebay_memory_holder_bytes{{{broker},holder="index"}} 5.24288e+06',
-        f'forebay_queue_messages{{{broker},queue="orders"}} 1.234567e+06',
-        f'forebay_queue_messages_enqueued_total{{{broker},queue="orders"}} 77.0',
-        f'forebay_background_failing_tries{{{broker},work="checkpoint"}} 7.0',
-        f"forebay_queues{{{broker}}} 4.0",
-        f'forebay_take_duration_seconds_bucket{{{broker},le="67.108864"}} 2.0',
-        f"forebay_journal_sync_duration_seconds_count{{{broker}}} 3.0",
+        f"forebay_memory_limit_bytes{{{broker}}} 67108864",
+        f'forebay_memory_holder_bytes{{{broker},holder="index"}} 5242880',
+        f'forebay_queue_messages{{{broker},queue="orders"}} 1234567',
+        f'forebay_queue_messages_enqueued_total{{{broker},queue="orders"}} 77',
+        f'forebay_background_failing_tries{{{broker},work="checkpoint"}} 7',
+        f"forebay_queues{{{broker}}} 4",
+        f'forebay_take_duration_seconds_bucket{{{broker},le="67.108864"}} 2',
+        f"forebay_journal_sync_duration_seconds_count{{{broker}}} 3",
         f"forebay_journal_sync_duration_seconds_sum{{{broker}}} 200.5",
-        f"forebay_healthy{{{broker}}} 1.0",
+        f'forebay_cache_served_total{{{broker},cache="pending_cache"}} 9',
+        f'forebay_topic_messages_enqueued_total{{{broker},topic="prices"}} 8',
+        f'forebay_topic_consumers{{{broker},topic="prices"}} 2',
+        f'forebay_subscription_messages{{{broker},topic="prices",subscription="audit"}} 6',
+        f"forebay_healthy{{{broker}}} 1",
     ):
         assert line in page.text.splitlines()
     say(tmp_path, time=time.time() - 100)
-    assert f"forebay_healthy{{{broker}}} 0.0" in of_status(tmp_path).get("/metrics").text
+    assert f"forebay_healthy{{{broker}}} 0" in of_status(tmp_path).get("/metrics").text
     assert "forebay_queue" not in of_status(tmp_path).get("/metrics").text
 
 
@@ -400,7 +404,7 @@ def test_metrics_of_a_mounted_console_are_those_of_the_store() -> None:
     store = SimulatedBay()
     store.queue('a"b\\c').send(b"x")
     text = mounted(store).get("/metrics").text
-    assert 'forebay_queue_messages{broker="localhost",queue="a\\"b\\\\c"} 1.0' in text.splitlines()
+    assert 'forebay_queue_messages{broker="localhost",queue="a\\"b\\\\c"} 1' in text.splitlines()
 
 
 def test_what_is_no_store_is_refused_and_so_is_a_short_token() -> None:

@@ -34,7 +34,7 @@ class SlowSource(Source):
         assert self.may_answer.wait(30)
         return {"sentence": "asked"}
 
-    def collector(self) -> Any:
+    def metrics(self) -> str:
         raise NotImplementedError
 
 

@@ -15,6 +15,7 @@ import yaml
 from inside import open_forebay
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -84,6 +85,41 @@ def test_prometheus_is_told_what_the_statistics_say(busy: SimulatedBay) -> None:
     assert registry.get_sample_value("forebay_memory_held_bytes", {"broker": "localhost"}) == held
     assert registry.get_sample_value("forebay_healthy", {"broker": "localhost"}) == 1
     assert b"# TYPE forebay_queue_messages_enqueued_total counter" in prometheus_client.generate_latest(registry)
+
+
+def figures(text: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of a text, as prometheus_client reads them."""
+    return {
+        (sample.name, *(value for pair in sorted(sample.labels.items()) for value in pair)): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_text_says_what_the_client_of_prometheus_would_write(busy: SimulatedBay) -> None:
+    busy.bay.queue('a "quoted" \\name').send(b"x")
+    busy.bay.queue("halted").pause()
+    busy.bay.step()
+    told = forebay.metrics.prometheus_text(busy.bay)
+    written = prometheus_client.generate_latest(scrape(busy)).decode()
+    assert figures(told) == figures(written)
+    headings = [line for line in written.splitlines() if line.startswith("#")]
+    assert [line for line in told.splitlines() if line.startswith("#")] == headings
+    assert figures(told)["forebay_queue_paused", "broker", "localhost", "queue", "halted"] == 1
+
+
+def test_text_of_a_closed_store_tells_that_it_is_not_well_and_nothing_else(busy: SimulatedBay) -> None:
+    busy.bay.close()
+    told = forebay.metrics.prometheus_text(busy.bay)
+    assert figures(told) == {("forebay_healthy", "broker", "localhost"): 0}
+
+
+def test_text_names_no_more_queues_than_it_is_told_to(busy: SimulatedBay) -> None:
+    for n in range(10):
+        busy.bay.queue(f"queue-{n}").send_many(Message(b"x") for _ in range(n))
+    told = figures(forebay.metrics.prometheus_text(busy.bay, queues=3))
+    named = {labels[-1] for name, *labels in told if name == "forebay_queue_messages"}
+    assert named == {"queue-9", "orders", "queue-8"} and told["forebay_queues", "broker", "localhost"] == 11
 
 
 def test_durations_are_histograms_in_seconds(busy: SimulatedBay) -> None:
@@ -172,6 +208,8 @@ def test_what_is_no_open_store_is_an_argument_error(busy: SimulatedBay) -> None:
         forebay.metrics.prometheus(wrong)
     with pytest.raises(ArgumentError):
         forebay.metrics.prometheus(busy.bay, queues=-1)
+    with pytest.raises(ArgumentError):
+        forebay.metrics.prometheus_text(wrong)
 
 
 def test_store_of_a_loop_is_answered_with_what_to_pass(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from forebay.__main__ import COMMANDS, OLD_NAMES, main
+from forebay.__main__ import COMMANDS, EXIT_CODES, OLD_NAMES, main
 
 SEED = 20261125
 
@@ -57,6 +57,7 @@ def test_help_fits_in_80_columns(
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith(f"usage: forebay {name}".rstrip())
     assert [line for line in printed if len(line) > 80] == []
+    assert " ".join(EXIT_CODES.split()) in " ".join(" ".join(printed).split())
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,8 @@ LOOKS_ONLY = {
     "StagedProperties.find",
     "StagedProperties.snapshot",
     "StatusReporter._chosen",
+    "StatusReporter._of_topics",
+    "StatusReporter._paused",
     "StatusReporter._consumers",
     "StatusReporter.write",
     "StoreProperties.find",

@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 
+from forebay.benchmarks import watching
 from forebay.benchmarks.peers import PEERS_VARIABLE, main
 from forebay.benchmarks.works.claims import Judged, judged
 from forebay.benchmarks.works.end_to_end import tasks, threads
@@ -439,3 +440,16 @@ def test_everything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], fak
     assert len(table(text, "One stuck message in each data log")) == 2
     assert len(table(text, "Memory")) == 2
     assert {path.name for path in tmp_path.iterdir()} == {"peers"}
+
+
+def test_cost_of_being_watched_is_measured_for_each_watcher(tmp_path: Path) -> None:
+    costs = {cost.watcher: cost for cost in watching.measure(queues=2, rounds=1, seconds=0.2, directory=str(tmp_path))}
+    assert [name.split(":")[0] for name in costs] == [
+        "forebay top",
+        "forebay queues --watch",
+        "forebay health, each second",
+        "forebay console beside it",
+        "console mounted in it",
+        "console mounted in it",
+    ]
+    assert all(abs(ms) < 10_000 for cost in costs.values() for ms in (cost.at_work_ms, cost.at_rest_ms))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import termios
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,11 +16,17 @@ import pytest
 
 from forebay.__main__ import main
 from forebay.benchmarks.demo.deque_process import DequeProcess
+from forebay.benchmarks.demo.keyboard import KEYS_TEXT, LESS_BYTES, SLOW_PACE, Keyboard, keyboard
 from forebay.benchmarks.demo.show import Mute, Show, card, picture
 from forebay.benchmarks.demo.story import FAST_SECONDS, SECONDS_MIN, SLOW_SECONDS, Chapter, story
 from forebay.benchmarks.load.evidence import Check
+from forebay.benchmarks.load.orders import Order
 from forebay.benchmarks.load.result import Run, Sample
-from forebay.dispatch.config.sizes import MIB
+from forebay.benchmarks.load.scenario import ConsumerPlan, Scenario
+from forebay.benchmarks.load.schedule import Schedule
+from forebay.benchmarks.load.supervisor import Supervisor
+from forebay.benchmarks.load.workload import Generated
+from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.dispatch.screen.lines import BLOCKS, WIDTH, Line, cells, plain
 
 ANSWER_SECONDS = 30.0
@@ -39,8 +49,16 @@ def test_story_tells_of_each_act_in_order_and_takes_about_its_time(seconds: floa
     assert [chapter.scenario.persistent for chapter in chapters] == [True, True, False]
 
 
+def test_burst_of_five_minutes_is_a_gibibyte() -> None:
+    scenario = story(SLOW_SECONDS)[0].scenario
+    assert scenario.rate is not None
+    messages, seconds = scenario.rate.steps[-1]
+    assert messages * seconds * min(scenario.size) >= 1 << 30
+    assert story(FAST_SECONDS)[0].scenario.size == (KIB,)
+
+
 def test_deque_holds_what_is_pending_until_its_limit_ends_it() -> None:
-    with DequeProcess(16 * MIB) as deque:
+    with DequeProcess(16 * MIB, KIB) as deque:
         deque.tell(8_000, ANSWER_SECONDS)
         assert deque.ended_with is None and deque.held_bytes >= 6 * MIB
         held = deque.held_bytes
@@ -83,7 +101,7 @@ class Staged:
 
 @pytest.fixture
 def staged(tmp_path: Path) -> Iterator[Staged]:
-    with DequeProcess(64 * MIB) as deque:
+    with DequeProcess(64 * MIB, KIB) as deque:
         yield Staged(tmp_path, deque)
 
 
@@ -137,6 +155,121 @@ def test_card_has_what_held_what_failed_and_the_limit_to_take() -> None:
     assert all(cells(line) <= WIDTH for line in said)
     svg = picture(lines, "a [title]")
     assert svg.startswith("<svg") and "url(http" not in svg and "@font-face" not in svg
+
+
+def test_screen_names_the_keys_where_there_are_some(tmp_path: Path, staged: Staged) -> None:
+    screens: list[list[str]] = []
+
+    def draw(lines: Any) -> None:
+        screens.append(plain(lines))
+
+    show = Show(staged.chapter, 1, 3, str(tmp_path), staged.deque, BLOCKS, draw, Mute(), KEYS_TEXT)
+    show.begin()
+    staged.say()
+    show.line(sample(5), done=0)
+    assert screens[0][-1] == screens[1][-1] == KEYS_TEXT and "k kill -9" in KEYS_TEXT
+    assert len(screens[1]) <= 24 and cells(KEYS_TEXT) <= WIDTH
+
+
+# ---------------------------------------------------------------------- keys
+
+
+@pytest.fixture
+def pressed() -> Iterator[tuple[Keyboard, int]]:
+    """A keyboard, and where a test presses its keys."""
+    here, there = os.pipe()
+    yield Keyboard(here), there
+    os.close(here)
+    os.close(there)
+
+
+def test_keys_are_orders_and_others_do_nothing(pressed: tuple[Keyboard, int]) -> None:
+    keys, there = pressed
+    assert keys.take() == []
+    os.write(there, b"s?L\x1b[Ak\xff")
+    assert keys.take() == [Order("pace", pace=SLOW_PACE), Order("resize", memory=LESS_BYTES), Order("kill")]
+    os.write(there, b"fmec")
+    assert [order.do for order in keys.take()] == ["pace", "resize", "explain", "cleanup"]
+
+
+def test_last_key_ends_the_demo(pressed: tuple[Keyboard, int]) -> None:
+    keys, there = pressed
+    os.write(there, b"kq")
+    with pytest.raises(KeyboardInterrupt):
+        keys.take()
+
+
+def test_terminal_gives_single_keys_and_is_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "r") as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        before = termios.tcgetattr(theirs)
+        with keyboard() as keys:
+            assert keys is not None
+            os.write(ours, b"k")
+            assert select.select([keys], [], [], ANSWER_SECONDS)[0] and keys.take() == [Order("kill")]
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+
+
+def test_without_a_terminal_there_are_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull, encoding="utf-8") as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        with keyboard() as keys:
+            assert keys is None
+
+
+class Watcher:
+    """Gives one order after the other, each when the note of the one before has come."""
+
+    def __init__(self, *orders: tuple[Order, str]) -> None:
+        """orders: each with words of its note."""
+        self._here, self._there = os.pipe()
+        self._orders = list(orders)
+        self._given: list[Order] = []
+        self._awaited: str | None = None
+        self.notes: list[str] = []
+
+    def line(self, sample: Sample, done: int) -> None:
+        is_noted = self._awaited is None or any(self._awaited in note for note in self.notes)
+        if self._orders and is_noted and sample.phase in ("flow", "drain"):
+            order, self._awaited = self._orders.pop(0)
+            self._given.append(order)
+            os.write(self._there, b"!")
+
+    def note(self, seconds: float, text: str) -> None:
+        self.notes.append(text)
+
+    def fileno(self) -> int:
+        return self._here
+
+    def take(self) -> list[Order]:
+        os.read(self._here, 64)
+        given, self._given = self._given, []
+        return given
+
+    def close(self) -> bool:
+        """Return whether all orders were carried out."""
+        os.close(self._here)
+        os.close(self._there)
+        return not self._orders and any(str(self._awaited) in note for note in self.notes)
+
+
+def test_what_is_done_by_hand_is_done_and_everything_holds(tmp_path: Path) -> None:
+    rate = Schedule.parse("300:2s")
+    worker = ConsumerPlan("worker")
+    scenario = Scenario("hand", "orders", messages=rate.messages or 1, producers=1, rate=rate, consumers=(worker,))
+    watcher = Watcher(
+        (Order("pace", pace=20.0), "another pace"),  # so that there is something to do until the kill
+        (Order("resize", memory=16 * MIB), "resized to 16.0 MiB"),
+        (Order("explain"), "explained: Disk:"),
+        (Order("cleanup"), "cleaned up:"),
+        (Order("kill"), "killed with SIGKILL"),
+    )
+    workload = Generated(scenario.messages, scenario.size, scenario.producers, seed=1)
+    run = Supervisor(scenario, workload, str(tmp_path), watcher, watcher).run()
+    assert watcher.close(), watcher.notes
+    assert run.failed == [] and len(run.recoveries) == 1
 
 
 # ---------------------------------------------------------------------- the command

@@ -66,6 +66,29 @@ def test_paused_queue_is_shown_as_paused(kept: Path, capsys: pytest.CaptureFixtu
     assert row.split()[:2] == ["orders", "(paused)"] and json.loads(line)["is_paused"] is True
 
 
+def test_paused_queues_are_named_by_health_which_they_do_not_spoil(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(kept, status(paused_queues={"count": 3, "names": ["orders", "a\x1b[2Jb"]}))
+    assert main(["health", str(kept)]) == main(["health", "--json", str(kept)]) == 0
+    well, paused, line = lines(capsys)
+    said = "paused, so they hand out nothing: orders, a?[2Jb and 1 more (forebay resume DIR QUEUE)"
+    assert (well, paused) == ("localhost: ok", f"localhost: {said}")
+    told = {"broker": "localhost", "ok": True, "problems": [], "paused": ["orders", "a?[2Jb"], "other_paused": 1}
+    assert json.loads(line) == told
+    assert main(["queues", str(kept)]) == 0 and lines(capsys)[-1] == f"  {said}"
+    say(kept, status(paused_queues={"count": 1, "names": ["orders"]}))
+    assert main(["queues", str(kept)]) == 0 and "resume" not in lines(capsys)[-1]  # its row says so
+
+
+@pytest.mark.parametrize("paused", [None, [], {"count": 1}, {"count": "1", "names": 7}, {"count": True, "names": []}])
+def test_paused_queues_that_make_no_sense_are_left_out(
+    kept: Path, paused: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(kept, status(paused_queues=paused))
+    assert main(["health", str(kept)]) == 0 and lines(capsys) == ["localhost: ok"]
+
+
 def test_open_store_tells_of_itself_within_two_seconds(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with forebay.open(kept, memory_limit="8MiB", sync="never") as bay:
         wait_for_status(kept, bay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 from pathlib import Path
@@ -14,7 +15,17 @@ from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Forebay, Health, Message, Settings, StoreFailed
-from forebay.dispatch.engine.status import CONSUMERS_MAX, CROWD, QUEUES_MAX, SAMPLE_MAX, SQUARES_MAX, data_log_rows
+from forebay.dispatch.engine.status import (
+    CONSUMERS_MAX,
+    CROWD,
+    PAUSED_MAX,
+    QUEUES_MAX,
+    SAMPLE_MAX,
+    SQUARES_MAX,
+    SUBSCRIPTIONS_MAX,
+    TOPICS_MAX,
+    data_log_rows,
+)
 from forebay.dispatch.explain.short import IN_FLIGHT_MAX
 from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
 from forebay.testing import ManualClock
@@ -170,9 +181,73 @@ def test_of_many_queues_the_busiest_are_named_the_rest_is_counted_and_few_are_lo
 def test_longest_names_fit_into_a_status() -> None:
     told = Told(memory_limit="64MiB")
     for n in range(QUEUES_MAX + SAMPLE_MAX):
-        told.bay.queue(f"{n:03}" + "\u00fc" * 126)
+        told.bay.queue(f"{n:03}" + "\u00fc" * 126).pause()
+        topic = told.bay.topic(f"{n:03}" + "\u00fc" * 126)
+        topic.subscribe(durable=f"{n:03}" + "\u00fc" * 126).close()
     told.wait(1)
     assert told.output.size < STATUS_BYTES_MAX / 2
+
+
+def test_status_has_topics_their_durable_subscriptions_and_the_caches() -> None:
+    told = Told()
+    topic = told.bay.topic("prices")
+    topic.subscribe(durable="audit").close()
+    listener = topic.subscribe()
+    topic.send(b"12345")
+    told.wait(1)
+    status, statistics = told.output.statuses[-1], told.bay.statistics()
+    [row] = status["topics"]
+    assert row["name"] == "prices" and (row["enqueued"], row["enqueued_bytes"], row["consumers"]) == (1, 5, 1)
+    [subscription] = status["subscriptions"]
+    found = statistics.topics["prices"].subscriptions["audit"]._asdict()
+    assert subscription == {"topic": "prices", "name": "audit"} | found and found["depth"] == 1
+    assert status["caches"] == {name: dataclasses.asdict(cache) for name, cache in statistics.caches.items()}
+    listener.close()
+
+
+def test_of_many_topics_those_with_most_messages_are_named_and_the_rest_is_counted() -> None:
+    told = Told(memory_limit="64MiB")
+    topics = [told.bay.topic(f"topic-{n:05}") for n in range(500)]
+    for busy in topics[400:410]:
+        busy.subscribe(durable="a").close()
+        busy.subscribe(durable="b").close()
+        busy.send(b"x")
+    for _ in range(500 // SAMPLE_MAX + 1):
+        told.wait(1)
+    status = told.output.statuses[-1]
+    assert len(status["topics"]) == TOPICS_MAX and status["other_topics"] == 500 - TOPICS_MAX
+    assert {topic.name for topic in topics[400:410]} <= {row["name"] for row in status["topics"]}
+    assert len(status["subscriptions"]) == 20
+    topics[400].delete()
+    told.wait(1)
+    assert topics[400].name not in {row["name"] for row in told.output.statuses[-1]["topics"]}
+
+
+def test_subscriptions_of_a_status_are_bounded() -> None:
+    told = Told(memory_limit="64MiB")
+    for n in range(SUBSCRIPTIONS_MAX + 5):
+        told.bay.topic("prices").subscribe(durable=f"{n:03}").close()
+    told.wait(1)
+    assert [row["name"] for row in told.output.statuses[-1]["subscriptions"]] == [
+        f"{n:03}" for n in range(SUBSCRIPTIONS_MAX)
+    ]
+
+
+def test_paused_queues_are_named_however_quiet_they_are() -> None:
+    told = Told(memory_limit="64MiB")
+    queues = [told.bay.queue(f"queue-{n:05}") for n in range(500)]
+    for busy in queues[:QUEUES_MAX]:
+        busy.send(b"x")
+    for quiet in queues[-PAUSED_MAX - 2 :]:
+        quiet.pause()
+    told.wait(1)
+    names = [queue.name for queue in queues[-PAUSED_MAX - 2 :]]
+    assert told.output.statuses[-1]["paused_queues"] == {"count": PAUSED_MAX + 2, "names": names[:PAUSED_MAX]}
+    for quiet in queues[-PAUSED_MAX - 1 :]:
+        quiet.resume()
+    queues[-PAUSED_MAX - 2].delete()
+    told.wait(1)
+    assert told.output.statuses[-1]["paused_queues"] == {"count": 0, "names": []}
 
 
 def test_deleted_queue_is_told_of_no_more() -> None:

@@ -219,7 +219,23 @@ def a_paused_queue_whose_messages_another_holds() -> Staged:
     consumer, other = bay.queue().subscribe(), bay.queue().subscribe()
     other.take(3)
     bay.queue().pause()
-    return consumer, [("in_flight", "1 other consumer", 3)], "3 messages are in flight with 1 other consumer"
+    causes = [("in_flight", "1 other consumer", 3), ("paused", "0:orders", 0)]
+    return consumer, causes, "3 messages are in flight with 1 other consumer and the queue is paused."
+
+
+def an_empty_queue_that_is_paused() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().pause()
+    causes = [("empty", "0:orders", 0), ("paused", "0:orders", 0)]
+    return bay.queue().subscribe(), causes, "nothing is pending there and the queue is paused."
+
+
+def a_closed_consumer_of_a_paused_queue() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().pause()
+    consumer = bay.queue().subscribe()
+    consumer.close()
+    return consumer, [("closed", "0:orders", 0)], "it is closed."
 
 
 def non_persistent_messages_by_arrival() -> Staged:
@@ -360,6 +376,23 @@ def a_queue_that_no_selector_matches() -> Staged:
     return bay.queue(), [("selector", "0:orders", 3)], "no selector of a consumer matches 3 messages"
 
 
+def a_queue_of_which_a_selector_matches_some() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().subscribe(selector="kg = 7")
+    send(bay, 3, headers={"kg": 3})
+    send(bay, 2, headers={"kg": 7})
+    causes = [("ready", "1 consumer", 2), ("selector", "0:orders", 3)]
+    return bay.queue(), causes, "2 messages wait for the next take of 1 consumer; no selector of a consumer matches 3 "
+
+
+def a_queue_of_which_one_of_two_consumers_wants_all() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().subscribe(selector="kg = 7")
+    bay.queue().subscribe()
+    send(bay, 3, headers={"kg": 3})
+    return bay.queue(), [("ready", "1 consumer", 3)], "3 messages wait for the next take of 1 consumer."
+
+
 def a_queue_that_is_to_be_read() -> Staged:
     bay = SimulatedBay()
     send(bay, 3)
@@ -374,6 +407,29 @@ def a_queue_that_is_paused() -> Staged:
     bay.queue().subscribe()
     bay.queue().pause()
     return bay.queue(), [("paused", "0:orders", 3)], "3 messages wait for the queue to be resumed"
+
+
+def a_paused_queue_without_consumers() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    bay.queue().pause()
+    causes = [("no_consumer", "0:orders", 3), ("paused", "0:orders", 0)]
+    return bay.queue(), causes, "3 messages wait for a consumer, of which there is none; the queue is paused."
+
+
+def a_paused_queue_that_no_selector_matches() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().subscribe(selector="kg = 7")
+    send(bay, 3, headers={"kg": 3})
+    bay.queue().pause()
+    causes = [("selector", "0:orders", 3), ("paused", "0:orders", 0)]
+    return bay.queue(), causes, "no selector of a consumer matches 3 messages; the queue is paused."
+
+
+def a_paused_queue_without_messages() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().pause()
+    return bay.queue(), [("paused", "0:orders", 0)], "0:orders has no messages: the queue is paused."
 
 
 def a_queue_with_a_damaged_message() -> Staged:
@@ -414,6 +470,8 @@ STAGES: list[Any] = [
     something_is_there,
     a_paused_queue,
     a_paused_queue_whose_messages_another_holds,
+    an_empty_queue_that_is_paused,
+    a_closed_consumer_of_a_paused_queue,
     non_persistent_messages_by_arrival,
     non_persistent_messages_in_tmp_storage,
     non_persistent_messages_in_flight,
@@ -429,8 +487,13 @@ STAGES: list[Any] = [
     a_queue_whose_consumers_hold_enough,
     a_queue_that_memory_keeps,
     a_queue_that_no_selector_matches,
+    a_queue_of_which_a_selector_matches_some,
+    a_queue_of_which_one_of_two_consumers_wants_all,
     a_queue_that_is_to_be_read,
     a_queue_that_is_paused,
+    a_paused_queue_without_consumers,
+    a_paused_queue_that_no_selector_matches,
+    a_paused_queue_without_messages,
     pytest.param(a_queue_with_a_damaged_message, marks=REPLACES),
 ]
 
