@@ -37,6 +37,7 @@ def run(number: int) -> int:
     chosen = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
+        deadline=None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
@@ -62,3 +63,4 @@ def test_soak_of_the_whole_interface(part: int) -> None:
     while done < SOAK_STEPS // SOAK_PARTS:
         number += 1
         done += run(number)
+    print(f"seeds {(FIRST_SEED + part) * SEEDS_APART + 1} to {number}: {done} steps")
