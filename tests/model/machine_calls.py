@@ -79,6 +79,8 @@ ENTRIES_MAX = 250
 BYTES_MAX = 6 << 20
 FILLER = Random(5).randbytes(256 * 1024)
 DIGITS = 8
+ROUNDS_MAX = 20
+"""Of takes that find nothing though something is there: each reads a part, and leaves the rest to the background."""
 STEPS_UNTIL_COMPARED = 10
 SELDOM = 5
 """Of so many picks one does it, where it empties a queue."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crashing import without_logs
 from hypothesis import strategies as st
-from machine_calls import REJECTING, body_of, call, identity, identity_of, number_of, picks, seen
+from machine_calls import REJECTING, ROUNDS_MAX, body_of, call, identity, identity_of, number_of, picks, seen
 from machine_topics import TopicTraffic, properties_charge
 from plain_model import Reader
 
@@ -129,7 +129,7 @@ class Handling(TopicTraffic):
         reader = Reader(place, prefetch=1)
         self.model.join(reader)
         found = None
-        for _ in range(5):
+        for _ in range(ROUNDS_MAX):
             try:
                 found = self.store.queue(name).get(timeout=0)
                 break

@@ -12,6 +12,7 @@ from machine_calls import (
     HEADER_BYTES_MAX,
     PATTERNED,
     PATTERNS,
+    ROUNDS_MAX,
     START_MS,
     Shape,
     body_of,
@@ -208,7 +209,7 @@ class TopicTraffic(Traffic):
             self.settle()
             taken = self.readers[reader].take(most)
             rounds += 1
-            assert rounds < 5, f"{self.model.offered(reader)[0]} is not read"
+            assert rounds < ROUNDS_MAX, f"{self.model.offered(reader)[0]} is not read"
         assert len(taken) <= most
         offered = self.model.offered(reader)
         for delivery in taken:
@@ -264,7 +265,7 @@ class TopicTraffic(Traffic):
                 topic.send(message.body, delay=message.delay, **options)
             return
         ids: list[str] = []
-        more = len(message.body) + RETAINED_BYTES_MAX if message.body else 0
+        more = len(message.body) + RETAINED_BYTES_MAX
         if self.has_changed(more, lambda: ids.append(topic.send(message.body, **options))):
             (sent,) = self.sent([letter], ids)
             self.model.publish(name, [sent])
@@ -284,5 +285,5 @@ class TopicTraffic(Traffic):
         except PropertiesFull:
             assert most + more > self.properties_max
             return False
-        assert more <= 0 or least + more - RETAINED_BYTES_MAX <= self.properties_max
+        assert more <= RETAINED_BYTES_MAX or least + more - RETAINED_BYTES_MAX <= self.properties_max
         return True

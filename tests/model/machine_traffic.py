@@ -29,6 +29,7 @@ from machine_calls import (
     RANKED,
     RANKED_SUBSCRIPTIONS,
     REJECTING,
+    ROUNDS_MAX,
     START_MS,
     SUBSCRIPTIONS,
     TOPIC_RULES,
@@ -325,7 +326,7 @@ class Traffic(RuleBasedStateMachine):
             self.notice_late()
             room = most if reader.credit is None else max(min(most, reader.credit), 0)
             rounds += 1
-            assert rounds < 5, f"{self.model.offered(reader)[0]} is not handed out"
+            assert rounds < ROUNDS_MAX, f"{self.model.offered(reader)[0]} is not handed out"
         assert len(taken) <= room
         offered = self.model.offered(reader)
         if not taken:

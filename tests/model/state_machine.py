@@ -34,6 +34,7 @@ class StateMachine(Handling):
 
     steps: ClassVar[int] = 0
     """Calls done by all machines."""
+    steps_until_audited: ClassVar[int] = 1
 
     # ------------------------------------------------------------------ transactions
 
@@ -323,7 +324,8 @@ class StateMachine(Handling):
         StateMachine.steps += 1
         budget = self.store.budget
         assert budget.held_bytes <= budget.limit_bytes
-        self.store.audit()
+        if StateMachine.steps % self.steps_until_audited == 0:
+            self.store.audit()
         if self.numbers % STEPS_UNTIL_COMPARED == 0:
             self.compare()
 

@@ -8,6 +8,7 @@ message is taken once more, in order, and nothing else is there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from unittest import mock
 
 import pytest
@@ -25,10 +26,13 @@ EXAMPLES = 12
 SHORT_SEEDS = 3
 SOAK_PARTS = 20
 SOAK_STEPS = 1_000_000
+SOAK_STEPS_UNTIL_AUDITED = 4
+TOLD_STEPS = 10_000
+PHASES = (Phase.generate, Phase.shrink)
 
 
-def run(number: int) -> int:
-    """The examples that the number draws; returns how many steps there were.
+def run(number: int, phases: Sequence[Phase] = PHASES, **fields: int) -> int:
+    """The examples that the number draws; returns how many steps there were. fields: of the machine.
 
     Hypothesis also draws numbers that it reads in whatever modules are loaded:
     without that a seed means the same beside any other test, and after a change.
@@ -38,12 +42,12 @@ def run(number: int) -> int:
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
         deadline=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=phases,
         suppress_health_check=list(HealthCheck),
     )
     try:
         with mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None):
-            run_state_machine_as_test(seed(number)(type("Seeded", (StateMachine,), {})), settings=chosen)
+            run_state_machine_as_test(seed(number)(type("Seeded", (StateMachine,), fields)), settings=chosen)
     except BaseException as error:
         error.add_note(f"seed {number}")
         raise
@@ -58,9 +62,15 @@ def test_whatever_is_called_the_library_does_what_the_plain_model_says() -> None
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(1, 1 + SOAK_PARTS))
 def test_soak_of_the_whole_interface(part: int) -> None:
-    """A million steps in all. FOREBAY_SEED draws others than the last time."""
-    number, done = (FIRST_SEED + part) * SEEDS_APART, 0
+    """A million steps in all. FOREBAY_SEED draws others than the last time.
+
+    What fails is not made shorter, for that takes longer than a part. `run` of its seed does so.
+    """
+    first = number = (FIRST_SEED + part) * SEEDS_APART
+    done = told = 0
     while done < SOAK_STEPS // SOAK_PARTS:
         number += 1
-        done += run(number)
-    print(f"seeds {(FIRST_SEED + part) * SEEDS_APART + 1} to {number}: {done} steps")
+        done += run(number, (Phase.generate,), steps_until_audited=SOAK_STEPS_UNTIL_AUDITED)
+        if done >= told + TOLD_STEPS:
+            told = done
+            print(f"seeds {first + 1} to {number}: {done} steps", flush=True)
