@@ -178,7 +178,7 @@ class Handling(TopicTraffic):
 
     @call(picks, st.sampled_from((1, 3, 100)), st.sampled_from((1, 5, 20)), weight=2)
     def extend(self, pick: int, count: int, seconds: int) -> None:
-        found = self.some_held(pick, count)
+        found = self.some_held(pick, count, is_timed=True)
         if found is None:
             return
         reader, entries = found

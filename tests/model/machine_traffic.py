@@ -409,8 +409,11 @@ class Traffic(RuleBasedStateMachine):
             ]
             assert entry is peers[0], f"{entry} was handed out before {peers[0]}"
 
-    def some_held(self, pick: int, count: int) -> tuple[Reader, list[Entry]] | None:
+    def some_held(self, pick: int, count: int, *, is_timed: bool = False) -> tuple[Reader, list[Entry]] | None:
+        """is_timed: of a consumer that has a deadline, if there is one."""
         holding = [reader for reader in self.consumers if reader.held]
+        if is_timed:
+            holding = [reader for reader in holding if reader.deadline_ms] or holding
         if not holding:
             return None
         reader = holding[pick % len(holding)]
