@@ -232,5 +232,5 @@ class Turns(Distribution):
 
 
 def _has_more(target: TargetList) -> bool:
-    counterpart = target.counterpart
-    return bool(target.direct) or target.has_supply or (counterpart is not None and bool(counterpart.direct))
+    both = (target,) if target.counterpart is None else (target, target.counterpart)
+    return any(found.direct or found.has_supply for found in both)

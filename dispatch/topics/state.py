@@ -242,10 +242,12 @@ class TopicState(QueueArea):
 
     @property
     def is_unused(self) -> bool:
-        """See QueueArea. A durable subscription is a use, read or not, and so is a retained message."""
+        """See QueueArea. A durable subscription is a use, read or not, and so is a retained message.
+
+        Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
+        """
         has_message = len(self.target_area.store.properties.retained(self.number)) > 0
-        is_wanted = self.durable or self.online or self.retained[0] or has_message
-        return not is_wanted and super().is_unused
+        return not (self.durable or self.online or self.retained[0] or has_message)
 
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""

@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 from planted_dispatch_bugs import DISPATCH_BUGS
 from planted_interleaving_bugs import INTERLEAVING_BUGS
+from planted_machine_bugs import MACHINE_BUGS
 from planted_store_bugs import STORE_BUGS
 from planting import Bug, PlantingFailed, planted
 
-BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *INTERLEAVING_BUGS)
+BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *INTERLEAVING_BUGS, *MACHINE_BUGS)
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 60

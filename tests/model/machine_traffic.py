@@ -13,19 +13,23 @@ from machine_calls import (
     ALWAYS,
     BYTES_MAX,
     CALLS,
-    DIGITS,
     ENTRIES_MAX,
     EVERYTHING,
     EXCLUSIVE,
     EXCLUSIVE_SUBSCRIPTIONS,
     EXPIRING,
+    FILE_LENGTHS,
     GROUPED,
+    IDLE,
+    LOOK_SECONDS,
+    ONE_PRIORITY,
     POLICIES,
     QUEUE_RULES,
     QUEUES,
     RANKED,
     RANKED_SUBSCRIPTIONS,
     REJECTING,
+    ROUNDS_MAX,
     START_MS,
     SUBSCRIPTIONS,
     TOPIC_RULES,
@@ -34,10 +38,12 @@ from machine_calls import (
     body_of,
     call,
     calls,
+    deadlines,
     delays,
     identity,
     identity_of,
     message_of,
+    number_of,
     picks,
     seen,
     shapes,
@@ -49,6 +55,7 @@ from forebay import (
     Closed,
     Consumer,
     Delivery,
+    Queue,
     SettingsError,
     StateError,
     SubscriptionInUse,
@@ -56,6 +63,7 @@ from forebay import (
     Transaction,
     TransactionError,
 )
+from forebay.dispatch.core.model import is_in_flight
 
 
 class Traffic(RuleBasedStateMachine):
@@ -74,24 +82,38 @@ class Traffic(RuleBasedStateMachine):
         self.deliveries: dict[Entry, Delivery] = {}
         self.transactions: dict[Branch, Transaction] = {}
         self.settled: list[tuple[Consumer, Delivery]] = []
+        self.late: list[Delivery] = []
+        """What was not settled before its deadline."""
+        self.trimmed_ms = 0
+        """When topics have last let go of what is too old to be retained, at the least."""
         self.searching: set[Reader] = set()
         """Whose last take found nothing, and who was not called since."""
         self.numbers = 0
         self.temporary: dict[str, TemporaryQueue] = {}
+        self.handles: dict[str, Queue] = {}
+        """Of queues that go when nobody uses them: a handle outlives that."""
 
     @initialize(
         sync=st.sampled_from(("always", "always", "never", "interval")),
         adds=st.sampled_from((50, 5_000)),
-        file_length=st.sampled_from(("64KiB", "1MiB")),
+        file_length=st.sampled_from(tuple(FILE_LENGTHS)),
         queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True),
-        topic=st.sampled_from(TOPICS),
+        topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=3, unique=True),
         left_out=st.sets(st.deferred(lambda: st.sampled_from(sorted(CALLS.keys() - ALWAYS))), max_size=8),
         number=picks,
     )
     def opened(
-        self, sync: str, adds: int, file_length: str, queues: list[str], topic: str, left_out: set[str], number: int
+        self,
+        sync: str,
+        adds: int,
+        file_length: str,
+        queues: list[str],
+        topics: list[str],
+        left_out: set[str],
+        number: int,
     ) -> None:
-        self.sync, self.queues, self.topic, self.left_out = sync, list(queues), topic, left_out
+        self.sync, self.queues, self.topics, self.left_out = sync, list(queues), list(topics), left_out
+        self.properties_max = FILE_LENGTHS[file_length] // 4
         self.random = Random(number)
         self.store = SimulatedBay(
             number,
@@ -124,7 +146,7 @@ class Traffic(RuleBasedStateMachine):
                     self.numbers,
                     size,
                     kind,
-                    priority,
+                    4 if place in ONE_PRIORITY else priority,
                     is_persistent or is_plain,
                     group if place in GROUPED else None,
                     delay_ms,
@@ -143,7 +165,7 @@ class Traffic(RuleBasedStateMachine):
         name = self.queues[where % len(self.queues)]
         for letter in self.letters([shape], name):
             message = message_of(letter, self.model.now_ms)
-            id = self.store.queue(name).send(
+            id = self.handle(name).send(
                 message.body,
                 headers=message.headers,
                 priority=message.priority,
@@ -155,6 +177,14 @@ class Traffic(RuleBasedStateMachine):
             )
             self.model.arrive(self.model.queue(name), self.sent([letter], [id]))
 
+    def handle(self, name: str) -> Queue:
+        """The first one goes on where the queue was deleted for want of use."""
+        if name not in IDLE:
+            return self.store.queue(name)
+        if name not in self.handles:
+            self.handles[name] = self.store.queue(name)
+        return self.handles[name]
+
     @call(picks, st.lists(shapes, max_size=5), st.sampled_from((1, 1, 8)), weight=4)
     def send_many(self, where: int, given: list[Shape], times: int) -> None:
         name = self.queues[where % len(self.queues)]
@@ -162,12 +192,16 @@ class Traffic(RuleBasedStateMachine):
         ids = self.store.queue(name).send_many(message_of(letter, self.model.now_ms) for letter in letters)
         self.model.arrive(self.model.queue(name), self.sent(letters, ids))
 
-    @call(st.lists(shapes, min_size=1, max_size=4), st.sampled_from((1, 1, 5)), weight=3)
-    def publish(self, given: list[Shape], times: int) -> None:
-        letters = self.letters(given * times, self.topic)
-        self.model.topics.setdefault(self.topic, {})
-        ids = self.store.bay.topic(self.topic).send_many(message_of(letter, self.model.now_ms) for letter in letters)
-        self.model.publish(self.topic, self.sent(letters, ids))
+    def some_topic(self, pick: int) -> str:
+        return self.topics[pick % len(self.topics)]
+
+    @call(st.lists(shapes, min_size=1, max_size=4), st.sampled_from((1, 1, 5)), picks, weight=4)
+    def publish(self, given: list[Shape], times: int, where: int = 0) -> None:
+        name = self.some_topic(where)
+        letters = self.letters(given * times, name)
+        self.model.topic(name)
+        ids = self.store.bay.topic(name).send_many(message_of(letter, self.model.now_ms) for letter in letters)
+        self.model.publish(name, self.sent(letters, ids))
 
     # ------------------------------------------------------------------ consumers
 
@@ -180,17 +214,21 @@ class Traffic(RuleBasedStateMachine):
         st.sampled_from((0, 1, 5, 1000)),
         st.sampled_from((0, 0, 5, -5)),
         st.booleans(),
+        deadlines,
         weight=4,
     )
-    def subscribe(self, where: int, selector: str | None, prefetch: int, priority: int, is_exclusive: bool) -> None:
+    def subscribe(
+        self, where: int, selector: str | None, prefetch: int, priority: int, is_exclusive: bool, deadline: int
+    ) -> None:
         names = (*self.queues, *self.queues, *self.model.queues)
         name = names[where % len(names)]
         place = self.model.queue(name)
         if len(place.readers) < 4:
             priority = priority if name in RANKED else 0
             is_exclusive = is_exclusive and name in EXCLUSIVE
-            reader = Reader(place, selector, prefetch, priority)
+            reader = Reader(place, selector, prefetch, priority, deadline * 1000)
             self.consumers[reader] = self.store.queue(name).subscribe(
+                ack_deadline_seconds=deadline,
                 selector=selector,
                 prefetch=prefetch,
                 exclusive=is_exclusive,
@@ -205,20 +243,31 @@ class Traffic(RuleBasedStateMachine):
         st.sampled_from((0, 0, 5, -5)),
         st.booleans(),
         st.booleans(),
-        weight=3,
+        picks,
+        deadlines,
+        weight=4,
     )
     def subscribe_topic(
-        self, name: str | None, prefetch: int, priority: int = 0, is_shared: bool = False, is_exclusive: bool = False
+        self,
+        name: str | None,
+        prefetch: int,
+        priority: int = 0,
+        is_shared: bool = False,
+        is_exclusive: bool = False,
+        where: int = 0,
+        deadline: int = 0,
     ) -> None:
-        topic = self.topic
-        self.model.topics.setdefault(topic, {})
+        topic = self.some_topic(where)
+        places = self.model.topic(topic).places
         selector = self.subscriptions[name] if name is not None else None
         key = name or object()
-        known = self.model.topics[topic].get(key)
+        known = places.get(key)
         readers = len(known.readers) if known is not None else 0
-        if readers > 3 or (known is None and len(self.model.topics[topic]) >= self.subscriptions_max):
+        if readers > 3 or (known is None and len(places) >= self.subscriptions_max):
+            self.store.bay.topic(topic)
             return
         options: dict[str, Any] = {"durable": name, "selector": selector, "prefetch": prefetch}
+        options |= {"ack_deadline_seconds": deadline}
         is_shared = is_shared and name is not None
         if known is not None and readers and not (is_shared and known.is_shared):
             with pytest.raises(SubscriptionInUse):
@@ -228,7 +277,7 @@ class Traffic(RuleBasedStateMachine):
         place.is_shared = is_shared
         priority = priority if name in RANKED_SUBSCRIPTIONS else 0
         is_exclusive = is_exclusive and name in EXCLUSIVE_SUBSCRIPTIONS
-        reader = Reader(place, selector, prefetch, priority)
+        reader = Reader(place, selector, prefetch, priority, deadline * 1000)
         self.consumers[reader] = self.store.bay.topic(topic).subscribe(
             **options,
             shared=is_shared,
@@ -242,35 +291,42 @@ class Traffic(RuleBasedStateMachine):
     def unsubscribe(self, pick: int) -> None:
         idle = [
             place
-            for subscriptions in self.model.topics.values()
-            for place in subscriptions.values()
+            for topic in self.model.topics.values()
+            for place in topic.places.values()
             if place.is_durable and not place.readers
         ]
         if idle:
             place = idle[pick % len(idle)]
             assert place.subscription is not None
             self.store.bay.topic(place.name).unsubscribe(place.subscription)
-            del self.model.topics[place.name][place.subscription]
+            self.model.forget(place)
 
     @call(picks, st.sampled_from((1, 1, 3, 10, 100)), weight=10)
     def take(self, pick: int, most: int) -> None:
         if not self.consumers:
-            self.subscribe(pick, None, 1000, 0, False)
+            self.subscribe(pick, None, 1000, 0, False, 0)
         self.receive(list(self.consumers)[pick % len(self.consumers)], most)
 
     def receive(self, reader: Reader, most: int) -> list[Entry]:
         """A take, and what was taken."""
         consumer, place = self.consumers[reader], reader.place
-        room = most if reader.credit is None else max(min(most, reader.credit), 0)
+        if reader.is_draining:
+            with pytest.raises(Closed):
+                consumer.take(most)
+            return []
         taken = consumer.take(most)
+        self.notice_late()
+        room = most if reader.credit is None else max(min(most, reader.credit), 0)
         assert not (taken and reader in self.searching), "nobody said that there is something"
         rounds = 0
         while not taken and room and self.must_get(reader):
             # What does not wait may leave a search, or room for what it found, to the background.
             self.settle()
             taken = consumer.take(most)
+            self.notice_late()
+            room = most if reader.credit is None else max(min(most, reader.credit), 0)
             rounds += 1
-            assert rounds < 5, f"{self.model.offered(reader)[0]} is not handed out"
+            assert rounds < ROUNDS_MAX, f"{self.model.offered(reader)[0]} is not handed out"
         assert len(taken) <= room
         offered = self.model.offered(reader)
         if not taken:
@@ -279,33 +335,41 @@ class Traffic(RuleBasedStateMachine):
                 self.settle()  # a search that the take left to the background comes to its end, and tells
         entries = []
         for delivery in taken:
-            if place.is_dealt:
+            if place.is_dealt or place.is_pattern:
                 offered = self.model.offered(reader)
-            entry = self.entry_of(delivery, offered)
-            if place.is_dealt:
-                self.check_turn(reader, entry, offered)
-            else:
-                assert entry is offered.pop(0), f"{entry} came out of turn"
-            self.check_delivery(entry, delivery)
-            self.model.hand_out(reader, entry)
-            assert delivery.attempts == entry.tried
-            self.deliveries[entry] = delivery
-            entries.append(entry)
+            entries.append(self.handed_out(reader, delivery, offered))
         return entries
+
+    def handed_out(self, reader: Reader, delivery: Delivery, offered: list[Entry]) -> Entry:
+        """It is what was offered, and in its turn."""
+        entry = self.entry_of(delivery, offered)
+        if reader.place.is_dealt or reader.place.is_pattern:
+            self.check_turn(reader, entry, offered)
+        else:
+            first = offered.pop(0)
+            assert entry is first, f"{entry} came before {first}"
+        self.check_delivery(entry, delivery)
+        self.model.hand_out(reader, entry)
+        assert delivery.attempts == entry.tried
+        self.deliveries[entry] = delivery
+        return entry
 
     def must_get(self, reader: Reader) -> bool:
         """Whether there is something for it, and for nobody else rather than for it."""
         offered, place = self.model.offered(reader), reader.place
         if not offered or (reader.credit != reader.prefetch and self.store.target_area.is_short):
             return False  # where what is in flight fills memory, who holds something settles it first
-        if not place.is_dealt or len(place.readers) == 1:
+        readers = [other for other in place.readers if not other.is_draining]
+        if not place.is_dealt or len(readers) == 1:
             return True
-        is_first = reader.priority == max(other.priority for other in place.readers)
+        is_first = reader.priority == max(other.priority for other in readers)
         return is_first and any(entry.letter.group is None for entry in offered)
 
     def entry_of(self, delivery: Delivery, offered: list[Entry]) -> Entry:
-        found = identity(int(delivery.body[:DIGITS]), delivery.headers)
-        entry = next((entry for entry in offered if identity_of(entry) == found), None)
+        found = identity(number_of(delivery.body, delivery.headers), delivery.headers)
+        entry = next(
+            (other for other in offered if identity_of(other) == found and other.is_retained == delivery.retained), None
+        )
         assert entry is not None, f"{found} is not for this consumer now"
         return entry
 
@@ -314,6 +378,11 @@ class Traffic(RuleBasedStateMachine):
         letter = entry.letter
         assert delivery.body == body_of(letter)
         assert delivery.headers["kind"] == letter.kind
+        assert delivery.destination == (entry.topic or delivery.destination)
+        if entry.topic and letter.is_persistent:
+            (sent,) = (sent for sent in self.model.topics[entry.topic].sent if sent.letter.number == letter.number)
+            assert sent.sequence in (None, delivery.sequence)
+            sent.sequence = delivery.sequence
         assert (delivery.priority, delivery.persistent) == (letter.priority, letter.is_persistent)
         assert delivery.group == letter.group
         assert letter.id in (None, delivery.id)
@@ -327,7 +396,10 @@ class Traffic(RuleBasedStateMachine):
             entry.is_doubtful = delivery.attempts == 1
 
     def check_turn(self, reader: Reader, entry: Entry, offered: list[Entry]) -> None:
-        """Where messages are dealt, a group is in order."""
+        """Where messages are dealt, a group is in order; of several topics, each is, and priorities are."""
+        if reader.place.is_pattern:
+            assert entry is next(other for other in offered if other.topic == entry.topic)
+            assert entry.letter.priority == offered[0].letter.priority
         group = entry.letter.group
         if group is not None:
             peers = [
@@ -337,8 +409,11 @@ class Traffic(RuleBasedStateMachine):
             ]
             assert entry is peers[0], f"{entry} was handed out before {peers[0]}"
 
-    def some_held(self, pick: int, count: int) -> tuple[Reader, list[Entry]] | None:
+    def some_held(self, pick: int, count: int, *, is_timed: bool = False) -> tuple[Reader, list[Entry]] | None:
+        """is_timed: of a consumer that has a deadline, if there is one."""
         holding = [reader for reader in self.consumers if reader.held]
+        if is_timed:
+            holding = [reader for reader in holding if reader.deadline_ms] or holding
         if not holding:
             return None
         reader = holding[pick % len(holding)]
@@ -430,6 +505,7 @@ class Traffic(RuleBasedStateMachine):
         if self.consumers:
             reader = list(self.consumers)[pick % len(self.consumers)]
             reader.prefetch = self.consumers[reader].prefetch = prefetch
+            assert self.consumers[reader].prefetch == (0 if reader.is_draining else prefetch)
 
     @call(picks)
     def close_consumer(self, pick: int) -> None:
@@ -478,23 +554,75 @@ class Traffic(RuleBasedStateMachine):
         """Nobody does what is due meanwhile; so nothing may be, but that messages expire."""
         coming = range(self.model.now_ms + 1, self.model.now_ms + ms + 1)
         entries = [entry for place in self.model.places() for entry in place.entries]
-        if not any(entry.is_dead or entry.due_ms in coming or entry.back_ms in coming for entry in entries):
-            self.model.now_ms += ms
-            self.store.clock.advance(ms / 1000)
+        if self.is_watched or any(
+            entry.is_dead or entry.due_ms in coming or entry.back_ms in coming for entry in entries
+        ):
+            return
+        self.model.now_ms += ms
+        self.store.clock.advance(ms / 1000)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether something happens when time has passed, some time after that unless somebody looks often."""
+        has_deadline = any(reader.deadline_ms and reader.held for reader in self.consumers)
+        return has_deadline or any(self.model.inactive())
 
     def settle(self, seconds: float = 0.25) -> None:
         """Time passes, and all that is due is done."""
         self.store.bay.step()
+        self.notice_late()
+        self.notice_gone()
         self.model.let_dead_leave()
         for place in self.queue_places():
             self.untie(place)
+        while seconds > 0:
+            part = min(seconds, LOOK_SECONDS) if self.is_watched else seconds
+            self.let_pass(part)
+            seconds -= part
+
+    def let_pass(self, seconds: float) -> None:
+        self.model.note_use()
         self.store.clock.advance(seconds)
         self.model.now_ms += int(seconds * 1000)
         for _ in range(3):
             self.store.bay.step()
+        self.model.note_use()
+        self.notice_late()
         self.model.let_expired_leave()
+        for reader in self.consumers:
+            for entry in reader.held if reader.deadline_ms else ():
+                latest_ms = entry.late_ms + entry.slack_ms + 2 * LOOK_SECONDS * 1000
+                assert self.model.now_ms <= latest_ms, f"{entry} was not settled in time, and does not come back"
         for place in self.queue_places():
             self.untie(place)
+        self.notice_gone()
+        self.trimmed_ms = self.model.now_ms - 1000
+
+    def notice_late(self) -> None:
+        """What was not settled in time comes back as a failed attempt, but never too early."""
+        for reader in self.consumers:
+            if not reader.deadline_ms:
+                continue
+            late = [entry for entry in reader.held if not is_in_flight(self.deliveries[entry])]
+            for entry in late:
+                assert entry.late_ms <= self.model.now_ms, f"{entry} came back too early"
+            self.late += [self.deliveries[entry] for entry in late]
+            self.model.give_back(reader.place, late, 0)
+            if any(entry.is_dead for entry in late):
+                self.store.bay.step()
+                self.model.let_dead_leave()
+
+    def notice_gone(self) -> None:
+        """Which destinations went because nobody used them: none too early, and each in the end."""
+        bay = self.store.bay
+        there = {"queue": bay.destinations(), "topic": bay.topics()}
+        for kind, found in list(self.model.inactive()):
+            unused_ms, inactive_ms = self.model.now_ms - found.used_ms, found.rule.inactive_ms or 0
+            if found.name in there[kind]:
+                assert unused_ms <= 1.2 * inactive_ms + 2 * LOOK_SECONDS * 1000, f"{found.name} stays"
+            else:
+                assert unused_ms >= inactive_ms and not found.is_used, f"{found.name} went"
+                del (self.model.queues if kind == "queue" else self.model.topics)[found.name]
 
     def untie(self, place: Place) -> None:
         """What came at once, from several places, has some order."""

@@ -7,6 +7,7 @@ has become of it there. Time is a number that somebody else moves.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -63,6 +64,14 @@ class Entry:
     """A power cut may have taken some of the attempts."""
     is_dead: bool = False
     """It had its last attempt, and is about to leave."""
+    topic: str = ""
+    """Where it was sent; "" in a queue."""
+    is_retained: bool = False
+    """It was given to a new subscription, as the message that the topic retains."""
+    late_ms: int = 0
+    """It is not late before that, where its reader has a deadline."""
+    slack_ms: int = 0
+    """And it comes back at most so much later."""
     reader: Reader | None = None
     """Whose prefetch it counts for."""
     branch: Branch | None = None
@@ -85,6 +94,10 @@ class Reader:
     selector: str | None = None
     prefetch: int = 0
     priority: int = 0
+    deadline_ms: int = 0
+    """In which it settles what it takes; 0: it has all time."""
+    is_draining: bool = False
+    """It takes nothing more."""
     held: list[Entry] = field(default_factory=list)
     """What it may still settle, in the order in which it was taken."""
 
@@ -105,9 +118,16 @@ class Branch:
     acked: list[Entry] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     """Those of the acknowledged that are dead letters with the commit, in order."""
+    properties: dict[str, bytes | None] = field(default_factory=dict)
+    """What it sets; None: what it deletes."""
     xid: bytes | None = None
     is_of_a_process_before: bool = False
     """Nobody remembers which of what it acknowledges is rejected."""
+
+    def applied_to(self, properties: dict[str, bytes]) -> dict[str, bytes]:
+        """What the commit leaves."""
+        both = properties | self.properties
+        return {name: value for name, value in both.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -122,19 +142,29 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy says of attempts. dead_letters: where they go; None: nowhere."""
+    """What a policy says. dead_letters: where they go; None: nowhere."""
 
     max_attempts: int | None = None
     delay_ms: int = 0
     backoff: int = 1
     dead_letters: str | None = None
     keeps_expired: bool = False
+    retain_ms: int | None = None
+    """How long a topic keeps what nobody needs."""
+    retain_bytes: int | None = None
+    """How many bytes of its newest messages it keeps so."""
+    inactive_ms: int | None = None
+    """After which it is deleted, if it is empty and nobody uses it."""
 
     def wait_ms(self, attempts: int) -> int:
         return self.delay_ms * int(self.backoff ** (attempts - 1))
 
     def is_last(self, attempts: int) -> bool:
         return self.max_attempts is not None and attempts >= self.max_attempts
+
+    @property
+    def retains(self) -> bool:
+        return self.retain_ms is not None or self.retain_bytes is not None
 
 
 @dataclass(eq=False)
@@ -157,11 +187,50 @@ class Place:
     """Some message had a group once: who gets what is no longer a matter of order alone."""
     has_ranks: bool = False
     """Likewise some consumer a priority, since the store was opened."""
+    is_pattern: bool = False
+    """It gets what is sent to several topics: of one topic in order, and what has the highest priority first."""
+    used_ms: int = 0
+    """When it was last seen in use, where that matters."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
     @property
     def is_dealt(self) -> bool:
         return self.has_groups or self.has_ranks
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.entries or self.readers or self.is_paused)
+
+
+@dataclass(eq=False)
+class Sent:
+    """A persistent message of a topic, as long as somebody could read it again."""
+
+    letter: Letter
+    rank: float
+    sent_ms: int
+    due_ms: int
+    is_retained: bool
+    """The policy keeps it, whoever needs it."""
+    sequence: int | None = None
+    """None: nobody has seen it yet."""
+
+
+@dataclass(eq=False)
+class Topic:
+    name: str
+    rule: Rule
+    places: dict[object, Place] = field(default_factory=dict)
+    """Of its subscriptions: by name, or by whatever stands for one without."""
+    sent: list[Sent] = field(default_factory=list)
+    """What exists, in order."""
+    retained: Letter | None = None
+    """What each new subscription is given."""
+    used_ms: int = 0
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.places or self.retained) or any(sent.is_retained for sent in self.sent)
 
 
 class PlainModel:
@@ -172,8 +241,10 @@ class PlainModel:
         self._rules, self._topic_rules = rules, topic_rules
         self.now_ms = 0
         self.queues: dict[str, Place] = {}
-        self.topics: dict[str, dict[object, Place]] = {}
-        """By name, and there by the name of the subscription, or by whatever stands for one without."""
+        self.topics: dict[str, Topic] = {}
+        self.patterns: dict[str, list[Place]] = {}
+        """By what the names of their topics begin with."""
+        self.properties: dict[str, bytes] = {}
         self.open: list[Branch] = []
         self.prepared: dict[bytes, Branch] = {}
         self._ranks = 0
@@ -182,24 +253,74 @@ class PlainModel:
 
     def queue(self, name: str) -> Place:
         """It begins to exist when somebody speaks of it."""
-        return self.queues.setdefault(name, Place(name, self._rules.get(name, Rule())))
+        if name not in self.queues:
+            self.queues[name] = Place(name, self._rules.get(name, Rule()), used_ms=self.now_ms)
+        return self.queues[name]
+
+    def topic(self, name: str) -> Topic:
+        """Likewise. Patterns that match have it from the beginning."""
+        if name not in self.topics:
+            found = Topic(name, self._topic_rules.get(name, Rule()), used_ms=self.now_ms)
+            found.places |= {place: place for place in self._matching(name)}
+            self.topics[name] = found
+        return self.topics[name]
+
+    def _matching(self, name: str) -> Iterator[Place]:
+        return (place for beginning, found in self.patterns.items() if name.startswith(beginning) for place in found)
 
     def subscribe(self, topic: str, key: object, selector: str | None, *, is_durable: bool) -> Place:
-        rule = self._topic_rules.get(topic, Rule())
-        name = key if isinstance(key, str) else None
-        return self.topics[topic].setdefault(key, Place(topic, rule, selector, name, is_durable))
+        """Who is new is given what the topic retains."""
+        found = self.topic(topic)
+        if key not in found.places:
+            name = key if isinstance(key, str) else None
+            place = found.places[key] = Place(topic, found.rule, selector, name, is_durable)
+            self._give_retained(found, place)
+        return found.places[key]
+
+    def subscribe_pattern(self, beginning: str, pattern: str, selector: str | None) -> Place:
+        place = Place(pattern, Rule(), selector, is_durable=False, is_pattern=True)
+        self.patterns.setdefault(beginning, []).append(place)
+        for name, topic in self.topics.items():
+            if name.startswith(beginning):
+                topic.places[place] = place
+                self._give_retained(topic, place)
+        return place
+
+    def _give_retained(self, topic: Topic, place: Place) -> None:
+        letter = topic.retained
+        if letter is not None and SELECTORS[place.selector](letter.kind):
+            self._ranks += 1
+            copy = replace(letter, is_persistent=False)
+            self._arrive(place, Entry(copy, self._ranks, topic=topic.name, is_retained=True))
 
     def places(self) -> Iterator[Place]:
         yield from self.queues.values()
-        for subscriptions in self.topics.values():
-            yield from subscriptions.values()
+        places = [place for topic in self.topics.values() for place in topic.places.values()]
+        yield from dict.fromkeys(places)
+
+    def inactive(self) -> Iterator[tuple[str, Place | Topic]]:
+        """The destinations that are deleted in the end, for nobody uses them."""
+        kinds: dict[str, list[Place | Topic]] = {"queue": [*self.queues.values()], "topic": [*self.topics.values()]}
+        for kind, found in kinds.items():
+            for each in found:
+                if each.rule.inactive_ms is not None and not each.is_used and not self.is_known_to_a_branch(each):
+                    yield kind, each
+
+    def note_use(self) -> None:
+        """Time is about to pass: who is in use now was not unused before."""
+        everything: list[Place | Topic] = [*self.queues.values(), *self.topics.values()]
+        for found in everything:
+            if found.rule.inactive_ms is not None and (found.is_used or self.is_known_to_a_branch(found)):
+                found.used_ms = self.now_ms
 
     def delete(self, name: str) -> None:
         """The queue and all that is in it, in hands or not."""
         del self.queues[name]
 
-    def is_known_to_a_branch(self, place: Place) -> bool:
+    def is_known_to_a_branch(self, place: Place | Topic) -> bool:
         """Then it can't be deleted."""
+        if isinstance(place, Topic):
+            return False
         branches = (*self.open, *self.prepared.values())
         return any(
             place.name in (name for name, _ in branch.sent)
@@ -210,9 +331,21 @@ class PlainModel:
 
     # ------------------------------------------------------------------ what is there
 
+    def is_over(self, letter: Letter) -> bool:
+        return letter.expires_at_ms is not None and letter.expires_at_ms <= self.now_ms
+
     def has_expired(self, entry: Entry) -> bool:
-        expires_at_ms = entry.letter.expires_at_ms
-        return expires_at_ms is not None and expires_at_ms <= self.now_ms
+        return self.is_over(entry.letter)
+
+    def held_of(self, topic: Topic) -> set[int]:
+        """The numbers of what is in the hands of some subscription."""
+        entries = [entry for place in topic.places.values() for entry in place.entries if entry.letter.is_persistent]
+        return {entry.letter.number for entry in entries if entry.is_in_hands}
+
+    def is_held_elsewhere(self, entry: Entry) -> bool:
+        """While a subscription holds a persistent message it expires for no other."""
+        is_shared = entry.topic and entry.letter.is_persistent
+        return bool(is_shared) and entry.letter.number in self.held_of(self.topics[entry.topic])
 
     def free(self, place: Place) -> list[Entry]:
         """What somebody may be handed now, in order."""
@@ -226,7 +359,7 @@ class PlainModel:
     def offered(self, reader: Reader) -> list[Entry]:
         """What a consumer may be handed now. In order, where nothing is dealt."""
         place = reader.place
-        if place.is_paused or (place.line and place.line[0] is not reader):
+        if place.is_paused or reader.is_draining or (place.line and place.line[0] is not reader):
             return []
         return [entry for entry in self.free(place) if reader.wants(entry) and not self.is_withheld(reader, entry)]
 
@@ -259,17 +392,71 @@ class PlainModel:
         for letter in letters:
             self._ranks += not are_tied
             place.has_groups |= letter.group is not None and place.name in self.queues
-            entry = Entry(replace(letter, delay_ms=0), self._ranks, due_ms=self.now_ms + letter.delay_ms)
-            place.entries.append(entry)
-            place.counts["enqueued"] += 1
-        place.entries.sort(key=lambda entry: entry.order)
+            self._arrive(place, Entry(replace(letter, delay_ms=0), self._ranks, due_ms=self.now_ms + letter.delay_ms))
 
-    def publish(self, topic: str, letters: Iterable[Letter]) -> None:
+    def _arrive(self, place: Place, entry: Entry) -> None:
+        place.counts["enqueued"] += 1
+        place.used_ms = self.now_ms
+        insort(place.entries, entry, key=lambda other: other.order)
+
+    def publish(self, name: str, letters: Iterable[Letter]) -> None:
         """What is not persistent is for those who are there."""
-        letters = list(letters)
-        for place in self.topics[topic].values():
-            heard = [letter for letter in letters if letter.is_persistent or place.readers]
-            self.arrive(place, (letter for letter in heard if SELECTORS[place.selector](letter.kind)))
+        topic = self.topic(name)
+        for letter in letters:
+            self._ranks += 1
+            topic.used_ms = self.now_ms
+            due_ms = self.now_ms + letter.delay_ms
+            if letter.is_persistent:
+                topic.sent.append(Sent(letter, self._ranks, self.now_ms, due_ms, topic.rule.retains))
+            for place in topic.places.values():
+                if (letter.is_persistent or place.readers) and SELECTORS[place.selector](letter.kind):
+                    self._arrive(place, Entry(replace(letter, delay_ms=0), self._ranks, due_ms, topic=name))
+
+    def retain(self, name: str, letter: Letter) -> None:
+        """It takes the place of the one before; nothing takes it, where there is no body."""
+        self.topics[name].retained = letter if letter.size >= 0 else None
+
+    # ------------------------------------------------------------------ topics again
+
+    def existing(self, topic: Topic, *, for_reader: bool) -> list[Sent]:
+        """What can be read again: it is retained, or a subscription needs it, for a cursor a durable one."""
+        needed = {
+            entry.letter.number
+            for place in topic.places.values()
+            if place.is_durable or for_reader
+            for entry in place.entries
+            if entry.letter.is_persistent
+        }
+        return [sent for sent in topic.sent if sent.is_retained or sent.letter.number in needed]
+
+    def keep_newest(self, topic: Topic, count: int) -> None:
+        """No more than so many are retained now; what nobody needs besides is gone for ever, once it is due."""
+        retained = [sent for sent in topic.sent if sent.is_retained]
+        for sent in retained[: len(retained) - count]:
+            sent.is_retained = False
+        needed = self.existing(topic, for_reader=True)
+        topic.sent = [sent for sent in topic.sent if sent in needed or sent.due_ms > self.now_ms]
+
+    def seek(self, topic: Topic, place: Place, chosen: Iterable[Sent], priority: int | None) -> None:
+        """What is chosen, and nothing else of that priority, or of any, is pending, as if it was never delivered."""
+        left = [
+            entry
+            for entry in place.entries
+            if not entry.letter.is_persistent or priority not in (None, entry.letter.priority)
+        ]
+        for entry in left:
+            if entry.letter.is_persistent:
+                entry.attempts = entry.tried = entry.back_ms = 0
+                entry.is_counted = entry.is_doubtful = False
+        place.entries = left
+        self.begin(topic, place, chosen)
+
+    def begin(self, topic: Topic, place: Place, chosen: Iterable[Sent]) -> None:
+        """They are pending there in their old places."""
+        for sent in chosen:
+            if SELECTORS[place.selector](sent.letter.kind):
+                letter = replace(sent.letter, delay_ms=0)
+                self._arrive(place, Entry(letter, sent.rank, sent.due_ms, topic=topic.name))
 
     # ------------------------------------------------------------------ consumers
 
@@ -284,6 +471,7 @@ class PlainModel:
         entry.tried = entry.attempts + 1
         if entry.is_counted:
             entry.attempts = entry.tried
+        entry.late_ms, entry.slack_ms = self.now_ms + reader.deadline_ms, reader.deadline_ms // 8
         reader.held.append(entry)
         reader.place.counts["delivered"] += 1
 
@@ -341,7 +529,15 @@ class PlainModel:
                 place.line.remove(following)
                 place.line.insert(0, following)
         if not place.is_durable:
-            self.topics[place.name] = {key: found for key, found in self.topics[place.name].items() if found != place}
+            self.forget(place)
+
+    def forget(self, place: Place) -> None:
+        """A subscription ends."""
+        for topic in self.topics.values():
+            topic.places = {key: found for key, found in topic.places.items() if found is not place}
+        for places in self.patterns.values():
+            if place in places:
+                places.remove(place)
 
     # ------------------------------------------------------------------ transactions
 
@@ -391,6 +587,7 @@ class PlainModel:
                 self._bury(found.place, found.entry, found.reason)
             for name, letter in branch.sent:
                 self.arrive(self.queue(name), (letter,))
+            self.properties = branch.applied_to(self.properties)
 
     # ------------------------------------------------------------------ many at once
 
@@ -424,11 +621,15 @@ class PlainModel:
                     self._bury(place, entry, "max_attempts")
 
     def let_expired_leave(self) -> None:
-        """They have, once time has passed and background work was done."""
+        """They have, once time has passed and background work was done: those of topics when nobody holds them."""
         self._ranks += 1
+        for topic in self.topics.values():
+            held = self.held_of(topic)
+            for sent in topic.sent:
+                sent.is_retained &= not self.is_over(sent.letter) or sent.letter.number in held
         for place in list(self.places()):
             for entry in self.pending(place):
-                if self.has_expired(entry):
+                if self.has_expired(entry) and not self.is_held_elsewhere(entry):
                     keeps = place.rule.keeps_expired and entry.letter.is_persistent
                     self._bury(place, entry, "expired" if keeps else "")
 
@@ -470,12 +671,15 @@ class PlainModel:
     def _reopen(self) -> None:
         for branch in self.prepared.values():
             branch.is_of_a_process_before = True
-        for name, subscriptions in self.topics.items():
-            self.topics[name] = {key: place for key, place in subscriptions.items() if place.is_durable}
+        self.patterns.clear()
+        for topic in self.topics.values():
+            topic.places = {key: place for key, place in topic.places.items() if place.is_durable}
+            topic.used_ms = self.now_ms
         for place in self.places():
             place.entries = [entry for entry in place.entries if entry.letter.is_persistent]
             place.readers, place.line = [], []
             place.is_paused = place.has_ranks = False
+            place.used_ms = self.now_ms
             place.counts = dict.fromkeys(COUNTS, 0)
             for entry in place.entries:
                 entry.reader = None

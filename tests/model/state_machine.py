@@ -21,18 +21,20 @@ from machine_calls import (
     seen,
     shapes,
 )
-from machine_traffic import Traffic
+from machine_handling import Handling, change, values
+from machine_topics import properties_charge
 from plain_model import SELECTORS, Branch, Place, Reader
 from simulated_disk import PowerCut
 
 from forebay import Closed, TransactionError
 
 
-class StateMachine(Traffic):
-    """Beside the traffic: transactions, whole queues, time, and the end of the process."""
+class StateMachine(Handling):
+    """Beside the traffic: transactions, whole queues, and the end of the process."""
 
     steps: ClassVar[int] = 0
     """Calls done by all machines."""
+    steps_until_audited: ClassVar[int] = 1
 
     # ------------------------------------------------------------------ transactions
 
@@ -103,6 +105,24 @@ class StateMachine(Traffic):
             with pytest.raises(TransactionError):
                 transaction.commit()
 
+    @call(picks, picks, values, weight=2)
+    def set_property_in(self, pick: int, which: int, size: int | None) -> None:
+        branch = self.some_open(pick)
+        name, value = self.some_property(which, size)
+        properties = self.transactions[branch].properties
+        found = branch.applied_to(self.model.properties)
+        assert dict(properties) == found
+        if value is None and name not in found:
+            with pytest.raises(KeyError):
+                del properties[name]
+            return
+        more = properties_charge({name: value}) - properties_charge(
+            {name: branch.properties[name]} if name in branch.properties else {}
+        )
+        if self.has_changed(more, lambda: change(properties, {name: value})):
+            branch.properties[name] = value
+        assert dict(properties) == branch.applied_to(self.model.properties)
+
     @call(picks, st.booleans())
     def end_prepared(self, pick: int, commits: bool) -> None:
         if not self.model.prepared:
@@ -162,6 +182,7 @@ class StateMachine(Traffic):
     def deleted(self, place: Place) -> None:
         for reader in place.readers:
             del self.consumers[reader]
+        self.handles.pop(place.name, None)
         self.model.delete(place.name)
         if self.temporary.pop(place.name, None) is not None:
             self.queues.remove(place.name)
@@ -220,10 +241,6 @@ class StateMachine(Traffic):
     def checkpoint(self) -> None:
         self.store.bay.checkpoint()
 
-    @call()
-    def cleanup(self) -> None:
-        self.store.bay.cleanup()
-
     @call(st.sampled_from(("4MiB", "5MiB", "8MiB")))
     def resize(self, limit: str) -> None:
         report = self.store.bay.resize(limit)
@@ -252,6 +269,8 @@ class StateMachine(Traffic):
         self.queues = self.lasting_queues()
         for kept in (self.consumers, self.deliveries, self.transactions, self.settled, self.searching, self.temporary):
             kept.clear()
+        for other in (self.readers, self.handles, self.late):
+            other.clear()
         bay = self.store.bay
         assert sorted(found.xid for found in bay.prepared() if found.xid) == sorted(self.model.prepared)
         self.forget_empty()
@@ -270,7 +289,9 @@ class StateMachine(Traffic):
             if place.name not in bay.destinations():
                 assert not self.model.pending(place) and self.sync == "always"
                 del self.model.queues[place.name]
-        self.model.topics = {name: found for name, found in self.model.topics.items() if found or name in bay.topics()}
+        for name in self.model.topics.keys() - set(bay.topics()):
+            topic = self.model.topics.pop(name)
+            assert not topic.places and not topic.retained and self.sync == "always"
 
     def resolve_doubts(self) -> None:
         """After a power cut: whether something had its last attempt is seen from where it is."""
@@ -303,14 +324,16 @@ class StateMachine(Traffic):
         StateMachine.steps += 1
         budget = self.store.budget
         assert budget.held_bytes <= budget.limit_bytes
-        self.store.audit()
+        if StateMachine.steps % self.steps_until_audited == 0:
+            self.store.audit()
         if self.numbers % STEPS_UNTIL_COMPARED == 0:
             self.compare()
 
     def compare(self) -> None:
         """What can be asked is what the model says."""
         statistics = self.store.bay.statistics()
-        assert sorted(statistics.destinations) == sorted(self.model.queues)
+        differing = statistics.destinations.keys() ^ self.model.queues.keys()
+        assert not differing, f"{differing} of queues"
         for name, place in self.model.queues.items():
             found = statistics.destinations[name]
             assert found.depth in self.model.depths(place), f"{name}: {found.depth} of {len(place.entries)}"
@@ -318,9 +341,11 @@ class StateMachine(Traffic):
             assert found.is_paused == place.is_paused
             counts = {count: getattr(found, count) for count in place.counts}
             assert counts == place.counts
-        for topic, subscriptions in self.model.topics.items():
-            durable = statistics.topics[topic].subscriptions
-            assert sorted(durable) == sorted(name for name in subscriptions if isinstance(name, str))
+        differing = statistics.topics.keys() ^ self.model.topics.keys()
+        assert not differing, f"{differing} of topics"
+        for name, topic in self.model.topics.items():
+            self.compare_topic(topic, statistics.topics[name])
+        assert dict(self.store.bay.properties) == self.model.properties
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is None and hasattr(self, "store"):
@@ -337,6 +362,8 @@ class StateMachine(Traffic):
             self.model.end(branch, commits=False)
         for reader in list(self.consumers):
             self.leave(reader)
+        for reader in list(self.readers):
+            self.end_reader(reader)
         self.settle(1_000)
         self.compare()
         for place in list(self.model.places()):

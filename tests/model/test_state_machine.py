@@ -8,6 +8,7 @@ message is taken once more, in order, and nothing else is there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from unittest import mock
 
 import pytest
@@ -25,10 +26,14 @@ EXAMPLES = 12
 SHORT_SEEDS = 3
 SOAK_PARTS = 20
 SOAK_STEPS = 1_000_000
+SOAK_STEPS_UNTIL_AUDITED = 4
+TOLD_STEPS = 10_000
 
 
-def run(number: int) -> int:
-    """The examples that the number draws; returns how many steps there were.
+def run(number: int, phases: Sequence[Phase] = (Phase.generate,), **fields: int) -> int:
+    """The examples that the number draws; returns how many steps there were. fields: of the machine.
+
+    What fails is as long as it was drawn: with Phase.shrink too Hypothesis looks for less, which may take minutes.
 
     Hypothesis also draws numbers that it reads in whatever modules are loaded:
     without that a seed means the same beside any other test, and after a change.
@@ -37,12 +42,13 @@ def run(number: int) -> int:
     chosen = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
-        phases=(Phase.generate, Phase.shrink),
+        deadline=None,
+        phases=phases,
         suppress_health_check=list(HealthCheck),
     )
     try:
         with mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None):
-            run_state_machine_as_test(seed(number)(type("Seeded", (StateMachine,), {})), settings=chosen)
+            run_state_machine_as_test(seed(number)(type("Seeded", (StateMachine,), fields)), settings=chosen)
     except BaseException as error:
         error.add_note(f"seed {number}")
         raise
@@ -58,7 +64,11 @@ def test_whatever_is_called_the_library_does_what_the_plain_model_says() -> None
 @pytest.mark.parametrize("part", range(1, 1 + SOAK_PARTS))
 def test_soak_of_the_whole_interface(part: int) -> None:
     """A million steps in all. FOREBAY_SEED draws others than the last time."""
-    number, done = (FIRST_SEED + part) * SEEDS_APART, 0
+    first = number = (FIRST_SEED + part) * SEEDS_APART
+    done = told = 0
     while done < SOAK_STEPS // SOAK_PARTS:
         number += 1
-        done += run(number)
+        done += run(number, steps_until_audited=SOAK_STEPS_UNTIL_AUDITED)
+        if done >= told + TOLD_STEPS:
+            told = done
+            print(f"seeds {first + 1} to {number}: {done} steps", flush=True)

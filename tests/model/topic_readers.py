@@ -51,6 +51,7 @@ class TopicReaders(StateMachine):
         self.random = Random(number)
         self.sync, self.queues, self.left_out = "never", ["orders"], set()
         self.topic = self.random.choice(("prices", "news"))
+        self.topics = [self.topic]
         self.persistent_share = self.random.choice((0.6, 1.0))
         self.loading: tuple[Load, list[Reader]] | None = None
         """A load that is under way, and those who wait for it."""
@@ -168,7 +169,7 @@ class TopicReaders(StateMachine):
     def delete_topic(self) -> None:
         if self.topic in self.model.topics and self.random.random() < 0.4:
             self.store.bay.topic(self.topic).delete()
-            for place in self.model.topics.pop(self.topic).values():
+            for place in self.model.topics.pop(self.topic).places.values():
                 for reader in place.readers:
                     del self.consumers[reader]
 

@@ -51,6 +51,19 @@ def test_empty_destinations_that_nobody_uses_are_deleted_in_time() -> None:
     bay.check()
 
 
+def test_messages_of_a_topic_that_nobody_needs_any_more_keep_it_no_longer() -> None:
+    bay = opened(checkpoint_interval_seconds=1_000_000)
+    topic = bay.bay.topic("prices")
+    topic.subscribe(durable="audit").close()
+    topic.send_many([Message(b"1"), Message(b"2")])
+    let_pass(bay, 100)
+    assert there(bay) == ["prices"]
+    topic.unsubscribe("audit")
+    let_pass(bay, 75)
+    assert there(bay) == []
+    bay.check()
+
+
 def test_without_the_policy_nothing_is_deleted(bay: SimulatedBay) -> None:
     bay.queue()
     bay.bay.topic("prices")

@@ -305,3 +305,20 @@ def test_in_a_loop_a_pattern_is_subscribed_to() -> None:
         bay.check()
 
     asyncio.run(main())
+
+
+def test_what_went_to_disk_is_overtaken_by_no_lower_priority_of_another_topic(bay: SimulatedBay) -> None:
+    consumer = listening(bay)
+    urgent, idle = bay.bay.topic("prices.tea"), bay.bay.topic("prices.rice")
+    urgent.send(b"0", priority=9)
+    urgent.send_many(Message(b"%d" % n + b"." * 50_000, priority=9, persistent=False) for n in range(1, 60))
+    idle.send(b"60", priority=0)
+    assert bay.bay.statistics().tmp_storage.bytes or bay.bay.statistics().memory.holders["spill_buffer"]
+    found: list[int] = []
+    for _ in range(200):
+        deliveries = consumer.take(100)
+        found += [int(delivery.body[:2].rstrip(b".")) for delivery in deliveries]
+        consumer.ack(deliveries)
+        bay.bay.step()
+    assert found == list(range(61))
+    bay.check()

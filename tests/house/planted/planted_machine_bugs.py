@@ -1,0 +1,81 @@
+"""Bugs that the state machine over the whole interface must find: one, or a few, of each of its later verbs."""
+
+from __future__ import annotations
+
+from planting import Bug
+
+MACHINE = "tests/model/test_state_machine.py"
+
+MACHINE_BUGS = (
+    Bug(
+        "a cursor finds nothing but what its own subscription has pending",
+        "SubscriptionLane.seek",
+        "subscriber.is_durable or not self.is_durable",
+        "subscriber is self",
+        MACHINE,
+    ),
+    Bug(
+        "a topic lets go of one message that is young enough",
+        "Trimmer._trim_before",
+        "min(end, behind) - 1",
+        "min(end, behind)",
+        MACHINE,
+    ),
+    Bug(
+        "a topic retains one message less than has room",
+        "Trimmer._trim_bytes",
+        "for at, length in enumerate(lane.lengths(*run), run[0]):\n"
+        "    if excess <= 0 or (at >= end and at > first):\n"
+        "        break\n"
+        "    last = at\n"
+        "    excess -= length",
+        "for at, length in enumerate(lane.lengths(*run), run[0]):\n"
+        "    last = at\n"
+        "    if excess <= 0 or (at >= end and at > first):\n"
+        "        break\n"
+        "    excess -= length",
+        MACHINE,
+    ),
+    Bug(
+        "a new subscription is given no retained message",
+        "Topics.subscribe",
+        "self._give_retained((subscription,)) if is_new else None",
+        "None",
+        MACHINE,
+    ),
+    Bug(
+        "a message without a body leaves the retained one",
+        "Transaction.retain",
+        "encode_retained(message) if message.body else None",
+        "encode_retained(message)",
+        MACHINE,
+    ),
+    Bug(
+        "a deleted property is there again",
+        "PropertyTable.apply",
+        "home.pop(name, None) if value is None else home.get(name)",
+        "home.get(name)",
+        MACHINE,
+    ),
+    Bug(
+        "a handler that raises costs no attempt",
+        "Processing._give_up",
+        "delivery.nack()",
+        "delivery.release()",
+        MACHINE,
+    ),
+    Bug(
+        "a late ack says nothing of the deadline",
+        "AckDeadlines._give_back",
+        "delivery._number = LATE",
+        "pass",
+        MACHINE,
+    ),
+    Bug(
+        "what comes back late costs no attempt",
+        "AckDeadlines._give_back",
+        "self._redelivery.take_back(late, 0.0)",
+        "self._redelivery.return_untried(late)",
+        MACHINE,
+    ),
+)
