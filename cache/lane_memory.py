@@ -24,13 +24,15 @@ class LaneMemory:
     is_common = True
     """No quota bounds it. The one thing that the path of every message asks."""
 
-    def __init__(self, lists: Holder, dispatch: Holder, head_queue_cache: Holder, pending_cache: Holder) -> None:
+    def __init__(
+        self, lists: Holder, dispatch: Holder, head_queue_cache: HeadQueueCache, pending_cache: PendingCache
+    ) -> None:
         self.lists = lists
         """What direct messages are charged to."""
         self.dispatch = dispatch
         """What deliveries in flight are charged to."""
-        self.head_queue_cache = HeadQueueCache(head_queue_cache, 0)
-        self.pending_cache = PendingCache(pending_cache, self.head_queue_cache, 0)
+        self.head_queue_cache = head_queue_cache
+        self.pending_cache = pending_cache
 
     @property
     def free_bytes(self) -> int:
@@ -83,8 +85,8 @@ class QuotaMemory(LaneMemory):
     def __init__(self, budget: Budget, pattern: str) -> None:
         quota = budget.quota(pattern)
         lists, dispatch = budget.quota_holder("target_lists", quota), budget.quota_holder("dispatch_area", quota)
-        heads = budget.quota_holder("head_queue_cache", quota)
-        super().__init__(lists, dispatch, heads, budget.quota_holder("pending_cache", quota))
+        heads = HeadQueueCache(budget.quota_holder("head_queue_cache", quota), 0)
+        super().__init__(lists, dispatch, heads, PendingCache(budget.quota_holder("pending_cache", quota), heads, 0))
         self.quota: Final[Quota] = quota
 
     @property

@@ -12,9 +12,10 @@ from typing import Final
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes, contents_charge
+from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import CacheStatistics, added
-from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
+from ...cache.shares import Shares, high_watermark_bytes
 from ...cache.spill.overflow import Overflow
 from ...store.format.times import has_times, times_of
 from ...store.journal.reading import StoredMessage
@@ -24,6 +25,7 @@ from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .group_memory import GroupMemory
 from .load_requests import LoadRequests
+from .memory_rule import MemoryRule
 from .model import (
     ConsumerGroup,
     Delivery,
@@ -54,6 +56,7 @@ class TargetArea(ListKeeper):
         budget: Budget,
         shares: Shares,
         loads: LoadRequests,
+        rule: MemoryRule,
         *,
         syncs_always: bool,
         overflow: Overflow,
@@ -72,6 +75,7 @@ class TargetArea(ListKeeper):
         self.store = store
         self.budget = budget
         self.loads = loads
+        self._rule = rule
         self.syncs_always = syncs_always
         self.overflow = overflow
         self._now_ms = store.steady.now_ms
@@ -81,7 +85,8 @@ class TargetArea(ListKeeper):
         self.lists_holder = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
-        heads, overflowed = budget.holder("head_queue_cache"), budget.holder("pending_cache")
+        heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
+        overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
         self.common_memory = LaneMemory(self.lists_holder, self.dispatch, heads, overflowed)
         """Of all destinations that have neither share nor reserve."""
         self.quota_memories = {pattern: QuotaMemory(budget, pattern) for pattern in shares.quotas}
@@ -91,7 +96,7 @@ class TargetArea(ListKeeper):
         self.lists: dict[TargetList, None] = {}
         self.leaving: dict[TargetList, None] = {}
         """Lists that are gone, of which a load that was under way still holds memory."""
-        self.reclaim = Reclaim(budget, overflow, self.lists.keys(), self.common_memory, self.quota_memories)
+        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), self.common_memory, self.quota_memories)
         self.memories = self.reclaim.memories
         """Of all destinations."""
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
@@ -104,7 +109,7 @@ class TargetArea(ListKeeper):
 
         O(messages given back + lists).
         """
-        self.shares = shares
+        self.shares = shares = self._rule.divide(shares)
         for memory in self.quota_memories.values():
             memory.take_quota(shares.quotas[memory.quota.name])
         self.dispatch_bytes_max = shares.dispatch_bytes_max
@@ -182,7 +187,8 @@ class TargetArea(ListKeeper):
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
-        target.move_high_watermark(high_watermark_bytes(limit_bytes, len(self.lists), None))
+        watermark_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
+        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
 
     def find_sole_lists(self, queue: QueueArea) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
@@ -274,12 +280,12 @@ class TargetArea(ListKeeper):
     def _move_high_watermarks(self) -> None:
         rates = [target.measured_rate for target in self.lists]
         common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
-        granted = dict(zip(self.lists, high_watermarks(common_bytes, rates), strict=True))
+        granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
         for memory in self.quota_memories.values():
             own = [target for target in granted if target.lane.memory is memory]
             own_rates = [target.measured_rate for target in own]
-            least = high_watermarks(memory.quota.reserve_bytes, own_rates)
-            most = high_watermarks(memory.quota.share_bytes, own_rates)
+            least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
+            most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
             for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
                 granted[target] = min(max(granted[target], least_bytes), most_bytes)
         for target, watermark_bytes in granted.items():
@@ -287,14 +293,14 @@ class TargetArea(ListKeeper):
 
     def shorten(self, target: TargetList) -> None:
         """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
-        target.move_high_watermark(target.high_watermark_bytes)
+        target.move_high_watermark(target.high_watermark_bytes, self._rule.read_ahead_share)
         self._evict(
             target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
         )
 
     def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
         """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
-        target.move_high_watermark(watermark_bytes)
+        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
         self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 
     def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:

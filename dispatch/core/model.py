@@ -370,6 +370,7 @@ class TargetList:
         "direct_bytes",
         "references",
         "high_watermark_bytes",
+        "read_ahead_bytes",
         "low_watermark_bytes",
         "load",
         "is_shared",
@@ -399,6 +400,8 @@ class TargetList:
         """Charge of the direct messages."""
         self.references = SequenceSet()
         self.high_watermark_bytes = high_watermark_bytes
+        self.read_ahead_bytes = high_watermark_bytes
+        """Below this the loader reads; what the caches have it takes below the high watermark."""
         self.low_watermark_bytes = high_watermark_bytes // 2
         """Below this the loader is called."""
         self.load: Load | None = None
@@ -507,10 +510,17 @@ class TargetList:
             return len(direct)
         return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
 
-    def move_high_watermark(self, high_watermark_bytes: int) -> None:
-        """Move the bound of the watermark, as far as the lane lets lists hold so much."""
+    def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
+        """Move the bound of the watermark, as far as the lane lets lists hold so much, and those below it."""
         self.high_watermark_bytes = min(high_watermark_bytes, self.lane.list_bytes_max)
-        self.low_watermark_bytes = self.high_watermark_bytes // 2
+        self.read_ahead_bytes = int(self.high_watermark_bytes * read_ahead_share)
+        self.low_watermark_bytes = self.read_ahead_bytes // 2
+
+    @property
+    def is_next_cached(self) -> bool:
+        """Tell whether a cache has the next message that is to be loaded, nothing having come back."""
+        number, lane = self.first_to_load, self.lane
+        return any(cache.peek(lane.stored.number, number) is not None for cache in lane.caches)
 
     def credit_came(self) -> None:
         """Let the loader try again, if enough memory came free now: it had given the list up for want of it."""

@@ -15,6 +15,7 @@ from ...cache.lane_memory import ALL_BYTES, LaneMemory, QuotaMemory
 from ...cache.message_cache import WORTH_BYTES, MessageCache
 from ...cache.spill.overflow import Overflow
 from ...store.journal.reading import StoredMessage
+from .memory_rule import MemoryRule
 from .model import TargetList
 
 
@@ -25,15 +26,17 @@ class Reclaim:
         self,
         budget: Budget,
         overflow: Overflow,
+        rule: MemoryRule,
         lists: Iterable[TargetList],
         common: LaneMemory,
         quotas: Mapping[str, QuotaMemory],
     ) -> None:
-        """lists: all that there are, whenever it is asked. common: of all destinations that have no quota. quotas: of
-        the others, by pattern.
+        """rule: says which list has most. lists: all that there are, whenever it is asked. common: of all destinations
+        that have no quota. quotas: of the others, by pattern.
         """
         self._budget = budget
         self._overflow = overflow
+        self._rule = rule
         self._lists = lists
         self._common = common
         self._quotas = quotas
@@ -77,6 +80,8 @@ class Reclaim:
 
         if missing() > 0:
             self._overflow.give_back(wanted_bytes - memory.unused_bytes)
+        if missing() > 0 and self._rule.lists_give_first:
+            self._shorten_lists(missing, keep, least, least_seconds)
         if missing() > 0:
             self._empty_caches(memory, missing)
         if missing() > 0:
@@ -149,7 +154,8 @@ class Reclaim:
 
         A list whose destinations hold no more than their reserve gives only to their own share.
         """
-        richest_first = [(-target.supply_seconds, number) for number, target in enumerate(others)]
+        supply = self._rule.supply
+        richest_first = [(-supply(target), number) for number, target in enumerate(others)]
         heapify(richest_first)
         while missing() > 0 and richest_first:
             _, number = heappop(richest_first)
@@ -168,7 +174,7 @@ class Reclaim:
                 missing_bytes -= charge
             richest.lane.leave_ram_at_once(evicted)
             if evicted and _can_give(richest, least, least_seconds):
-                heappush(richest_first, (-richest.supply_seconds, number))
+                heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
 
     def _share_with_counterpart(

@@ -64,6 +64,7 @@ from ..core.destinations import Destinations
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
+from ..core.memory_rule import MemoryRule
 from ..core.model import LaneState, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import DestinationOverhead, overhead_bytes
@@ -247,6 +248,7 @@ class Engine:
             self.budget,
             shares,
             self.loads,
+            MemoryRule(),
             syncs_always=settings.sync == "always",
             overflow=self.overflow,
             pattern_of=self.policies.pattern_of,

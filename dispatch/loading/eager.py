@@ -97,7 +97,10 @@ class EagerLoader:
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         ):
             step_bytes = min(self._target_area.shares.load_bytes_max, target.low_watermark_bytes)
-            is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
+            fed_bytes = target.direct_bytes + step_bytes
+            is_fed = fed_bytes > target.read_ahead_bytes and target.is_ready
+            if is_fed and fed_bytes <= target.high_watermark_bytes:
+                is_fed = not target.is_next_cached
             if is_fed or target.is_loading or not target.has_supply:
                 del running_low[target]
                 if not target.is_loading:
@@ -132,6 +135,8 @@ class EagerLoader:
             self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
         elif is_needed:
             self._cut_to_cached(load, CACHED_MESSAGES_MIN)
+        elif target.direct_bytes >= target.read_ahead_bytes:
+            self._cut_to_cached(load, 1)
         self._take_from_caches(load, is_needed)
         for sequence in target.lane.cut_load(load):
             if sequence <= load.last:
@@ -521,7 +526,7 @@ class EagerLoader:
         target.consumer_group.load_ended(target_area.monitor.deferred)
         if target_area.waits_for_memory:
             target_area.relieve()
-        if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
+        if is_alive and target.direct_bytes < target.low_watermark_bytes:
             target_area.loads.request(target)
 
     def _let_go(self, load: Load, kept: set[int]) -> None:

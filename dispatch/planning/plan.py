@@ -6,7 +6,8 @@ cannot follow on those before them are refused before anything is played.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +15,13 @@ from ...cache.curve import Curve, CurvePoint
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
-from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, TraceHeader, TraceReader
+from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, Event, TraceHeader, TraceReader
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..config.memory_plan import shares_of
 from ..config.settings import MAX_MESSAGE_BYTES, Settings
 from ..config.sizes import MIB
+from ..core.memory_rule import MemoryRule
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))
@@ -78,8 +80,8 @@ def plan(file: File, limits: Sequence[int] = ()) -> Plan:
     reader = TraceReader(file)
     recorded = reader.header.memory_limit_bytes
     asked = sorted(set(limits or (*LIMITS, recorded)))
-    wanted, events, milliseconds = _survey(reader)
-    players = [TracePlayer(shares_of(_settings(reader.header, limit)), wanted) for limit in asked]
+    wanted, events, milliseconds = survey(reader.events())
+    players = [TracePlayer(shares_of(settings_of(reader.header, limit)), wanted, MemoryRule()) for limit in asked]
     for event in reader.events():
         for player in players:
             player.play(event)
@@ -103,7 +105,8 @@ def plan(file: File, limits: Sequence[int] = ()) -> Plan:
     )
 
 
-def _settings(header: TraceHeader, limit_bytes: int) -> Settings:
+def settings_of(header: TraceHeader, limit_bytes: int) -> Settings:
+    """Return the settings that a store would have had to record this trace under another memory limit."""
     return Settings(
         memory_limit=limit_bytes,
         index_cache_size=header.index_cache_bytes or None,
@@ -111,7 +114,7 @@ def _settings(header: TraceHeader, limit_bytes: int) -> Settings:
     )
 
 
-def _survey(reader: TraceReader) -> tuple[dict[int, SequenceSet], int, int]:
+def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
     """Return what each list with a selector takes, how many events there are, and how many milliseconds they cover.
 
     SettingsError: an event cannot follow on those before it. A trace that passes can be played in memory and time
@@ -126,7 +129,7 @@ def _survey(reader: TraceReader) -> tuple[dict[int, SequenceSet], int, int]:
     """Messages of each lane so far."""
     ends: dict[int, int] = {}
     events = milliseconds = 0
-    for kind, lane, first, count, extra in reader.events():
+    for kind, lane, first, count, extra in played:
         events += 1
         if kind in (ARRIVE, WAITING):
             most_bytes = MAX_MESSAGE_BYTES * (count if kind == WAITING else 1)
@@ -159,13 +162,20 @@ def _survey(reader: TraceReader) -> tuple[dict[int, SequenceSet], int, int]:
 
 def plan_file(path: str, limits: Sequence[int] = ()) -> Plan:
     """Play the trace in a file. SettingsError with its name: it can't be read, or is no trace."""
+    with opened_trace(path) as file:
+        return plan(file, limits)
+
+
+@contextmanager
+def opened_trace(path: str) -> Iterator[File]:
+    """Open the file of a trace. SettingsError with its name: it can't be read, or what is done with it fails so."""
     disk, name = user_place(path)
     try:
         file = disk.open_for_reading(name)
     except OSError as error:
         raise SettingsError(f"{path} can't be read ({error.strerror})") from None
     try:
-        return plan(file, limits)
+        yield file
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     except OSError as error:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from ...cache.budget import Budget, Holder
+from ...cache.charge import charges_bytes, content_charge_bytes
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.account import Unlimited
@@ -34,6 +35,7 @@ from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_B
 from ..consumer.consumer import Consumer
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
+from ..core.memory_rule import MemoryRule
 from ..core.model import NO_NAMES, ConsumerGroup, Delivery, LaneState, PersistentLaneState, QueueArea, TargetList
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
@@ -45,9 +47,9 @@ READ: Final = 1
 """In place of a played message's timestamp: ARRIVED or READ, which says where its body came from."""
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
+"""Limit of a tmp-storage that stays empty: all messages are played as persistent ones."""
 LOADS_IN_VAIN_MAX: Final = 64
 """Loads for one take, beyond one for each pending message, after which what it wants has no room."""
-"""Limit of a tmp-storage that stays empty: all messages are played as persistent ones."""
 
 
 class _EmptyFile:
@@ -83,6 +85,8 @@ class PlayedStore(MessageStore):
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
+        self.read_bytes = 0
+        """Charge of these messages."""
 
     def message(self, sequence: int, length: int, origin: int) -> StoredMessage:
         """Return a message. Those of one length share a body, so that a limit of gigabytes is played in megabytes."""
@@ -124,6 +128,7 @@ class PlayedStore(MessageStore):
             for sequence, length in enumerate(part.lengths, part.first_sequence)
         ]
         self.read_messages += len(messages)
+        self.read_bytes += charges_bytes(messages)
         return messages, []
 
     def raise_if_closed(self) -> None:
@@ -200,8 +205,8 @@ class PlayedConsumer(Consumer):
 class TracePlayer:
     """Plays the events of a trace, which must come in order, and counts deliveries, hits and reads."""
 
-    def __init__(self, shares: Shares, wanted: dict[int, SequenceSet]) -> None:
-        """wanted: by number of a list that has a selector, what it takes in this trace."""
+    def __init__(self, shares: Shares, wanted: dict[int, SequenceSet], rule: MemoryRule) -> None:
+        """wanted: by number of a list that has a selector, what it takes in this trace. rule: decides about memory."""
         self.limit_bytes = shares.limit_bytes
         self.deliveries = 0
         self.hits = 0
@@ -209,6 +214,10 @@ class TracePlayer:
         """Deliveries in another place than in the trace."""
         self.held_back = 0
         """Deliveries that this limit has no room for beside all that the trace has in flight then; no hits."""
+        self.waits = 0
+        """Takes that found nothing in RAM and had to wait for a read."""
+        self.lazy_bytes = 0
+        """Charge of the messages that were handed out without a body, to be read by whoever looks at it."""
         self.store = PlayedStore()
         self.monitor = Monitor(SystemClock())
         self.lock = self.monitor.lock
@@ -229,6 +238,7 @@ class TracePlayer:
             self.budget,
             shares,
             LoadRequests(_do_nothing, None),
+            rule,
             syncs_always=False,
             overflow=overflow,
             pattern_of=lambda name: None,
@@ -256,9 +266,9 @@ class TracePlayer:
         }
 
     @property
-    def hit_ratio(self) -> float:
-        """Share of the deliveries whose message had stayed in RAM since its arrival."""
-        return self.hits / self.deliveries if self.deliveries else 1.0
+    def read_back_bytes(self) -> int:
+        """Charge of what was read back, with what is left to whoever looks at a body."""
+        return self.store.read_bytes + self.lazy_bytes
 
     def play(self, event: Event) -> None:
         """Play one event, then all that the loader has to do."""
@@ -333,12 +343,16 @@ class TracePlayer:
                     self.held_back += count
                     return
                 loads_left -= 1
+                self.waits += bool(load.regions)
                 self.loader.finish(load)
                 continue
             count -= len(deliveries)
             self.deliveries += len(deliveries)
             for delivery in deliveries:
-                if delivery._timestamp == ARRIVED and delivery._body is not None:
+                if delivery._body is None:
+                    length = target.lane.stored.lengths(delivery.sequence, delivery.sequence)[0]
+                    self.lazy_bytes += content_charge_bytes(length)
+                elif delivery._timestamp == ARRIVED:
                     self.hits += 1
                 if not first <= delivery.sequence < end:
                     self.strays += 1

@@ -45,6 +45,7 @@ from ...store.sequence_set import SequenceSet
 from ..config.settings import Settings
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
+from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, Delivery, LaneState, QueueArea, Taker, TargetList
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
@@ -299,6 +300,7 @@ class RecordedTargetArea(TargetArea):
         budget: Budget,
         shares: Shares,
         loads: LoadRequests,
+        rule: MemoryRule,
         *,
         syncs_always: bool,
         overflow: Overflow,
@@ -316,6 +318,7 @@ class RecordedTargetArea(TargetArea):
             budget,
             shares,
             loads,
+            rule,
             syncs_always=syncs_always,
             overflow=overflow,
             pattern_of=pattern_of,

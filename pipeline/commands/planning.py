@@ -11,9 +11,10 @@ from typing import Any, Final
 from ...dispatch.commands.streams import Streams
 from ...dispatch.commands.words import add_json
 from ...dispatch.config.sizes import format_size
+from ...dispatch.planning.lab import play_rules_file
 from ...dispatch.planning.picture import draw, require
 from ...dispatch.planning.plan import LIMITS, plan_file
-from ...dispatch.planning.report import as_json, parse_limits, table
+from ...dispatch.planning.report import as_json, parse_limits, rules_as_json, rules_table, table
 from ...store.errors import ForebayError, SettingsError
 from ..bulk.tune import LimitRow, recommend_limits, recommend_limits_local
 from .engines import add_engine, running
@@ -27,6 +28,11 @@ def plan(parser: ArgumentParser) -> None:
     _add_traces(parser)
     parser.add_argument("--limits", metavar="SIZES", help='such as "16MiB,24MiB" (4MiB doubled up to 512MiB)')
     parser.add_argument("--svg", metavar="FILE", help="draw the curve of one trace (needs forebay[tools])")
+    parser.add_argument(
+        "--policies",
+        action="store_true",
+        help="play other rules about memory beside the library's (the recorded limit)",
+    )
     add_json(parser, "an object a trace")
     add_engine(parser)
     parser.set_defaults(run=run_plan)
@@ -35,6 +41,8 @@ def plan(parser: ArgumentParser) -> None:
 def run_plan(arguments: Namespace, streams: Streams) -> int:
     """Print a table or a JSON object for each trace. Return 1 where one has no deliveries or could not be played."""
     limits = parse_limits(arguments.limits)
+    if arguments.policies and (arguments.svg is not None or arguments.engine == "spark"):
+        raise SettingsError("--policies prints tables, by this process: leave out --svg and --engine spark")
     if arguments.svg is not None:
         if len(arguments.traces) > 1 or arguments.engine == "spark":
             raise SettingsError("--svg draws one trace, by this process")
@@ -54,6 +62,8 @@ def run_plan(arguments: Namespace, streams: Streams) -> int:
 
 
 def _plan_one(arguments: Namespace, trace: str, limits: list[int], streams: Streams) -> bool:
+    if arguments.policies:
+        return _compare_rules(arguments, trace, limits, streams)
     found = plan_file(trace, limits)
     if arguments.svg is not None:
         draw(found, arguments.svg)
@@ -65,6 +75,19 @@ def _plan_one(arguments: Namespace, trace: str, limits: list[int], streams: Stre
         for line in table(found):
             streams.print(line)
     return found.curve.deliveries > 0
+
+
+def _compare_rules(arguments: Namespace, trace: str, limits: list[int], streams: Streams) -> bool:
+    with streams.progress() as progress:
+        found = play_rules_file(trace, limits, progress)
+    if arguments.json:
+        streams.print_json({"trace": trace} | rules_as_json(found))
+    else:
+        if len(arguments.traces) > 1:
+            streams.print(f"{trace}:")
+        for line in rules_table(found):
+            streams.print(line)
+    return found.limits[0].deliveries > 0
 
 
 def _print_problem(trace: str, problem: str, is_json: bool, streams: Streams) -> None:

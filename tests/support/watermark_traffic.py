@@ -13,9 +13,9 @@ from unittest.mock import patch
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache import shares
 from forebay.cache.charge import OVERHEAD_BYTES
-from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, SUPPLY_SECONDS, TARGET_LISTS_SHARE, high_watermarks
+from forebay.cache.shares import high_watermarks
+from forebay.dispatch.planning.rules import EqualParts, FastestFirst, SameSeconds
 
 KIB = 1024
 MESSAGE_BYTES = 8 * KIB
@@ -30,38 +30,6 @@ TICKS = 500
 Rule = Callable[[int, Sequence[float | None]], list[int]]
 Traffic = Callable[[int], list[float]]
 """Bytes a second of each consumer, at a tick."""
-
-
-def fair_share(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """Each by itself: four seconds, at most an equal part."""
-    return [shares.high_watermark_bytes(limit_bytes, len(rates), rate) for rate in rates]
-
-
-def same_seconds(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """Where not all can have four seconds of supply, all that were measured get the same number of seconds."""
-    share = int(limit_bytes * TARGET_LISTS_SHARE) // len(rates)
-    least = min(share, HIGH_WATERMARK_BYTES_MIN)
-    measured = sorted(rate for rate in rates if rate is not None)
-    room, total, seconds = float(share * len(measured)), sum(measured), SUPPLY_SECONDS
-    for rate in measured:
-        if not total or (seconds := min(room / total, SUPPLY_SECONDS)) * rate >= least:
-            break
-        room -= least
-        total -= rate
-    return [share if rate is None else max(int(rate * seconds), least) for rate in rates]
-
-
-def fastest_first(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """Four seconds for the fastest, then for the next, as far as memory goes; an eighth of an equal part for each."""
-    room = int(limit_bytes * TARGET_LISTS_SHARE)
-    least = room // len(rates) // 8
-    granted = [least] * len(rates)
-    room -= least * len(rates)
-    for number in sorted(range(len(rates)), key=lambda number: -(rates[number] or 0.0)):
-        more = min(room, max(int((rates[number] or 0.0) * SUPPLY_SECONDS) - least, 0))
-        granted[number] += more
-        room -= more
-    return granted
 
 
 def evenly(tick: int) -> list[float]:
@@ -83,10 +51,10 @@ def changing(tick: int) -> list[float]:
 
 
 RULES: dict[str, Rule] = {
-    "equal parts": fair_share,
+    "equal parts": EqualParts().high_watermarks,
     "least wants first (taken)": high_watermarks,
-    "same seconds": same_seconds,
-    "fastest first": fastest_first,
+    "same seconds": SameSeconds().high_watermarks,
+    "fastest first": FastestFirst().high_watermarks,
 }
 TRAFFICS: dict[str, Traffic] = {
     "8 equal": evenly,
@@ -106,7 +74,7 @@ def miss_share(rule: Rule, traffic: Traffic, limit: str = "16MiB") -> float:
             Message(bytes(BODY_BYTES)) for _ in range(int(rate * TICK_SECONDS * TICKS / MESSAGE_BYTES) + 10)
         )
     bay.reopen()
-    with patch("forebay.dispatch.core.lists.high_watermarks", rule):
+    with patch("forebay.dispatch.core.memory_rule.high_watermarks", rule):
         consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(count)]
         bay.loader.step()
         credit = [0.0] * count

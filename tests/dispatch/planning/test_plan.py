@@ -20,6 +20,7 @@ from forebay.__main__ import main
 from forebay.cache import shares
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
+from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.dispatch.planning.report import table
@@ -97,7 +98,7 @@ def test_replay_is_deterministic() -> None:
 def test_store_and_replay_have_the_same_room() -> None:
     for settings in (Settings(memory_limit="4MiB"), Settings(memory_limit="64MiB", persistent_index=False)):
         bay = RecordedBay(memory_limit=settings.memory_limit, persistent_index=settings.persistent_index)
-        player = TracePlayer(shares_of(settings), {})
+        player = TracePlayer(shares_of(settings), {}, MemoryRule())
         assert player.budget.free_bytes == bay.budget.free_bytes
         assert player.target_area.shares == bay.target_area.shares
 
@@ -113,7 +114,7 @@ def test_replay_keeps_the_ledger() -> None:
         take(consumer, 5)
     bay.bay.close()
     reader = TraceReader(bay.trace)
-    player = TracePlayer(shares_of(Settings(memory_limit="4MiB")), {})
+    player = TracePlayer(shares_of(Settings(memory_limit="4MiB")), {}, MemoryRule())
     for event in reader.events():
         player.play(event)
         player.budget._check()

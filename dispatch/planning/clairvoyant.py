@@ -1,0 +1,207 @@
+"""Clairvoyant: the least that any rule could read back of a trace, for a rule that knew all takes to come.
+
+A message is a stretch of time, from its arrival until it is settled, that
+occupies its charge. A rule chooses stretches that together never occupy more
+than there is; what it does not choose is read back. Bytes of RAM are as many
+equal machines, and each byte of a message a job of one unit for one of them.
+The most jobs are done by taking them in the order in which they end, each on
+the machine that was free last before the job began (Faigle and Nawijn, "Note
+on scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring
+of intervals", 1995): to know the future is to decide at the end. So one pass
+suffices, and what is kept of a message may be a part of it.
+
+No rule that plays the same trace can do better: each must hold at least that
+for what it does not read. What the trace says was not in RAM when it came is read
+under every rule, here too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+from ...cache.charge import OVERHEAD_BYTES
+from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, OFFER, TAKE, WAITING, Event
+from ...store.sequence_set import SequenceSet
+
+NEVER: Final = -1
+"""In place of when messages came: they were not in RAM."""
+GONE_RUNS_MAX: Final = 64
+"""So many runs may have gone from the front of a lane before those behind them move up."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Messages of one lane that came at one time, and have one charge each."""
+
+    first: int
+    end: int
+    came: int
+    """Number of the event; NEVER."""
+    charge: int
+
+
+class PlayedRuns:
+    """The pending messages of one lane, in order."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._begin = 0
+        """Runs before this place have gone."""
+        self.in_flight = SequenceSet()
+
+    def __len__(self) -> int:
+        """Return how many places they take, with those of runs that have gone and not been let go of."""
+        return len(self._runs)
+
+    def append(self, run: Run) -> None:
+        """Add messages behind all that there were."""
+        self._runs.append(run)
+
+    def between(self, first: int, end: int) -> list[Run]:
+        """Return the runs that are from `first` to before `end`, split there. O(log runs + those), and moving them."""
+        start = self._split(first)
+        stop = self._split(end)
+        return self._runs[start:stop]
+
+    def remove(self, first: int, end: int) -> None:
+        """Remove what is from `first` to before `end`. Amortized O(log runs) at the front."""
+        start = self._split(first)
+        stop = self._split(end)
+        if start > self._begin:
+            del self._runs[start:stop]
+        else:
+            self._begin = stop
+            if self._begin > GONE_RUNS_MAX and 2 * self._begin > len(self._runs):
+                del self._runs[: self._begin]
+                self._begin = 0
+
+    def _split(self, sequence: int) -> int:
+        """Return the place of the first run at or behind a sequence, having cut the one that reaches over it."""
+        runs = self._runs
+        at = bisect_left(runs, sequence, self._begin, key=lambda run: run.end)
+        if at < len(runs) and runs[at].end == sequence:
+            return at + 1
+        if at < len(runs) and runs[at].first < sequence:
+            cut = runs[at]
+            runs.insert(at, Run(cut.first, sequence, cut.came, cut.charge))
+            cut.first = sequence
+            return at + 1
+        return at
+
+
+class FreeMemory:
+    """RAM by the time since which it has been free. Amortized O(log pieces), and moving them."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._since = [0]
+        self._sizes = [size_bytes]
+
+    def __len__(self) -> int:
+        """Return how many pieces there are."""
+        return len(self._since)
+
+    def occupied(self, began: int, ended: int, wanted_bytes: int) -> int:
+        """Occupy memory that was free from `began` on until now, `ended`; return how much there was of it.
+
+        What was free last is taken first: the rest suits more of those that end later. Requires: no earlier call
+        had a later end.
+        """
+        since, sizes = self._since, self._sizes
+        at = stop = bisect_right(since, began)
+        missing = wanted_bytes
+        while at and missing:
+            at -= 1
+            if sizes[at] > missing:
+                sizes[at] -= missing
+                missing = 0
+                at += 1
+            else:
+                missing -= sizes[at]
+        del since[at:stop], sizes[at:stop]
+        found = wanted_bytes - missing
+        if found:
+            if since and since[-1] == ended:
+                sizes[-1] += found
+            else:
+                since.append(ended)
+                sizes.append(found)
+        return found
+
+
+class Clairvoyant:
+    """Plays the events of a trace, which must come in order. Memory: a few words for each run that is pending."""
+
+    def __init__(self, available_bytes: int) -> None:
+        """available_bytes: what the fixed parts of a store leave of its limit."""
+        self.deliveries = 0
+        self.hits = 0.0
+        """Of a message that is kept in part, that part."""
+        self.delivered_bytes = 0
+        """Charge of all that was taken."""
+        self.kept_bytes = 0
+        """Charge of what was in RAM from its arrival until it was settled."""
+        self._memory = FreeMemory(available_bytes)
+        self._now = 0
+        self._lanes: dict[int, PlayedRuns] = {}
+
+    @property
+    def read_back_bytes(self) -> int:
+        """Charge of what was taken and could not be kept all the while."""
+        return self.delivered_bytes - self.kept_bytes
+
+    @property
+    def pieces(self) -> int:
+        """How many runs of messages and pieces of memory are kept in mind."""
+        return len(self._memory) + sum(map(len, self._lanes.values()))
+
+    def play(self, event: Event) -> None:
+        """Play one event."""
+        kind, number, first, count, extra = event
+        self._now += 1
+        end = first + count
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = PlayedRuns()
+        if kind == ARRIVE:
+            lane.append(Run(first, end, self._now, extra + OVERHEAD_BYTES))
+        elif kind == WAITING:
+            lane.append(Run(first, end, NEVER, extra // count + OVERHEAD_BYTES))
+        elif kind == TAKE:
+            for run in lane.between(first, end):
+                self._take(lane, run)
+        elif kind == ACK or kind == LET_GO:
+            self._settle(lane, first, end)
+            if kind == ACK:
+                lane.remove(first, end)
+        elif kind == OFFER and extra:
+            for run in lane.between(first, end):
+                run.came = self._now
+        elif kind == GONE:
+            lane.remove(first, end)
+
+    def end(self) -> None:
+        """Settle what is in flight: the trace has ended."""
+        self._now += 1
+        for lane in self._lanes.values():
+            for first, last in list(lane.in_flight):
+                self._settle(lane, first, last + 1)
+
+    def _take(self, lane: PlayedRuns, run: Run) -> None:
+        count = run.end - run.first
+        self.deliveries += count
+        self.delivered_bytes += count * run.charge
+        lane.in_flight.add(run.first, run.end - 1)
+
+    def _settle(self, lane: PlayedRuns, first: int, end: int) -> None:
+        """Decide what of these messages was kept, as far as they were taken."""
+        for run in lane.between(first, end):
+            if run.first not in lane.in_flight:
+                continue  # acknowledged by whoever else had it, or twice
+            lane.in_flight.remove(run.first, run.end - 1)
+            if run.came != NEVER:
+                kept_bytes = self._memory.occupied(run.came, self._now, (run.end - run.first) * run.charge)
+                self.kept_bytes += kept_bytes
+                self.hits += kept_bytes / run.charge
+            run.came = NEVER  # it is in RAM again when it is offered so

@@ -1,0 +1,169 @@
+"""The lab: plays recorded traffic under other rules about memory, and says what the library's own costs beside them.
+
+The measure is what is read back from the journal, as it is charged, of what
+was delivered. The *regret* of a rule beside another is the difference: of a
+hundred bytes delivered, so many are read that the other would not have read.
+A hit ratio alone would praise a rule that reads messages twice, and a ratio of
+two rules' reads says most where there are next to none.
+
+Rules are played one after the other, each in a pass over the file, so that RAM
+has one of them at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...store.disk.disk import File
+from ...store.format.trace import Event, TraceReader
+from ...store.progress import OnProgress, tell_nobody
+from ..config.memory_plan import shares_of
+from .clairvoyant import Clairvoyant
+from .plan import opened_trace, settings_of, survey
+from .player import TracePlayer
+from .rules import RULES
+
+EVENTS_BETWEEN_PROGRESS: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRule:
+    """A trace as it would have gone under one rule."""
+
+    name: str
+    hit_ratio: float
+    """Part of the deliveries whose message had stayed in RAM since its arrival."""
+    read_back_bytes: int
+    """What was read from the journal, 384 bytes beside the content of each message: what a message is charged with."""
+    waits: int
+    """Takes that found nothing in RAM and waited for a read."""
+    held_back: int
+    """Deliveries for which a consumer would have had to acknowledge first. See PlannedLimit."""
+    strays: int
+    """Deliveries in another order than recorded. See PlannedLimit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRules:
+    """A trace under one memory limit and each rule."""
+
+    limit_bytes: int
+    deliveries: int
+    delivered_bytes: int
+    """What was delivered, as it is charged."""
+    rules: tuple[PlayedRule, ...]
+    """The first is the library's own."""
+    clairvoyant_hit_ratio: float
+    clairvoyant_bytes: int
+    """What any rule would have to read back, did it know the future or not."""
+
+    @property
+    def ours(self) -> PlayedRule:
+        return self.rules[0]
+
+    @property
+    def best(self) -> PlayedRule:
+        """The rule that reads least back; of several, the first."""
+        return min(self.rules, key=lambda rule: rule.read_back_bytes)
+
+    @property
+    def regret(self) -> float:
+        """What ours reads and the best rule does not, as a part of what is delivered."""
+        return self.regret_of(self.ours.read_back_bytes, self.best.read_back_bytes)
+
+    @property
+    def clairvoyant_regret(self) -> float:
+        """What ours reads and a clairvoyant rule would not, as a part of what is delivered."""
+        return self.regret_of(self.ours.read_back_bytes, self.clairvoyant_bytes)
+
+    def regret_of(self, read_bytes: int, other_bytes: int) -> float:
+        """Return the regret of who reads so much back beside who reads the other."""
+        return (read_bytes - other_bytes) / self.delivered_bytes if self.delivered_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A whole trace under each limit and rule, the smallest limit first."""
+
+    recorded_limit_bytes: int
+    seconds: float
+    """Time that the trace covers."""
+    events: int
+    unread_bytes: int
+    """See Plan."""
+    limits: tuple[PlayedRules, ...]
+
+
+def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
+    """Play a trace under each limit, or under the recorded one, and each rule.
+
+    O(messages * limits * rules); RAM has one rule at a time. SettingsError: see
+    `plan`. on_progress: gets bytes of the trace, each as often as it is read.
+    """
+    reader = TraceReader(file)
+    asked = sorted(set(limits or (reader.header.memory_limit_bytes,)))
+    passes = _Passes(reader, file.size(), 1 + len(asked) * (1 + len(RULES)), on_progress)
+    wanted, events, milliseconds = survey(passes.events())
+    found: list[PlayedRules] = []
+    for limit_bytes in asked:
+        shares = shares_of(settings_of(reader.header, limit_bytes))
+        clairvoyant = Clairvoyant(shares.available_bytes)
+        for event in passes.events():
+            clairvoyant.play(event)
+        clairvoyant.end()
+        rules: list[PlayedRule] = []
+        for name, make in RULES.items():
+            player = TracePlayer(shares, wanted, make())
+            for event in passes.events():
+                player.play(event)
+            rules.append(_played(name, player))
+        deliveries = clairvoyant.deliveries
+        found.append(
+            PlayedRules(
+                limit_bytes,
+                deliveries,
+                clairvoyant.delivered_bytes,
+                tuple(rules),
+                clairvoyant.hits / deliveries if deliveries else 1.0,
+                clairvoyant.read_back_bytes,
+            )
+        )
+    recorded_bytes = reader.header.memory_limit_bytes
+    return Lab(recorded_bytes, milliseconds / 1000, events, reader.unread_bytes, tuple(found))
+
+
+def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
+    """Play the trace in a file. SettingsError with its name: it can't be read, or is no trace."""
+    with opened_trace(path) as file:
+        return play_rules(file, limits, on_progress)
+
+
+def _played(name: str, player: TracePlayer) -> PlayedRule:
+    hit_ratio = player.hits / player.deliveries if player.deliveries else 1.0
+    return PlayedRule(name, hit_ratio, player.read_back_bytes, player.waits, player.held_back, player.strays)
+
+
+class _Passes:
+    """Reads a trace again and again, and says how much of all that is done."""
+
+    def __init__(self, reader: TraceReader, size_bytes: int, count: int, on_progress: OnProgress) -> None:
+        self._reader = reader
+        self._size_bytes = size_bytes
+        self._count = count
+        self._on_progress = on_progress
+        self._done = 0
+        self._events = 0
+        """In a whole pass; 0 until there was one."""
+
+    def events(self) -> Iterator[Event]:
+        """Yield all events in order, once more."""
+        count = 0
+        for count, event in enumerate(self._reader.events(), 1):
+            if not count % EVENTS_BETWEEN_PROGRESS:
+                part = min(count / self._events, 1.0) if self._events else 0.0
+                self._on_progress(int((self._done + part) * self._size_bytes), self._count * self._size_bytes)
+            yield event
+        self._events = count
+        self._done += 1

@@ -1,0 +1,188 @@
+"""Other rules about memory than the library's own, each different in one point, for `forebay plan --policies`.
+
+Each is one that a store could have: it knows no more than the store does, and
+no take waits because of it where the library's own would not make it wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ...cache.budget import Holder
+from ...cache.charge import charge_bytes
+from ...cache.head_queue_cache import HeadQueueCache
+from ...cache.pending_cache import PendingCache
+from ...cache.shares import (
+    HIGH_WATERMARK_BYTES_MIN,
+    SUPPLY_SECONDS,
+    TARGET_LISTS_SHARE,
+    Shares,
+    high_watermark_bytes,
+)
+from ...store.journal.reading import StoredMessage
+from ..core.memory_rule import MemoryRule
+from ..core.model import TargetList
+
+# ---------------------------------------------------------------------- watermarks
+
+
+class EqualParts(MemoryRule):
+    """Each list by itself: four seconds of supply, at most an equal part."""
+
+    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+        return [high_watermark_bytes(limit_bytes, len(rates), rate) for rate in rates]
+
+
+class SameSeconds(MemoryRule):
+    """Where not all can have four seconds of supply, all that were measured get the same number of seconds."""
+
+    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+        share = int(limit_bytes * TARGET_LISTS_SHARE) // max(len(rates), 1)
+        least = min(share, HIGH_WATERMARK_BYTES_MIN)
+        measured = sorted(rate for rate in rates if rate is not None)
+        room, total, seconds = float(share * len(measured)), sum(measured), SUPPLY_SECONDS
+        for rate in measured:
+            if not total or (seconds := min(room / total, SUPPLY_SECONDS)) * rate >= least:
+                break
+            room -= least
+            total -= rate
+        return [share if rate is None else max(int(rate * seconds), least) for rate in rates]
+
+
+class FastestFirst(MemoryRule):
+    """Four seconds for the fastest, then for the next, as far as memory goes; an eighth of an equal part for each."""
+
+    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+        room = int(limit_bytes * TARGET_LISTS_SHARE)
+        least = room // max(len(rates), 1) // 8
+        granted = [least] * len(rates)
+        room -= least * len(rates)
+        for number in sorted(range(len(rates)), key=lambda number: -(rates[number] or 0.0)):
+            more = min(room, max(int((rates[number] or 0.0) * SUPPLY_SECONDS) - least, 0))
+            granted[number] += more
+            room -= more
+        return granted
+
+
+class HalfTheWatermarks(MemoryRule):
+    """Each list has half as much: what overflows has the rest."""
+
+    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+        return [granted // 2 for granted in super().high_watermarks(limit_bytes, rates)]
+
+
+class TwiceTheWatermarks(MemoryRule):
+    """Each list has twice as much: less is left for what overflows."""
+
+    def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+        return [2 * granted for granted in super().high_watermarks(limit_bytes, rates)]
+
+
+# ---------------------------------------------------------------------- giving back
+
+
+class ListsFirst(MemoryRule):
+    """Lists give memory back before the caches do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists_give_first = True
+
+
+class LongestFirst(MemoryRule):
+    """The list with the most bytes gives first, not the one that lasts longest."""
+
+    def supply(self, target: TargetList) -> float:
+        return float(target.direct_bytes)
+
+
+class _OldestFirstCache(PendingCache):
+    """A PendingCache that takes in whatever overflows, and gives back what came first, of the lane with most."""
+
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+        return self.put(lane, message) or (self.give_back(charge_bytes(message)) > 0 and self.put(lane, message))
+
+    def give_back(self, wanted_bytes: int) -> int:
+        held_bytes = self.holder.held_bytes
+        while held_bytes - self.holder.held_bytes < wanted_bytes and (lane := self._fullness.fullest()) is not None:
+            self.take(lane, next(iter(self._lanes[lane])))
+        return held_bytes - self.holder.held_bytes
+
+
+class OldestFirst(MemoryRule):
+    """The PendingCache gives back what came first, as a cache that keeps what is new."""
+
+    def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
+        return _OldestFirstCache(holder, head_queue_cache, 0)
+
+
+class _OpenCache(PendingCache):
+    """A PendingCache that takes in whatever there is room for."""
+
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+        return self.put(lane, message)
+
+
+class KeepAll(MemoryRule):
+    """What arrives is kept wherever there is room, also far behind what is loaded."""
+
+    def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
+        return _OpenCache(holder, head_queue_cache, 0)
+
+
+class _ClosedCache(PendingCache):
+    """A PendingCache that takes in nothing that overflows a list."""
+
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+        return False
+
+
+class KeepNone(MemoryRule):
+    """What overflows a list is read back."""
+
+    def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
+        return _ClosedCache(holder, head_queue_cache, 0)
+
+
+class OverflowShare(MemoryRule):
+    """The PendingCache may hold another part of what the fixed parts leave."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._share = share
+
+    def divide(self, shares: Shares) -> Shares:
+        return replace(shares, pending_cache_bytes=int((shares.available_bytes - shares.reserved_bytes) * self._share))
+
+
+# ---------------------------------------------------------------------- prefetch
+
+
+class ReadAhead(MemoryRule):
+    """The loader reads ahead until a list has another part of its high watermark."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.read_ahead_share = share
+
+
+RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
+    "ours": MemoryRule,
+    "watermarks: equal parts": EqualParts,
+    "watermarks: the same seconds": SameSeconds,
+    "watermarks: fastest first": FastestFirst,
+    "watermarks: half as high": HalfTheWatermarks,
+    "watermarks: twice as high": TwiceTheWatermarks,
+    "give back: lists first": ListsFirst,
+    "give back: longest list first": LongestFirst,
+    "give back: oldest first": OldestFirst,
+    "overflow: keep all of it": KeepAll,
+    "overflow: keep none of it": KeepNone,
+    "overflow: half of the memory": lambda: OverflowShare(0.5),
+    "overflow: all of the memory": lambda: OverflowShare(1.0),
+    "prefetch: an eighth": lambda: ReadAhead(0.125),
+    "prefetch: half": lambda: ReadAhead(0.5),
+}
+"""By name, what makes each rule; the first is the library's own."""
