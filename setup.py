@@ -53,6 +53,7 @@ INTERPRETED = (
     "maintenance/archive.py",
     "maintenance/leases.py",
     "maintenance/retention.py",
+    "planning/lab.py",
     "planning/report.py",
     "planning/picture.py",
     "planning/plan.py",
