@@ -143,7 +143,7 @@ class Sender:
             lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
                 lane = self._pipeline.lane(priority)
-            timestamp = now_ms or producers.clock_ms()
+            now_ms = now_ms or producers.clock_ms()
             if producers.is_inside():
                 raise NestedCall
             with producers.bare_lock:
@@ -153,14 +153,12 @@ class Sender:
                     if self._limits is not None:
                         self._limits.require_room(size)
                     if expires_at:
-                        sequence = producers.store.add_expiring(
-                            lane.index_lane, timestamp, properties, body, expires_at
-                        )
+                        sequence = producers.store.add_expiring(lane.index_lane, now_ms, properties, body, expires_at)
                         if not lane.is_timed:
                             producers.timed.note(lane)
                     else:
-                        sequence = producers.store.add(lane.index_lane, timestamp, properties, body)
-                    stored = (sequence, properties, body, timestamp)
+                        sequence = producers.store.add(lane.index_lane, now_ms, properties, body)
+                    stored = (sequence, properties, body, now_ms)
                     if position := producers.journal.end if producers.syncs_always else 0:
                         producers.publisher.unpublished.append((position, lane, (stored,)))
                     else:
@@ -419,7 +417,8 @@ class Sender:
             if max(sizes) > size_max:
                 break
             if sum(sizes) > SLICE_CONTENT_BYTES_MAX:
-                del batch[_slice_end(sizes) :]
+                end = _slice_end(sizes)
+                del batch[end:]
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
             sent += len(batch)
         return sent

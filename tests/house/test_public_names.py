@@ -137,7 +137,8 @@ def test_every_other_class_is_written_out_or_has_a_page() -> None:
         if issubclass(kind, ForebayError | Warning):
             assert name in pages["errors"], name
         elif name not in ("Settings", "DestinationPolicy"):
-            assert public(kind) <= set(coded(pages["statistics"])), name
+            inherited = public(tuple) if issubclass(kind, tuple) else set()
+            assert public(kind) - inherited <= set(coded(pages["statistics"])), name
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ MACHINE_BUGS = (
     ),
     Bug(
         "a deleted property is there again",
-        "PropertyTable.apply",
-        "home.pop(name, None) if value is None else home.get(name)",
-        "home.get(name)",
+        "PropertyTable._replace",
+        "self._values.pop(name, None) if value is None else self._values.get(name)",
+        "self._values.get(name)",
         MACHINE,
     ),
     Bug(
