@@ -52,7 +52,17 @@ class Gauges:
             "protected_misses": sum(destination.misses for destination in protected),
             "read_bytes": read_bytes and read_bytes - self._read_bytes_before,
             "topic_bytes": self._backlog_bytes + sum(topic.enqueued_bytes for topic in topics),
+            "spread_bytes": max((_spread_bytes(topic) for topic in topics), default=0),
+            "reach_bytes": statistics.caches["pending_cache"].share_bytes // 2,
         }
+
+
+def _spread_bytes(topic: forebay.TopicStatistics) -> int:
+    """Return how far subscriptions of consumers of one name are apart, at the most."""
+    names: dict[str, list[int]] = {}
+    for title, subscription in topic.subscriptions.items():
+        names.setdefault(title.rpartition(".")[0], []).append(subscription.bytes)
+    return max((max(depths) - min(depths) for depths in names.values()), default=0)
 
 
 def _read_bytes() -> int:

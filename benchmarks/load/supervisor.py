@@ -98,6 +98,9 @@ class Supervisor:
         run.settled_messages = self._evidence.settled_messages
         if self._delivered:
             run.hit_ratio = max(0.0, 1 - self._misses / self._delivered)
+        bounds = self._bounds
+        run.held_bytes_max, run.uss_bytes_max = bounds.held_bytes_max, bounds.uss_bytes_max
+        run.uss_limit_bytes = bounds.uss_limit_bytes
         run.latencies = self._latencies.whole()
         run.checks = [
             *self._evidence.judge(self._failure),

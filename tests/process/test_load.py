@@ -301,26 +301,39 @@ def test_each_consumer_is_driven_by_one_thread(consumers: int, threads: int) -> 
 # Reads
 
 
+def disk_gauges(**facts: int) -> dict[str, int]:
+    return {"read_bytes": 0, "topic_bytes": 0, "spread_bytes": 0, "reach_bytes": MIB} | facts
+
+
 def test_reads_of_all_processes_are_set_against_the_backlogs_that_they_found_or_got() -> None:
     reads = Reads(subscriptions=8)
     for read, backlog in ((60 * MIB, 50 * MIB), (52 * MIB, 50 * MIB)):
         reads.opened()
-        reads.gauge({"read_bytes": read // 2, "topic_bytes": backlog})
-        reads.gauge({"read_bytes": read, "topic_bytes": backlog})
+        reads.gauge(disk_gauges(read_bytes=read // 2, topic_bytes=backlog))
+        reads.gauge(disk_gauges(read_bytes=read, topic_bytes=backlog, spread_bytes=MIB))
     [check] = reads.judge()
     assert check.held
     assert check.text == (
         "112.0 MiB read from disk for 100.0 MiB of backlog, 1.12 times; allowed 1.1 times, and 2.0 MiB"
     )
-    reads.gauge({"read_bytes": 53 * MIB, "topic_bytes": 50 * MIB})
+    reads.gauge(disk_gauges(read_bytes=53 * MIB, topic_bytes=50 * MIB))
     [check] = reads.judge()
     assert not check.held
 
 
-@pytest.mark.parametrize("facts", [{"read_bytes": 0, "topic_bytes": 5}, {"read_bytes": 5, "topic_bytes": 0}])
+def test_reads_of_subscriptions_that_were_far_apart_are_said_and_not_judged() -> None:
+    reads = Reads(subscriptions=8)
+    reads.gauge(disk_gauges(read_bytes=90 * MIB, topic_bytes=MIB, spread_bytes=3 * MIB))
+    reads.gauge(disk_gauges(read_bytes=99 * MIB, topic_bytes=MIB, spread_bytes=2 * MIB))
+    [check] = reads.judge()
+    assert check.held
+    assert check.text.endswith("99.00 times; not judged, subscriptions were 3.0 MiB apart and share within 1.0 MiB")
+
+
+@pytest.mark.parametrize("facts", [{"topic_bytes": 5}, {"read_bytes": 5}])
 def test_reads_are_not_judged_where_there_is_nothing_to_say(facts: dict[str, int]) -> None:
     reads = Reads(subscriptions=1)
-    reads.gauge(facts)
+    reads.gauge(disk_gauges(**facts))
     assert list(reads.judge()) == []
 
 
