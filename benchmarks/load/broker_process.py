@@ -236,7 +236,8 @@ class BrokerProcess:
     def _consumers(self, bay: forebay.Forebay) -> list[list[Iterator[float]]]:
         """Return the consumers that each thread drives. Durable subscriptions are there when this returns."""
         plan = self._plan
-        depths = {
+        queues = {queue.name: QueueSource(queue, plan.left_messages) for queue in self._queues(bay)}
+        topics = {
             name: TopicDepths(bay.topic(name))
             for destination in plan.destinations
             if destination.kind == "topic"
@@ -244,12 +245,18 @@ class BrokerProcess:
         }
         shared_threads = shared_out(len(plan.consumers))
         return [
-            [self._consumer(bay, number, depths, shares_thread=len(numbers) > 1) for number in numbers]
+            [self._consumer(bay, number, queues, topics, shares_thread=len(numbers) > 1) for number in numbers]
             for numbers in shared_threads
         ]
 
     def _consumer(
-        self, bay: forebay.Forebay, number: int, depths: Mapping[str, TopicDepths], *, shares_thread: bool
+        self,
+        bay: forebay.Forebay,
+        number: int,
+        queues: Mapping[str, QueueSource],
+        topics: Mapping[str, TopicDepths],
+        *,
+        shares_thread: bool,
     ) -> Iterator[float]:
         plan = self._plan
         consumer = plan.consumers[number]
@@ -267,14 +274,12 @@ class BrokerProcess:
             is_timed=any(destination.memory_reserve is not None for destination in consumed),
         )
         sources = [
-            SubscriptionSource(depths[name], consumer.title)
-            if destination.kind == "topic"
-            else QueueSource(bay.queue(name), plan.left_messages)
+            SubscriptionSource(topics[name], consumer.title) if destination.kind == "topic" else queues[name]
             for destination in consumed
             for name in destination.names
         ]
         first = consumer.number % len(sources)  # consumers of one name begin at different sources
-        sources = sources[first:] + sources[:first]
+        sources[:] = sources[first:] + sources[:first]
         return consuming.steps(sources, plan.joins_after[number], after_all=plan.backlog_first)
 
     def _queues(self, bay: forebay.Forebay) -> list[forebay.Queue]:

@@ -29,6 +29,8 @@ POLL_SECONDS: Final = 0.05
 OWN_THREADS_MAX: Final = 16
 """Consumers that have a thread each. With more of them SHARED_THREADS drive all."""
 SHARED_THREADS: Final = 4
+NO_CHANCE: Final = random.Random(0)
+"""Of consumers that leave nothing to chance."""
 
 
 class Tell(Protocol):
@@ -57,6 +59,21 @@ def drive(consumers: Iterable[Iterator[float]]) -> None:
 
 
 class Consuming:
+    __slots__ = (
+        "_bay",
+        "_number",
+        "_plan",
+        "_workload",
+        "_progress",
+        "_tell",
+        "_random",
+        "_has_begun",
+        "_batch_messages",
+        "_paces_after",
+        "_timeout_seconds",
+        "_is_timed",
+    )
+
     def __init__(
         self,
         bay: forebay.Forebay,
@@ -80,7 +97,8 @@ class Consuming:
         self._workload = workload
         self._progress = progress
         self._tell = tell
-        self._random = random.Random(number)
+        gives_back = plan.retries or plan.rollbacks
+        self._random = random.Random(number) if gives_back else NO_CHANCE  # 2.5 KiB each
         self._has_begun = False
         self._batch_messages = batch_messages
         self._paces_after = paces_after
@@ -112,7 +130,7 @@ class Consuming:
             most = self._batch_messages if pace is None else min(self._batch_messages, max(1, int(pace * POLL_SECONDS)))
             batch = self._timed_take(source, consumer, most) if self._is_timed else self._take(consumer, most)
             if not batch:
-                yield from _rest(max(plan.rests, POLL_SECONDS - self._timeout_seconds))
+                yield POLL_SECONDS - self._timeout_seconds
                 continue
             taken = time.monotonic()
             if not self._has_begun:
@@ -124,6 +142,8 @@ class Consuming:
             yield 0.0
             if pace is not None:
                 yield from _rest(len(batch) / pace - (time.monotonic() - taken))
+            if plan.rests and not source.depth:
+                yield from _rest(plan.rests)
 
     def _take(self, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
         return consumer.take(most, timeout=self._timeout_seconds)

@@ -26,7 +26,9 @@ class Source(Protocol):
 
 
 class QueueSource:
-    """left_messages: those that no consumer asks for."""
+    """One for all consumers of the queue. left_messages: those that no consumer asks for."""
+
+    __slots__ = ("_queue", "_left_messages")
 
     def __init__(self, queue: forebay.Queue, left_messages: int) -> None:
         self._queue = queue

@@ -39,6 +39,8 @@ STALL_SECONDS: Final = 60.0
 """A run fails that reports no work for so long, beyond the rests of the schedule."""
 
 _BATCH_MESSAGES: Final = 256  # or a hundredth of a small run, because a kill puts a batch of each thread in doubt
+FILLS_MIN: Final = 30
+"""So that there is something to compare also where a small run fills a queue again and again."""
 _PIPE_BYTES: Final = 1 << 20
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -158,7 +160,7 @@ class Supervisor:
             destinations=scenario.destinations,
             starts=evidence.starts,
             producers_after=[int(destination.joins_at * self.work) - done for destination in scenario.producers],
-            backlogs=[self._backlog_messages(destination) for destination in scenario.producers],
+            backlogs=[self._backlog_messages(*each) for each in enumerate(scenario.producers)],
             batch_messages=max(1, min(_BATCH_MESSAGES, self._run.messages // 100)),
             rate=None if scenario.rate is None else str(scenario.rate),
             began=self._began,
@@ -174,12 +176,13 @@ class Supervisor:
             backlog_first=scenario.backlog_first,
         )
 
-    def _backlog_messages(self, destination: DestinationPlan) -> int | None:
-        """Return how many messages its producer fills it with."""
+    def _backlog_messages(self, producer: int, destination: DestinationPlan) -> int | None:
+        """Return with how many messages a producer fills its queue, FILLS_MIN times at least."""
         if destination.backlog is None:
             return None
         mean_bytes = self._run.body_bytes // self._run.messages
-        return max(1, int(destination.backlog * self._scenario.memory) // (mean_bytes + MESSAGE_BYTES))
+        messages = int(destination.backlog * self._scenario.memory) // (mean_bytes + MESSAGE_BYTES)
+        return max(1, min(messages, self._workload.counts[producer] // FILLS_MIN))
 
     def _events(self, process: subprocess.Popen[bytes]) -> Iterator[Event]:
         """Yield what the process tells, until it has ended or stalled; meanwhile a line a second, and orders."""

@@ -40,7 +40,8 @@ _FILLERS: Final = 64
 MIN_SIZE_BYTES: Final = 16
 """Below it a body has no room for its key and checksum."""
 
-RARE_SHARE: Final = 0.01
+RARE_EVERY: Final = 100
+"""So many messages of a producer, or the rest of them, have one rare one, all at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class Generated:
 
 def _first_rare(count: int) -> int:
     """Return the n from which on a producer's messages are rare."""
-    return max(0, count - max(1, int(count * RARE_SHARE)))
+    return count - -(-count // RARE_EVERY)
 
 
 def _shares(messages: int, destinations: Sequence[DestinationPlan]) -> list[int]:
