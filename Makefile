@@ -14,6 +14,7 @@
 #                                        --no-install-recommends rabbitmq-server redis-server postgresql nats-server
 #   make bench-peers PEERS=FOLDER        and beside embedded queues: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's
 #                                        jars), FOLDER/python/peers.py; what is not there is said and left out
+#   make bench-bounds RUNS="fanout --limits 4MiB --full"  some of it, at full size
 #   make bench-peers WORKS="W1 Brokers"  some of it; only the whole makes benchmarks/RESULTS.md again
 
 PYTHON ?= python3
@@ -27,6 +28,7 @@ DOCS_VENV := .venv-docs
 DEMO_VENV := .venv-demo
 EXTRAS ?= dev,tools
 WORKS ?=
+RUNS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
 WHEEL_ARGS ?=
@@ -67,7 +69,7 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks console -n
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test test-compiled check lint format soak bench bench-baseline bench-peers bench-scale coverage docs docs-tables wheel wheels install clean
+.PHONY: help demo test test-compiled check lint format soak bench bench-baseline bench-peers bench-scale bench-bounds coverage docs docs-tables wheel wheels install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
@@ -109,6 +111,9 @@ bench-peers: $(STAMP) $(PEERS_VENV)/installed ## W1 to W12 beside other queues a
 
 bench-scale: $(STAMP) ## what grows with depth, sizes, consumers, queues and selectors
 	$(RUN) benchmarks/bench_scale.py --write
+
+bench-bounds: $(STAMP) ## the memory bound: each scenario with small and large bodies under small and large limits
+	$(RUN) benchmarks/bench_bounds.py $(RUNS)
 
 coverage: $(STAMP) ## which branches no test takes
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS) $(PYTEST_TARGET)

@@ -21,11 +21,10 @@ from forebay.dispatch.screen.lines import Line, glyphs_of, plain
 from forebay.store.disk.user_file import write_user_file
 from forebay.store.errors import SettingsError
 
-from ..load.command import check_writable, write_result
+from ..load.command import check_writable, generated, write_result
 from ..load.report import Report
 from ..load.result import Run
 from ..load.supervisor import Supervisor
-from ..load.workload import Generated
 from .deque_process import DequeProcess
 from .keyboard import KEYS, KEYS_TEXT, Keyboard, keyboard
 from .show import Frame, Mute, Show, Voice, card, picture
@@ -80,7 +79,7 @@ def demo(arguments: Namespace) -> int:
                     glyphs, hint = glyphs_of(sys.stdout.encoding), KEYS_TEXT if keys is not None else ""
                     show = Show(chapter, number, len(chapters), place, deque, glyphs, draw, voice, hint)
                     show.begin()
-                    run = Supervisor(chapter.scenario, _workload(chapter), place, show, keys).run()
+                    run = Supervisor(chapter.scenario, generated(chapter.scenario, 1), place, show, keys).run()
                     runs.append((chapter, run))
                 recommended = recommended or show.recommended_limit_bytes
                 fullest = max(fullest, show.fullest, key=lambda frame: frame.backlog)
@@ -101,20 +100,8 @@ def _end(arguments: Namespace, runs: list[tuple[Chapter, Run]], recommended: flo
     return 1 if failed else 0
 
 
-def _workload(chapter: Chapter) -> Generated:
-    scenario = chapter.scenario
-    return Generated(
-        scenario.messages,
-        scenario.size,
-        scenario.producers,
-        seed=1,
-        persistent=scenario.persistent,
-        stuck_every=scenario.stuck_every,
-    )
-
-
 def _check_free_disk(directory: str, chapters: Sequence[Chapter]) -> None:
-    needed = int(DISK_FACTOR * max(_workload(chapter).total_bytes for chapter in chapters))
+    needed = int(DISK_FACTOR * max(generated(chapter.scenario, 1).total_bytes for chapter in chapters))
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise SettingsError(

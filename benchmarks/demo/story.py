@@ -11,7 +11,7 @@ from typing import Final
 
 from forebay.dispatch.config.sizes import KIB, MIB
 
-from ..load.scenario import Act, ConsumerPlan, Scenario
+from ..load.scenario import Act, ConsumerPlan, DestinationPlan, Scenario
 from ..load.schedule import Schedule
 
 FAST_SECONDS: Final = 60.0
@@ -65,7 +65,7 @@ def _one_limit(stretch: float) -> Chapter:
         "a consumer slowed, a burst, a selector behind it, a quarter of the limit, kill -9",
         messages=rate.messages or 1,
         size=(body_bytes,),
-        producers=2,
+        destinations=(DestinationPlan(producers=2),),
         rate=rate,
         consumers=(
             ConsumerPlan("worker", paces=((slow_at, 1_000.0), (sent_at, drain_pace))),
@@ -95,7 +95,7 @@ def _stuck(stretch: float) -> Chapter:
         "stuck",
         "a few messages that nobody takes must not keep the disk",
         messages=messages,
-        producers=1,
+        destinations=(DestinationPlan(producers=1),),
         rate=rate,
         stuck_every=min(29_000, max(messages // 3, 1)),
         consumers=(ConsumerPlan("worker", kinds=("plain", "rare")),),
@@ -117,7 +117,7 @@ def _flood(stretch: float) -> Chapter:
         "flood",
         "non-persistent messages, far more than the limit",
         messages=rate.messages or 1,
-        producers=2,
+        destinations=(DestinationPlan(producers=2),),
         persistent=False,
         memory=16 * MIB,
         rate=rate,

@@ -27,9 +27,11 @@ class Bounds:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = self._limit_bytes_max = self._last_limit_bytes = limit_bytes
         self._resizes = 0
-        self._held_bytes_max = 0
+        self.held_bytes_max = 0
+        """The most that was charged."""
+        self.uss_bytes_max = 0
+        """The most that a process grew by."""
         self._is_within = True
-        self._uss_bytes_max = 0
         self._spilled_bytes = self._spilled_bytes_max = 0
         self._cleanup: Mapping[str, Any] | None = None
 
@@ -42,8 +44,8 @@ class Bounds:
         """Check a sample. uss_bytes: growth of the process since it imported the library."""
         self._last_limit_bytes = facts["limit_bytes"]
         self._is_within &= facts["held_bytes"] <= facts["limit_bytes"]
-        self._held_bytes_max = max(self._held_bytes_max, facts["held_bytes_max"])
-        self._uss_bytes_max = max(self._uss_bytes_max, facts["uss_bytes"])
+        self.held_bytes_max = max(self.held_bytes_max, facts["held_bytes_max"])
+        self.uss_bytes_max = max(self.uss_bytes_max, facts["uss_bytes"])
         self._spilled_bytes = facts["spilled_bytes"]
         self._spilled_bytes_max = max(self._spilled_bytes_max, self._spilled_bytes)
 
@@ -56,18 +58,22 @@ class Bounds:
         """After a cleanup: live_bytes before it, journal_bytes and data_logs behind it."""
         self._cleanup = facts
 
+    @property
+    def uss_limit_bytes(self) -> int:
+        """The most that a process may grow by."""
+        return int(USS_FACTOR * self._limit_bytes_max) + USS_ALLOWANCE_BYTES
+
     def judge(self) -> list[Check]:
-        uss_limit_bytes = int(USS_FACTOR * self._limit_bytes_max) + USS_ALLOWANCE_BYTES
         checks = [
             Check(
                 "memory",
-                self._is_within and self._held_bytes_max <= self._limit_bytes_max,
-                f"at most {mib(self._held_bytes_max)} of {mib(self._limit_bytes_max)} charged",
+                self._is_within and self.held_bytes_max <= self._limit_bytes_max,
+                f"at most {mib(self.held_bytes_max)} of {mib(self._limit_bytes_max)} charged",
             ),
             Check(
                 "process",
-                self._uss_bytes_max <= uss_limit_bytes,
-                f"the broker process grew by at most {mib(self._uss_bytes_max)}, allowed {mib(uss_limit_bytes)}",
+                self.uss_bytes_max <= self.uss_limit_bytes,
+                f"the broker process grew by at most {mib(self.uss_bytes_max)}, allowed {mib(self.uss_limit_bytes)}",
             ),
         ]
         return [*checks, *self._judge_limit(), *self._judge_tmp_storage(), *self._judge_disk()]

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
@@ -30,22 +30,23 @@ import forebay
 from forebay.cache.process.memory import unique_set_bytes
 from forebay.store.errors import ForebayError, SettingsError
 
-from .consuming import Consuming
+from .consuming import POLL_SECONDS, Consuming, drive, shared_out
 from .events import Kind, encode
+from .gauges import Gauges
 from .input_file import InputFile
 from .orders import Order, lines
 from .progress import Progress
-from .scenario import Act, ConsumerPlan
+from .scenario import Act, ConsumerPlan, DestinationPlan
 from .schedule import Schedule, Turns
-from .workload import Generated, Workload
+from .sources import QueueSource, SubscriptionSource, TopicDepths
+from .workload import Generated, Room, Workload
 
 GAUGE_SECONDS: Final = 0.5
+FILL_SECONDS: Final = 0.005
+"""Between two looks whether a queue can be filled again."""
 CLEANUPS: Final = 3
 """Cleanups in a row: what one of them copies forward, the next one frees."""
 _LEFT_MESSAGES: Final = 1000  # of one event
-
-# A message that consumers give back for ever must come for ever: the verdict knows of no dead letters.
-_POLICIES: Final = {">": forebay.DestinationPolicy(max_attempts=None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,13 @@ class Plan:
     limit_bytes: int
     sync: Literal["always", "interval", "never"]
     workload: Mapping[str, Any]
-    destinations: Sequence[str]
+    destinations: Sequence[DestinationPlan]
     starts: Sequence[int]
     """The first n that each producer has still to send."""
+    producers_after: Sequence[int]
+    """Messages moved, in this process, before each producer sends."""
+    backlogs: Sequence[int | None]
+    """With how many messages each producer fills its queue, again and again; None: it does not."""
     batch_messages: int
     """The most that one call sends, takes or acknowledges."""
     rate: str | None
@@ -77,12 +82,18 @@ class Plan:
     """Most messages in each queue that no consumer takes."""
     backlog_first: bool
 
+    @property
+    def producers(self) -> list[DestinationPlan]:
+        """Return where each producer sends."""
+        return [destination for destination in self.destinations for _ in range(destination.producers)]
+
     def as_json(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_json(cls, text: bytes) -> Plan:
         fields = json.loads(text)
+        fields["destinations"] = [DestinationPlan(**destination) for destination in fields["destinations"]]
         fields["consumers"] = [ConsumerPlan(**consumer) for consumer in fields["consumers"]]
         fields["acts"] = [Act(**act) for act in fields["acts"]]
         return cls(**fields)
@@ -90,7 +101,7 @@ class Plan:
 
 def from_plan(plan: Mapping[str, Any]) -> Workload:
     """Make the workload that `Workload.as_plan` described."""
-    return InputFile(plan["path"]) if "path" in plan else Generated(**plan)
+    return InputFile(plan["path"]) if "path" in plan else Generated.from_plan(plan)
 
 
 class Pipe:
@@ -118,25 +129,27 @@ class BrokerProcess:
         self._tell = pipe.tell
         self._workload = from_plan(plan.workload)
         self._schedule = None if plan.rate is None else Schedule.parse(plan.rate)
-        self._progress = Progress(plan.left_messages)
+        self._progress = Progress()
         self._uss_bytes_before = unique_set_bytes()
 
     def run(self) -> None:
         """Open, work, close. What a thread raises is raised here, and then the other threads still run."""
         plan = self._plan
-        bay = forebay.open(plan.directory, memory_limit=plan.limit_bytes, sync=plan.sync, policies=_POLICIES)
+        policies = _policies(plan.destinations)
+        bay = forebay.open(plan.directory, memory_limit=plan.limit_bytes, sync=plan.sync, policies=policies)
         opened = time.monotonic()
         self._began = opened if plan.began is None else plan.began
         self._tell(Kind.OPENED, 0, _recovery(bay), opened)
-        self._gauge(bay)
-        producers, consumers = range(len(plan.starts)), range(len(plan.consumers))
+        self._gauges = Gauges(bay, plan.destinations, self._uss_bytes_before)
+        self._gauge()
         threading.Thread(target=self._listen, daemon=True).start()
-        threads = ThreadPoolExecutor(len(producers) + len(consumers))
-        senders = {threads.submit(self._send, bay, producer) for producer in producers}
-        takers = {threads.submit(self._consume, bay, consumer) for consumer in consumers}
+        consumers = self._consumers(bay)  # before anything is sent: a topic keeps nothing for whom it does not know
+        threads = ThreadPoolExecutor(len(plan.starts) + len(consumers))
+        senders = {threads.submit(self._send, bay, producer) for producer in range(len(plan.starts))}
+        takers = {threads.submit(drive, driven) for driven in consumers}
         self._watch(bay, senders, takers)
         self._tell_what_is_left(bay)
-        self._gauge(bay)
+        self._gauge()
         bay.close()
         self._tell(Kind.DONE)
 
@@ -158,7 +171,7 @@ class BrokerProcess:
             if not senders & working:
                 self._progress.all_sent.set()
             if time.monotonic() - gauged >= GAUGE_SECONDS:
-                self._gauge(bay)
+                self._gauge()
                 gauged = time.monotonic()
 
     def _listen(self) -> None:
@@ -177,36 +190,101 @@ class BrokerProcess:
             self._perform(bay, Act(0, order.do, order.memory), is_ordered=True)
 
     def _send(self, bay: forebay.Forebay, producer: int) -> None:
-        most = self._plan.batch_messages
-        turns = None
-        if self._schedule is not None:
-            turns = Turns(self._schedule, self._began, producer, len(self._plan.starts))
-
-        def room(n: int) -> int:
-            return most if turns is None else min(turns.wait(n), most)
-
-        for batch in self._workload.batches(producer, self._plan.starts[producer], room):
+        plan = self._plan
+        senders: dict[str, forebay.Queue | forebay.Topic] = {
+            name: bay.topic(name) if destination.kind == "topic" else bay.queue(name)
+            for destination in plan.destinations
+            for name in destination.names
+        }
+        while self._progress.moved_messages < plan.producers_after[producer]:
+            time.sleep(POLL_SECONDS)
+        if plan.producers_after[producer] > 0:
+            self._gauge()  # of what was before
+        for batch in self._workload.batches(producer, plan.starts[producer], self._room(bay, producer)):
             self._tell(Kind.SENDING, producer, batch.stop)
             for destination, messages in batch.messages.items():
-                bay.queue(destination).send_many(messages)
+                senders[destination].send_many(messages)
             self._tell(Kind.SENT, producer)
             self._progress.moved(sum(map(len, batch.messages.values())))
 
-    def _consume(self, bay: forebay.Forebay, number: int) -> None:
+    def _room(self, bay: forebay.Forebay, producer: int) -> Room:
+        """Return what tells the producer how many messages it may send now."""
+        most, backlog = self._plan.batch_messages, self._plan.backlogs[producer]
+        if backlog is not None:
+            return self._fill(bay.queue(self._plan.producers[producer].name), backlog)
+        if self._schedule is None:
+            return lambda n: most
+        turns = Turns(self._schedule, self._began, producer, len(self._plan.starts))
+        return lambda n: min(turns.wait(n), most)
+
+    def _fill(self, queue: forebay.Queue, backlog: int) -> Room:
+        """Return what makes a producer fill a queue, and wait then until all of that is consumed."""
+        filled = backlog
+
+        def room(n: int) -> int:
+            nonlocal filled
+            if filled >= backlog:
+                while queue.depth:
+                    time.sleep(FILL_SECONDS)
+                filled = 0
+            messages = min(backlog - filled, self._plan.batch_messages)
+            filled += messages  # a batch that is full with fewer makes the whole smaller
+            return messages
+
+        return room
+
+    def _consumers(self, bay: forebay.Forebay) -> list[list[Iterator[float]]]:
+        """Return the consumers that each thread drives. Durable subscriptions are there when this returns."""
         plan = self._plan
-        if plan.backlog_first:
-            self._progress.all_sent.wait()
+        queues = {queue.name: QueueSource(queue, plan.left_messages) for queue in self._queues(bay)}
+        topics = {
+            name: TopicDepths(bay.topic(name))
+            for destination in plan.destinations
+            if destination.kind == "topic"
+            for name in destination.names
+        }
+        shared_threads = shared_out(len(plan.consumers))
+        return [
+            [self._consumer(bay, number, queues, topics, shares_thread=len(numbers) > 1) for number in numbers]
+            for numbers in shared_threads
+        ]
+
+    def _consumer(
+        self,
+        bay: forebay.Forebay,
+        number: int,
+        queues: Mapping[str, QueueSource],
+        topics: Mapping[str, TopicDepths],
+        *,
+        shares_thread: bool,
+    ) -> Iterator[float]:
+        plan = self._plan
+        consumer = plan.consumers[number]
+        consumed = [each for each in plan.destinations if consumer.at in (None, each.name)]
         consuming = Consuming(
             bay,
             number,
-            plan.consumers[number],
+            consumer,
             plan.paces_after[number],
             self._workload,
             plan.batch_messages,
             self._progress,
             self._tell,
+            shares_thread=shares_thread,
+            is_timed=any(destination.memory_reserve is not None for destination in consumed),
         )
-        consuming.run([bay.queue(name) for name in plan.destinations], plan.joins_after[number])
+        sources = [
+            SubscriptionSource(topics[name], consumer.title) if destination.kind == "topic" else queues[name]
+            for destination in consumed
+            for name in destination.names
+        ]
+        first = consumer.number % len(sources)  # consumers of one name begin at different sources
+        sources[:] = sources[first:] + sources[:first]
+        return consuming.steps(sources, plan.joins_after[number], after_all=plan.backlog_first)
+
+    def _queues(self, bay: forebay.Forebay) -> list[forebay.Queue]:
+        destinations = self._plan.destinations
+        return [bay.queue(name) for each in destinations if each.kind == "queue" for name in each.names]
 
     def _perform(self, bay: forebay.Forebay, act: Act, *, is_ordered: bool = False) -> None:
         began = time.monotonic()
@@ -215,7 +293,7 @@ class BrokerProcess:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "purge":
-                purged = sum(bay.queue(name).purge() for name in self._plan.destinations)
+                purged = sum(queue.purge() for queue in self._queues(bay))
                 self._progress.moved(purged)
                 facts = {"purged": purged}
             case "resize":
@@ -235,11 +313,10 @@ class BrokerProcess:
                 }
         kind = Kind.OBEYED if is_ordered else Kind.ACTED
         self._tell(kind, 0, {"seconds": time.monotonic() - began, "do": act.do, "memory": act.memory, **facts})
-        self._gauge(bay)
+        self._gauge()
 
     def _tell_what_is_left(self, bay: forebay.Forebay) -> None:
-        for name in self._plan.destinations:
-            queue = bay.queue(name)
+        for queue in self._queues(bay):
             if queue.depth:
                 left = queue.browse()
                 while messages := list(islice(left, _LEFT_MESSAGES)):
@@ -248,25 +325,18 @@ class BrokerProcess:
                         self._tell(Kind.DAMAGED, 0, {"text": text})
                     self._tell(Kind.LEFT, 0, keys.tobytes())
 
-    def _gauge(self, bay: forebay.Forebay) -> None:
-        statistics = bay.statistics()
-        destinations = statistics.destinations.values()
-        self._tell(
-            Kind.GAUGES,
-            0,
-            {
-                "held_bytes": statistics.memory.held_bytes,
-                "held_bytes_max": statistics.memory.held_bytes_max,
-                "limit_bytes": statistics.memory.limit_bytes,
-                "uss_bytes": unique_set_bytes() - self._uss_bytes_before,
-                "spilled_bytes": statistics.tmp_storage.bytes,
-                "journal_bytes": statistics.store.journal_bytes,
-                "depth": sum(destination.depth for destination in destinations),
-                "delivered": sum(destination.delivered for destination in destinations),
-                "misses": sum(destination.misses for destination in destinations),
-                "blocked_seconds": sum(destination.blocked_seconds for destination in destinations),
-            },
+    def _gauge(self) -> None:
+        self._tell(Kind.GAUGES, 0, self._gauges.facts())
+
+
+def _policies(destinations: Sequence[DestinationPlan]) -> dict[str, forebay.DestinationPolicy]:
+    """Return the policies, under which a message comes for ever: the verdict knows of no dead letters."""
+    policies = {">": forebay.DestinationPolicy(max_attempts=None)}
+    for each in destinations:
+        policies[f"{each.name}.>"] = forebay.DestinationPolicy(
+            max_attempts=None, memory_share=each.memory_share, memory_reserve=each.memory_reserve
         )
+    return policies
 
 
 def _recovery(bay: forebay.Forebay) -> dict[str, object]:

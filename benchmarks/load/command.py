@@ -32,7 +32,7 @@ from .comparison import WORSE, compare, lines, read_result
 from .input_file import InputFile
 from .report import Report
 from .result import Run
-from .scenario import OWN_MESSAGES, Scenario
+from .scenario import OWN_MESSAGES, DestinationPlan, Scenario
 from .scenario_file import SUFFIX, read_scenario, shipped
 from .schedule import Schedule
 from .sizes import body_sizes, size_bytes
@@ -102,8 +102,9 @@ def load(arguments: Namespace) -> int:
             place = directory if len(planned) == 1 else os.path.join(directory, f"{number}-{scenario.name}")
             os.makedirs(place, exist_ok=True)
             _check_free_disk(place, workload)
-            report.begin(_title(scenario, workload), 2 * sum(workload.counts))
-            runs.append(Supervisor(scenario, workload, place, report).run())
+            supervisor = Supervisor(scenario, workload, place, report)
+            report.begin(_title(scenario, workload), supervisor.work)
+            runs.append(supervisor.run())
             report.verdict(runs[-1].summary, runs[-1].checks)
             if arguments.dir is None:
                 shutil.rmtree(place, ignore_errors=True)
@@ -149,7 +150,7 @@ def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
         return _planned_input(arguments)
     names = dict.fromkeys(arguments.scenarios or [DEFAULT_SCENARIO])
     scenarios = [_scenario(name, arguments) for name in names]
-    return [(scenario, _generated(scenario, arguments.seed)) for scenario in scenarios * arguments.rounds]
+    return [(scenario, generated(scenario, arguments.seed)) for scenario in scenarios * arguments.rounds]
 
 
 def check_writable(name: str, path: str | None) -> None:
@@ -168,7 +169,8 @@ def _planned_input(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
         raise SettingsError("--input brings its own messages: leave out scenarios, --messages, --scale, --size, --rate")
     own = InputFile(arguments.input)
     own.examine()
-    scenario = replace(OWN_MESSAGES, destinations=len(own.destinations))
+    destinations = [DestinationPlan(name, producers=not number) for number, name in enumerate(own.destinations)]
+    scenario = replace(OWN_MESSAGES, destinations=tuple(destinations))
     return [(_with_memory(scenario, arguments), own)] * arguments.rounds
 
 
@@ -212,15 +214,16 @@ def _with_sizes(scenario: Scenario, arguments: Namespace) -> Scenario:
     return replace(scenario, size=body_sizes(values, maximum=most))
 
 
-def _generated(scenario: Scenario, seed: int) -> Generated:
+def generated(scenario: Scenario, seed: int) -> Generated:
+    """Return the messages of a scenario."""
     return Generated(
         scenario.messages,
         scenario.size,
-        scenario.producers,
+        scenario.destinations,
         seed,
-        destinations=scenario.destinations,
         persistent=scenario.persistent,
         stuck_every=scenario.stuck_every,
+        keys=scenario.keys,
     )
 
 

@@ -1,8 +1,12 @@
-"""Consuming: one consumer of a scenario, in its thread of the broker process.
+"""Consuming: the consumers of a scenario, in threads of the broker process that each drive one or many.
 
-It joins when it is time, drains one queue after the other, and verifies what
-it takes. What it acknowledges it announces before; what it gives back, rolls
-back or leaves with is nobody's business but the store's, which must offer it again.
+A consumer joins when it is time, drains one source after the other, and
+verifies what it takes. What it acknowledges it announces before; what it gives
+back, rolls back or leaves with is nobody's business but the store's, which
+must offer it again.
+
+It is a generator that never sleeps: it yields for how long it has nothing to
+do, 0 after a batch. So one thread drives any number of them in rounds.
 """
 
 from __future__ import annotations
@@ -10,17 +14,23 @@ from __future__ import annotations
 import random
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 import forebay
 
-from .events import CAME_AGAIN, Kind
+from .events import CAME_AGAIN, TOOK, Kind
 from .progress import Progress
 from .scenario import ConsumerPlan
+from .sources import Source
 from .workload import Workload
 
 POLL_SECONDS: Final = 0.05
+OWN_THREADS_MAX: Final = 16
+"""Consumers that have a thread each. With more of them SHARED_THREADS drive all."""
+SHARED_THREADS: Final = 4
+NO_CHANCE: Final = random.Random(0)
+"""Of consumers that leave nothing to chance."""
 
 
 class Tell(Protocol):
@@ -31,7 +41,39 @@ class Tell(Protocol):
     ) -> None: ...
 
 
+def shared_out(consumers: int) -> list[range]:
+    """Return the numbers of the consumers that each thread drives."""
+    threads = consumers if consumers <= OWN_THREADS_MAX else SHARED_THREADS
+    return [range(thread, consumers, threads) for thread in range(threads)]
+
+
+def drive(consumers: Iterable[Iterator[float]]) -> None:
+    """Let consumers take turns in this thread, until all are through."""
+    active = list(consumers)
+    while active:
+        rests = [(consumer, next(consumer, None)) for consumer in active]
+        active = [consumer for consumer, rest in rests if rest is not None]
+        rest = min((rest for _, rest in rests if rest is not None), default=0.0)
+        if rest > 0:
+            time.sleep(min(rest, POLL_SECONDS))
+
+
 class Consuming:
+    __slots__ = (
+        "_bay",
+        "_number",
+        "_plan",
+        "_workload",
+        "_progress",
+        "_tell",
+        "_random",
+        "_has_begun",
+        "_batch_messages",
+        "_paces_after",
+        "_timeout_seconds",
+        "_is_timed",
+    )
+
     def __init__(
         self,
         bay: forebay.Forebay,
@@ -42,50 +84,79 @@ class Consuming:
         batch_messages: int,
         progress: Progress,
         tell: Tell,
+        *,
+        shares_thread: bool,
+        is_timed: bool,
     ) -> None:
-        """paces_after: the plan's later paces, each with the messages that the process has moved before."""
+        """paces_after: the plan's later paces, each with the messages that the process has moved before.
+        shares_thread: others are driven by its thread, so that no take waits. is_timed: whether it tells how long its
+        takes are."""
         self._bay = bay
         self._number = number
         self._plan = plan
         self._workload = workload
         self._progress = progress
         self._tell = tell
-        self._random = random.Random(number)
+        gives_back = plan.retries or plan.rollbacks
+        self._random = random.Random(number) if gives_back else NO_CHANCE  # 2.5 KiB each
         self._has_begun = False
         self._batch_messages = batch_messages
         self._paces_after = paces_after
+        self._timeout_seconds = 0.0 if shares_thread else POLL_SECONDS
+        self._is_timed = is_timed
 
-    def run(self, queues: Sequence[forebay.Queue], joins_after: int) -> None:
-        """Until nothing is left to take. joins_after: messages that the process has moved before."""
-        while self._progress.moved_messages < joins_after:
-            if self._progress.is_drained(queues):
+    def steps(self, sources: Sequence[Source], joins_after: int, *, after_all: bool) -> Iterator[float]:
+        """Consume until nothing is left to take; yield after each step for how long there is nothing to do.
+
+        joins_after: messages that the process has moved before. after_all: everything is sent before.
+        """
+        progress = self._progress
+        while progress.moved_messages < joins_after or (after_all and not progress.all_sent.is_set()):
+            if progress.is_drained(sources):
                 return
-            time.sleep(POLL_SECONDS)
-        for queue in queues:
-            while not self._progress.is_drained([queue]):
-                with queue.subscribe(selector=self._plan.selector, prefetch=self._plan.prefetch) as consumer:
-                    self._drain(queue, consumer)
+            yield POLL_SECONDS
+        for source in sources:
+            while not progress.is_drained([source]):
+                with source.subscribe(self._plan) as consumer:
+                    yield from self._drain(source, consumer)
 
-    def _drain(self, queue: forebay.Queue, consumer: forebay.Consumer) -> None:
+    def _drain(self, source: Source, consumer: forebay.Consumer) -> Iterator[float]:
         """Take, check and settle at the consumer's pace, until nothing is left or it leaves."""
         plan = self._plan
         subscribed = time.monotonic()
         settled = 0
-        while not self._progress.is_drained([queue]):
+        while not self._progress.is_drained([source]):
             pace = self._pace()
             most = self._batch_messages if pace is None else min(self._batch_messages, max(1, int(pace * POLL_SECONDS)))
-            batch = consumer.take(most, timeout=POLL_SECONDS)
+            batch = self._timed_take(source, consumer, most) if self._is_timed else self._take(consumer, most)
             if not batch:
+                yield POLL_SECONDS - self._timeout_seconds
                 continue
             taken = time.monotonic()
             if not self._has_begun:
                 self._has_begun = True
-                self._tell(Kind.FIRST, self._number, {"seconds": taken - subscribed, "backlog": queue.depth})
+                self._tell(Kind.FIRST, self._number, {"seconds": taken - subscribed, "backlog": source.depth})
             if plan.leaves_after is not None and settled >= plan.leaves_after:
                 return
             settled += self._settle(consumer, batch, taken)
+            yield 0.0
             if pace is not None:
-                time.sleep(len(batch) / pace)
+                yield from _rest(len(batch) / pace - (time.monotonic() - taken))
+            if plan.rests and not source.depth:
+                yield from _rest(plan.rests)
+
+    def _take(self, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
+        return consumer.take(most, timeout=self._timeout_seconds)
+
+    def _timed_take(self, source: Source, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
+        """Take, and tell how long it was, unless it may have had to wait for a message to come."""
+        is_waiting = bool(source.depth)
+        began, ran = time.perf_counter(), time.thread_time()
+        batch = self._take(consumer, most)
+        ran, took = time.thread_time() - ran, time.perf_counter() - began
+        if batch and is_waiting:
+            self._tell(Kind.TOOK, self._number, TOOK.pack(took, ran))
+        return batch
 
     def _pace(self) -> float | None:
         """Return the pace that holds now."""
@@ -122,3 +193,11 @@ class Consuming:
         self._tell(Kind.SETTLED, self._number)
         self._progress.moved(len(batch))
         return len(batch)
+
+
+def _rest(seconds: float) -> Iterator[float]:
+    """Yield until so many seconds have passed, once at least."""
+    ends = time.monotonic() + seconds
+    yield max(seconds, 0.0)
+    while (rest := ends - time.monotonic()) > 0:
+        yield rest

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 _FRAME: Final = struct.Struct("<HHId")  # kind, number of the producer or consumer, bytes that follow, when
 _STOP: Final = struct.Struct("<Q")
+TOOK: Final = struct.Struct("<dd")
+"""How long a take was, and how long its thread ran, in seconds."""
 
 PRODUCER_SHIFT: Final = 40
 """A key is one message of the load: producer << 40 | n, n counting from 0."""
@@ -41,11 +43,12 @@ class Kind(IntEnum):
     ACTED = 11  # the next act of the scenario was done, that is no kill; `facts` says what came of it
     LEFT = 12  # the messages `keys` were found in the queues when all consumers were through
     OBEYED = 13  # an order was carried out; `facts` says which, and what came of it
+    TOOK = 14  # a take of a consumer whose takes are timed returned messages that were waiting; `took` is how long
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One frame. Which of the three readings holds is said at its kind."""
+    """One frame. Which of the four readings holds is said at its kind."""
 
     kind: Kind
     who: int
@@ -63,6 +66,11 @@ class Event:
         keys = array("Q")
         keys.frombytes(self.payload)
         return keys
+
+    @property
+    def took(self) -> tuple[float, float]:
+        took, ran = TOOK.unpack(self.payload)
+        return took, ran
 
     @property
     def facts(self) -> dict[str, Any]:

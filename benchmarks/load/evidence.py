@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .events import CAME_AGAIN, N_MASK, PRODUCER_SHIFT
+from .readers import Readers
 from .words import counted
 
 _UNSEEN: Final = 0
@@ -35,22 +36,31 @@ class Check:
 class Evidence:
     """One run of a scenario, over all its kills.
 
-    counts: messages that each producer will send. lane: see Workload; without
-    it a producer is a lane of its own. unwanted: how many messages no
-    consumer asks for.
+    counts: messages that each producer will send. readers: who they are for. lane: see Workload; without it a producer
+    is a lane of its own. unwanted: how many messages no consumer asks for.
     """
 
-    def __init__(self, counts: Sequence[int], lane: Callable[[int, int], int] | None = None, unwanted: int = 0) -> None:
+    def __init__(
+        self,
+        counts: Sequence[int],
+        readers: Readers,
+        lane: Callable[[int, int], int] | None = None,
+        unwanted: int = 0,
+    ) -> None:
         self.kills = 0
         self.settled_messages = 0
         self.purged_messages = 0
         self.depth = 0
         """Messages of all queues at the end, as the store says."""
         self._counts = counts
+        self._readers = readers
         self._lane = lane
         self._unwanted = unwanted
         self._left = 0
-        self._states = [bytearray(count) for count in counts]
+        self._states = [
+            {producer: bytearray(counts[producer]) for producer in producers} for producers in readers.producers
+        ]
+        """Of each reader, what became of each message of the producers whose messages are for it."""
         self._sent = [0] * len(counts)
         self._sending = [0] * len(counts)
         self._sends_in_doubt: list[tuple[int, int, int]] = []
@@ -68,12 +78,15 @@ class Evidence:
     def settling(self, consumer: int, keys: array[int]) -> None:
         """Note that a consumer took messages in this order, found them undamaged, and acknowledges them now."""
         known = self._settling[consumer] = array("Q")
+        states, wants = self._states[self._readers.of[consumer]], self._readers.wants
         for marked in keys:
             key = marked & ~CAME_AGAIN
             producer, n = key >> PRODUCER_SHIFT, key & N_MASK
-            if not self._hold(producer, n, _TAKEN):
+            if not self._hold(states, producer, n, _TAKEN):
                 continue
             known.append(key)
+            if not wants(consumer, producer, n):
+                self._fault("not asked for", producer, n)
             if marked == key:
                 lane = (consumer, producer if self._lane is None else self._lane(producer, n))
                 if n <= self._newest.get(lane, -1):
@@ -83,14 +96,14 @@ class Evidence:
     def left(self, keys: array[int]) -> None:
         """Note messages that were found undamaged in their queues when all consumers were through."""
         for key in keys:
-            self._left += self._hold(key >> PRODUCER_SHIFT, key & N_MASK, _LEFT)
+            self._left += self._hold(self._states[0], key >> PRODUCER_SHIFT, key & N_MASK, _LEFT)
 
-    def _hold(self, producer: int, n: int, state: int) -> bool:
-        """Note that a message was received, and what is wrong with that. False: there is no such message."""
-        if producer >= len(self._counts) or n >= self._sending[producer]:
+    def _hold(self, reader: dict[int, bytearray], producer: int, n: int, state: int) -> bool:
+        """Note that a reader got a message, and what is wrong with that. False: there is no such message for it."""
+        if producer not in reader or n >= self._sending[producer]:
             self._fault("never sent", producer, n)
             return False
-        states = self._states[producer]
+        states = reader[producer]
         if states[n] in (_TAKEN, _LEFT):
             self._fault("in two hands at once", producer, n)
         elif states[n] == _SETTLED:
@@ -100,8 +113,9 @@ class Evidence:
 
     def settled(self, consumer: int) -> None:
         keys = self._settling.pop(consumer)
+        states = self._states[self._readers.of[consumer]]
         for key in keys:
-            self._states[key >> PRODUCER_SHIFT][key & N_MASK] = _SETTLED
+            states[key >> PRODUCER_SHIFT][key & N_MASK] = _SETTLED
         self.settled_messages += len(keys)
 
     def damaged(self, text: str) -> None:
@@ -114,10 +128,11 @@ class Evidence:
             if start < stop:
                 self._sends_in_doubt.append((producer, start, stop))
                 self._sent[producer] = stop
-        for keys in self._settling.values():
+        for consumer, keys in self._settling.items():
             self._acks_in_doubt += len(keys)
+            states = self._states[self._readers.of[consumer]]
             for key in keys:
-                self._states[key >> PRODUCER_SHIFT][key & N_MASK] = _IN_DOUBT
+                states[key >> PRODUCER_SHIFT][key & N_MASK] = _IN_DOUBT
         self._settling.clear()
         self._newest.clear()
 
@@ -148,6 +163,7 @@ class Evidence:
                 "acknowledged before",
                 f"no acknowledged message came again ({counted(self.kills, 'kill')})",
             ),
+            self._judge("selected", "not asked for", "no consumer got what it had not asked for"),
         ]
         return checks if unfinished is not None else [*checks, self._judge_depth()]
 
@@ -164,8 +180,8 @@ class Evidence:
         doubtful_sends = kept_sends = 0
         for producer, start, stop in self._sends_in_doubt:
             doubtful_sends += stop - start
-            kept_sends += stop - start - self._states[producer].count(_UNSEEN, start, stop)
-        kept_acks = sum(states.count(_IN_DOUBT) for states in self._states)
+            kept_sends += sum(self._is_kept(producer, n) for n in range(start, stop))
+        kept_acks = sum(states.count(_IN_DOUBT) for reader in self._states for states in reader.values())
         missing = self._missing()
         purged = self.purged_messages
         found = {
@@ -180,6 +196,8 @@ class Evidence:
         if faults:
             return Check("count", False, "; ".join(faults))
         text = f"{counted(delivered, 'confirmed message')}, each delivered"
+        if self._readers.subscriptions:
+            text += f" to each of {counted(self._readers.subscriptions, 'subscription')}"
         if self._unwanted:
             text += " or left"
         if purged:
@@ -191,17 +209,25 @@ class Evidence:
             )
         return Check("count", True, text)
 
+    def _is_kept(self, producer: int, n: int) -> bool:
+        """Return whether any reader got a message."""
+        return any(producer in reader and reader[producer][n] != _UNSEEN for reader in self._states)
+
     def _missing(self) -> _Fault | None:
-        """Return messages whose send was confirmed, that no consumer got and that are in no queue."""
+        """Return messages that a reader did not get and that are in no queue, though their send was confirmed.
+
+        A send in doubt is for all readers or for none: what one of them got is missing where another did not.
+        """
         missing: _Fault | None = None
-        for producer, states in enumerate(self._states):
-            doubtful = [(start, stop) for who, start, stop in self._sends_in_doubt if who == producer]
-            n = states.find(_UNSEEN)
-            while n != -1:
-                if not any(start <= n < stop for start, stop in doubtful):
-                    missing = missing or _Fault(_named(producer, n))
-                    missing.count += 1
-                n = states.find(_UNSEEN, n + 1)
+        for reader in self._states:
+            for producer, states in reader.items():
+                doubtful = [(start, stop) for who, start, stop in self._sends_in_doubt if who == producer]
+                n = states.find(_UNSEEN)
+                while n != -1:
+                    if not any(start <= n < stop for start, stop in doubtful) or self._is_kept(producer, n):
+                        missing = missing or _Fault(_named(producer, n))
+                        missing.count += 1
+                    n = states.find(_UNSEEN, n + 1)
         return missing
 
     def _judge(self, name: str, fault: str, text: str) -> Check:

@@ -21,7 +21,7 @@ from forebay.store.errors import SettingsError
 from forebay.store.format.properties import encode_properties
 from forebay.store.message import DEFAULT_PRIORITY, Message
 
-from .scenario import Kind
+from .scenario import ConsumerPlan, Kind
 from .workload import BATCH_BYTES, Batch, Room
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class InputFile:
 
     def lane(self, producer: int, n: int) -> int:
         return self._lanes[n]
+
+    def is_for(self, consumer: ConsumerPlan, producer: int, n: int) -> bool:
+        return True
 
     def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
         assert producer == 0

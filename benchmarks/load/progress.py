@@ -6,19 +6,18 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-import forebay
+from .sources import Source
 
 
 class Progress:
-    """Thread-safe. left_messages: those that no consumer asks for."""
+    """Thread-safe."""
 
-    def __init__(self, left_messages: int) -> None:
+    def __init__(self) -> None:
         self.moved_messages = 0
         """Sent, settled or purged; a message that was sent and settled counts twice."""
         self.all_sent = threading.Event()
         self.pace: float | None = None
         """Messages a second of each consumer, as somebody ordered; None: as planned."""
-        self._left_messages = left_messages
         self._lock = threading.Lock()
         self._bell: Future[None] = Future()
         self._rings_at: int | None = None
@@ -39,6 +38,6 @@ class Progress:
         if self._rings_at is not None and self.moved_messages >= self._rings_at and not self._bell.done():
             self._bell.set_result(None)
 
-    def is_drained(self, queues: Iterable[forebay.Queue]) -> bool:
-        """Return whether all producers are through and no queue has anything that a consumer would take."""
-        return self.all_sent.is_set() and all(queue.depth <= self._left_messages for queue in queues)
+    def is_drained(self, sources: Iterable[Source]) -> bool:
+        """Return whether all producers are through and no source has anything that a consumer would take."""
+        return self.all_sent.is_set() and all(source.is_empty for source in sources)

@@ -65,6 +65,12 @@ class Run:
     settled_messages: int = 0
     hit_ratio: float | None = None
     """Hit ratio of all deliveries that were counted before a kill or the end."""
+    held_bytes_max: int = 0
+    """The most that was charged."""
+    uss_bytes_max: int = 0
+    """The most that a broker process grew by, and"""
+    uss_limit_bytes: int = 0
+    """what it may grow by."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     recoveries: list[Mapping[str, Any]] = field(default_factory=list)
@@ -107,9 +113,9 @@ class Run:
             "purpose": scenario.purpose,
             "driver": "forebay",
             "messageSize": self.body_bytes // self.messages,
-            "topics": scenario.destinations,
+            "topics": sum(destination.count for destination in scenario.destinations),
             "partitions": 1,
-            "producersPerTopic": scenario.producers,
+            "producersPerTopic": max(destination.producers for destination in scenario.destinations),
             "consumersPerTopic": len(scenario.consumers),
             **{name: [value(sample) for sample in self.samples] for name, value in _SERIES.items()},
             **self._latency_fields(),

@@ -23,10 +23,42 @@ KINDS: Final[tuple[Kind, ...]] = ("plain", "rare", "stuck")
 Deed = Literal["kill", "purge", "resize", "cleanup", "explain"]
 DEEDS: Final[tuple[Deed, ...]] = ("kill", "purge", "resize", "cleanup", "explain")
 
+MESSAGE_BYTES: Final = 512
+"""What a message takes in RAM beside its body, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationPlan:
+    """Queues, or topics, to which some producers send in turns, message by message."""
+
+    name: str = "load"
+    kind: Literal["queue", "topic"] = "queue"
+    count: int = 1
+    producers: int = 4
+    """0: the producers of another one send there as well."""
+    share: float = 1.0
+    """Its share of all messages, beside those of the other destinations."""
+    joins_at: float = 0.0
+    """The share of the work from which on its producers send."""
+    backlog: float | None = None
+    """Its producer fills so large a share of the memory limit, each message counted with MESSAGE_BYTES beside its body,
+    and again whenever all of that is consumed. None: it sends as the schedule says."""
+    memory_share: str | None = None
+    memory_reserve: str | None = None
+    """As in DestinationPolicy."""
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name] if self.count == 1 else [f"{self.name}.{number}" for number in range(self.count)]
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
     name: str
+    number: int = 0
+    """Its number among those of its name."""
+    at: str | None = None
+    """The destinations that it consumes: a durable subscription of its own of each topic; None: all there are."""
     kinds: tuple[Kind, ...] | None = None
     """Its selector asks for these; None: it has no selector."""
     pace: float | None = None
@@ -42,9 +74,20 @@ class ConsumerPlan:
     retry_seconds: float = 1.0
     paces: tuple[tuple[float, float], ...] = ()
     """Later paces: each with the share of the work from which on it holds, in order."""
+    rests: float = 0.0
+    """Seconds that it rests whenever it has taken all there was."""
+    own_key: bool = False
+    """Its selector asks for the messages that have its number as their key."""
+
+    @property
+    def title(self) -> str:
+        """Its name and number, which is the name of its durable subscriptions too."""
+        return f"{self.name}.{self.number}"
 
     @property
     def selector(self) -> str | None:
+        if self.own_key:
+            return f"key = {self.number}"
         if self.kinds is None:
             return None
         return f"kind IN ({', '.join(repr(kind) for kind in self.kinds)})"
@@ -67,9 +110,7 @@ class Scenario:
     messages: int = 1_000_000
     size: tuple[int, ...] = (KIB,)
     """Bytes of bodies, which take turns; empty: the messages bring their own."""
-    producers: int = 4
-    destinations: int = 1
-    """Queues; each producer sends to one after the other, message by message."""
+    destinations: tuple[DestinationPlan, ...] = (DestinationPlan(),)
     persistent: bool = True
     sync: Literal["always", "interval", "never"] = "always"
     memory: int = 64 * MIB
@@ -78,9 +119,19 @@ class Scenario:
     backlog_first: bool = False
     """Whether everything is sent before anything is consumed."""
     stuck_every: int | None = None
+    keys: int = 1
+    """Values of the header `key`, a number from 0 on; a producer's messages take turns."""
     consumers: tuple[ConsumerPlan, ...] = ()
     acts: tuple[Act, ...] = ()
     """Acts, in their order."""
+
+    @property
+    def producers(self) -> list[DestinationPlan]:
+        """Return where each producer sends."""
+        return [destination for destination in self.destinations for _ in range(destination.producers)]
+
+    def consumed_by(self, consumer: ConsumerPlan) -> list[DestinationPlan]:
+        return [each for each in self.destinations if consumer.at in (None, each.name)]
 
     @property
     def kills(self) -> int:
@@ -104,7 +155,9 @@ class Scenario:
         return replace(
             self,
             messages=messages,
-            destinations=min(self.destinations, messages),
+            destinations=tuple(
+                replace(destination, count=min(destination.count, messages)) for destination in self.destinations
+            ),
             rate=None if self.rate is None else self.rate.scaled(factor),
             stuck_every=scaled(self.stuck_every),
             consumers=tuple(
@@ -117,7 +170,6 @@ OWN_MESSAGES: Final = Scenario(
     "input",
     "the messages of a file, kill -9 while sending and while consuming",
     size=(),
-    producers=1,
     backlog_first=True,
     consumers=(ConsumerPlan("fast"),),
     acts=(Act(0.25, "kill"), Act(0.75, "kill")),

@@ -6,6 +6,7 @@ value makes no sense, is a SettingsError with its place and what is allowed.
 
 from __future__ import annotations
 
+import re
 import reprlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from forebay.dispatch.config.sizes import GIB, MIB, is_number
 from forebay.store.disk.user_file import read_user_file
 from forebay.store.errors import SettingsError
 
-from .scenario import DEEDS, KINDS, Act, ConsumerPlan, Scenario
+from .scenario import DEEDS, KINDS, Act, ConsumerPlan, DestinationPlan, Scenario
 from .schedule import FORM, Schedule
 from .sizes import BODY_SIZES_MAX, body_sizes, size_bytes
 from .workload import MIN_SIZE_BYTES
@@ -27,7 +28,7 @@ SUFFIX: Final = ".toml"
 SHIPPED: Final = Path(__file__).parent / "scenarios"
 MESSAGES_MAX: Final = 10**9
 _FILE_BYTES_MAX: Final = MIB
-_CONSUMERS_MAX: Final = 1000
+_CONSUMERS_MAX: Final = 10_000
 
 _Word = Callable[[object], Any]
 """Converts a value. ValueError says what is allowed."""
@@ -60,20 +61,70 @@ def _scenario(name: str, table: Mapping[str, object]) -> Scenario:
     for place, entry in _tables(table, "consumers"):
         consumer = _read(place, entry, _CONSUMER, required=("name",))
         count = consumer.pop("count", 1)
-        consumers += [ConsumerPlan(**consumer)] * count
+        consumers += [ConsumerPlan(number=number, **consumer) for number in range(count)]
     acts = [Act(**_read(place, entry, _ACT, required=("at", "do"))) for place, entry in _tables(table, "acts")]
     rate = fields.get("rate")
     if rate is not None and rate.messages is not None:
         fields.setdefault("messages", rate.messages)
-    scenario = Scenario(name, **fields | {"consumers": tuple(consumers), "acts": tuple(acts)})
+    fields |= {"destinations": _destinations(table, fields), "consumers": tuple(consumers), "acts": tuple(acts)}
+    fields.pop("producers", None)
+    scenario = Scenario(name, **fields)
     _check_together(scenario)
+    _check_destinations(scenario)
     return scenario
+
+
+def _destinations(table: Mapping[str, object], fields: Mapping[str, Any]) -> tuple[DestinationPlan, ...]:
+    """Return the destinations: the tables that describe them, or so many queues that all producers send to."""
+    given = fields.get("destinations", 1)
+    if isinstance(given, int):
+        return (DestinationPlan(count=given, producers=fields.get("producers", 4)),)
+    if "producers" in fields:
+        raise ValueError("producers: belongs to each of destinations where these are tables")
+    return tuple(
+        DestinationPlan(**_read(place, entry, _DESTINATION, required=("name",)))
+        for place, entry in _tables(table, "destinations")
+    )
+
+
+def _check_destinations(scenario: Scenario) -> None:
+    """Check what the destinations and the consumers say of each other."""
+    destinations, consumers = scenario.destinations, scenario.consumers
+    names = [destination.name for destination in destinations]
+    if not names or len(set(names)) < len(names):
+        raise ValueError("destinations: one at least, each with a name of its own")
+    for consumer in consumers:
+        if consumer.at is not None and consumer.at not in names:
+            raise ValueError(f"consumers: at={consumer.at!r} is none of the destinations {', '.join(names)}")
+        if consumer.selector is not None and (len(names) > 1 or destinations[0].kind == "topic"):
+            raise ValueError("consumers: kinds and own_key only where all destinations are one queue, or queues alike")
+    if consumers and any(consumer.at is not None for consumer in consumers):
+        consumed = {each.name for consumer in consumers for each in scenario.consumed_by(consumer)}
+        if unread := set(names) - consumed:
+            raise ValueError(f"consumers: nobody consumes {min(unread)!r}")
+    own_keys = sum(consumer.own_key for consumer in consumers)
+    if own_keys and sorted(consumer.number for consumer in consumers) != list(range(scenario.keys)):
+        raise ValueError(f"consumers: with own_key there must be keys = {scenario.keys} of one name, and no others")
+    if any(destination.kind == "topic" for destination in destinations):
+        if any(act.do == "purge" for act in scenario.acts):
+            raise ValueError("acts: a purge is for queues")
+        if len({consumer.title for consumer in consumers}) < len(consumers):
+            raise ValueError("consumers: where there are topics, each needs a name of its own")
+        if any(len({each.kind for each in scenario.consumed_by(consumer)}) > 1 for consumer in consumers):
+            raise ValueError("consumers: where there are queues and topics, each must say which, by at")
+        if not consumers or not scenario.persistent:
+            raise ValueError("destinations: a topic needs consumers, and persistent messages, to account for them")
+    if scenario.rate is not None and len(destinations) > 1:
+        raise ValueError("rate: only where all destinations are one queue, or queues alike")
+    for each in destinations:
+        if each.backlog is not None and (each.count > 1 or each.producers > 1 or each.kind == "topic"):
+            raise ValueError("destinations: a backlog belongs to one queue with one producer")
 
 
 def _check_together(scenario: Scenario) -> None:
     """Check what no value shows alone."""
     if len(scenario.consumers) > _CONSUMERS_MAX:
-        raise ValueError(f"consumers: at most {_CONSUMERS_MAX}, each is a thread")
+        raise ValueError(f"consumers: at most {_CONSUMERS_MAX:,}")
     if [act.at for act in scenario.acts] != sorted(act.at for act in scenario.acts):
         raise ValueError("acts: must stand in the order of their `at`")
     for act in scenario.acts:
@@ -81,7 +132,7 @@ def _check_together(scenario: Scenario) -> None:
             raise ValueError('acts: memory belongs to do = "resize", and to nothing else')
     if scenario.kills and not scenario.persistent:
         raise ValueError("acts: a kill loses messages that are not persistent, so nothing could be said of them")
-    if scenario.stuck_every is not None and scenario.destinations > 1:
+    if scenario.stuck_every is not None and sum(destination.count for destination in scenario.destinations) > 1:
         raise ValueError("stuck_every: only with destinations = 1")
 
 
@@ -125,6 +176,27 @@ def _flag(value: object) -> bool:
 def _list(value: object) -> object:
     if not isinstance(value, list):
         raise ValueError("a list of tables")
+    return value
+
+
+def _how_many_or_tables(value: object) -> object:
+    if isinstance(value, list):
+        return value
+    try:
+        return _whole(1, 1_000_000)(value)
+    except ValueError as allowed:
+        raise ValueError(f"{allowed}, or a list of tables") from None
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", value):
+        raise ValueError("a small letter, and up to 63 small letters, digits, _ and -")
+    return value
+
+
+def _part(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[1-9][0-9]?%", value):
+        raise ValueError('a share of the limit such as "25%"')
     return value
 
 
@@ -205,23 +277,38 @@ _SCENARIO: Final[Mapping[str, _Word]] = {
     "messages": _whole(1, MESSAGES_MAX),
     "size": _sizes,
     "producers": _whole(1, 1000),
-    "destinations": _whole(1, 1_000_000),
+    "destinations": _how_many_or_tables,
     "persistent": _flag,
     "sync": _one_of("always", "interval", "never"),
     "memory": _memory,
     "rate": _rate,
     "backlog_first": _flag,
     "stuck_every": _whole(1, MESSAGES_MAX),
+    "keys": _whole(1, _CONSUMERS_MAX),
     "consumers": _list,
     "acts": _list,
+}
+_DESTINATION: Final[Mapping[str, _Word]] = {
+    "name": _name,
+    "kind": _one_of("queue", "topic"),
+    "count": _whole(1, 1_000_000),
+    "producers": _whole(1, 1000),
+    "share": _number(0.001, 1000),
+    "joins_at": _number(0, 1),
+    "backlog": _number(0.001, 0.5),
+    "memory_share": _part,
+    "memory_reserve": _part,
 }
 _CONSUMER: Final[Mapping[str, _Word]] = {
     "name": _text,
     "count": _whole(1, _CONSUMERS_MAX),
+    "at": _name,
+    "own_key": _flag,
     "kinds": _kinds,
     "pace": _number(1, 10**9),
     "paces": _paces,
     "prefetch": _whole(1, 1_000_000),
+    "rests": _number(0, 60),
     "joins_at": _number(0, 1),
     "leaves_after": _whole(1, MESSAGES_MAX),
     "rollbacks": _number(0, 0.9),

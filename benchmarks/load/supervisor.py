@@ -25,10 +25,13 @@ from .broker_process import Plan
 from .events import Decoder, Event, Kind
 from .evidence import Evidence
 from .latency import Latencies
+from .neighbours import Neighbours
 from .orders import Order, Orderer
+from .readers import readers_of
+from .reads import Reads
 from .report import Audience
 from .result import Run, Sample
-from .scenario import Act, Scenario
+from .scenario import MESSAGE_BYTES, Act, DestinationPlan, Scenario
 from .words import counted, mib
 from .workload import Workload
 
@@ -36,6 +39,8 @@ STALL_SECONDS: Final = 60.0
 """A run fails that reports no work for so long, beyond the rests of the schedule."""
 
 _BATCH_MESSAGES: Final = 256  # or a hundredth of a small run, because a kill puts a batch of each thread in doubt
+FILLS_MIN: Final = 30
+"""So that there is something to compare also where a small run fills a queue again and again."""
 _PIPE_BYTES: Final = 1 << 20
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -64,12 +69,16 @@ class Supervisor:
         self._is_kill_ordered = False
         self._run = Run(scenario, sum(workload.counts), workload.total_bytes)
         unwanted = sum(workload.kinds.get(kind, 0) for kind in scenario.unwanted)
-        self._evidence = Evidence(workload.counts, workload.lane, unwanted)
+        readers = readers_of(scenario, workload)
+        self._evidence = Evidence(workload.counts, readers, workload.lane, unwanted)
         self._unwanted = unwanted
         self._bounds = Bounds(scenario.memory)
+        self._reads = Reads(readers.subscriptions)
+        self._neighbours = Neighbours([number for number, each in enumerate(scenario.producers) if each.joins_at])
         self._latencies = Latencies(workload.counts, scenario.rate)
         self._acts = list(scenario.acts)
-        self._work = 2 * self._run.messages
+        self.work = self._run.messages + readers.deliveries(workload.counts)
+        """Sends and deliveries that the scenario takes."""
         self._open = self._finished = False
         self._failure: str | None = None
         self._gauges = self._lined_gauges = _NO_GAUGES
@@ -77,6 +86,7 @@ class Supervisor:
         self._delivered = self._misses = 0
         self._stall_seconds = STALL_SECONDS + (0.0 if scenario.rate is None else scenario.rate.longest_rest)
         self._began: float | None = None
+        self._began_consuming: set[str] = set()
         self._first_taken: float | None = None
         self._started = self._lined = self._moved = time.monotonic()
 
@@ -90,8 +100,16 @@ class Supervisor:
         run.settled_messages = self._evidence.settled_messages
         if self._delivered:
             run.hit_ratio = max(0.0, 1 - self._misses / self._delivered)
+        bounds = self._bounds
+        run.held_bytes_max, run.uss_bytes_max = bounds.held_bytes_max, bounds.uss_bytes_max
+        run.uss_limit_bytes = bounds.uss_limit_bytes
         run.latencies = self._latencies.whole()
-        run.checks = [*self._evidence.judge(self._failure), *self._bounds.judge()]
+        run.checks = [
+            *self._evidence.judge(self._failure),
+            *self._bounds.judge(),
+            *self._reads.judge(),
+            *self._neighbours.judge(),
+        ]
         return run
 
     def _run_process(self) -> None:
@@ -139,22 +157,32 @@ class Supervisor:
             limit_bytes=self._bounds.limit_bytes,
             sync=scenario.sync,
             workload=self._workload.as_plan(),
-            destinations=self._workload.destinations,
+            destinations=scenario.destinations,
             starts=evidence.starts,
+            producers_after=[int(destination.joins_at * self.work) - done for destination in scenario.producers],
+            backlogs=[self._backlog_messages(*each) for each in enumerate(scenario.producers)],
             batch_messages=max(1, min(_BATCH_MESSAGES, self._run.messages // 100)),
             rate=None if scenario.rate is None else str(scenario.rate),
             began=self._began,
             consumers=scenario.consumers,
-            joins_after=[int(consumer.joins_at * self._work) - done for consumer in scenario.consumers],
+            joins_after=[int(consumer.joins_at * self.work) - done for consumer in scenario.consumers],
             paces_after=[
-                [(int(share * self._work) - done, pace) for share, pace in consumer.paces]
+                [(int(share * self.work) - done, pace) for share, pace in consumer.paces]
                 for consumer in scenario.consumers
             ],
             acts=self._acts,
-            acts_after=[int(act.at * self._work) - done for act in self._acts],
+            acts_after=[int(act.at * self.work) - done for act in self._acts],
             left_messages=self._unwanted,
             backlog_first=scenario.backlog_first,
         )
+
+    def _backlog_messages(self, producer: int, destination: DestinationPlan) -> int | None:
+        """Return with how many messages a producer fills its queue, FILLS_MIN times at least."""
+        if destination.backlog is None:
+            return None
+        mean_bytes = self._run.body_bytes // self._run.messages
+        messages = int(destination.backlog * self._scenario.memory) // (mean_bytes + MESSAGE_BYTES)
+        return max(1, min(messages, self._workload.counts[producer] // FILLS_MIN))
 
     def _events(self, process: subprocess.Popen[bytes]) -> Iterator[Event]:
         """Yield what the process tells, until it has ended or stalled; meanwhile a line a second, and orders."""
@@ -202,6 +230,7 @@ class Supervisor:
             case Kind.SENDING:
                 evidence.sending(event.who, event.stop)
                 latencies.sending(event.who, event.stop, event.at)
+                self._neighbours.sending(event.who)
             case Kind.SENT:
                 evidence.sent(event.who)
                 latencies.sent(event.who, event.at)
@@ -221,8 +250,11 @@ class Supervisor:
                 evidence.damaged(event.facts["text"])
             case Kind.GAUGES:
                 self._gauges = event.facts
-                self._bounds.gauge(event.facts)
-                evidence.depth = event.facts["depth"]
+                for judge in (self._bounds, self._reads, self._neighbours):
+                    judge.gauge(self._gauges)
+                evidence.depth = self._gauges["depth"]
+            case Kind.TOOK:
+                self._neighbours.took(*event.took)
             case Kind.OPENED:
                 self._opened(event)
             case Kind.ACTED:
@@ -230,10 +262,7 @@ class Supervisor:
             case Kind.OBEYED:
                 self._acted(Act(0, event.facts["do"], event.facts["memory"]), event.facts)
             case Kind.FIRST:
-                self._note(
-                    f"{self._scenario.consumers[event.who].name} has its first message "
-                    f"{1000 * event.facts['seconds']:.0f} ms after subscribing, {event.facts['backlog']:,} in the queue"
-                )
+                self._first_message(self._scenario.consumers[event.who].name, event.facts)
             case Kind.DONE:
                 self._finished = True
             case Kind.FAILED:
@@ -241,8 +270,20 @@ class Supervisor:
                     raise SettingsError(event.facts["text"])
                 self._failure = f"the broker process gave up: {event.facts['text']}"
 
+    def _first_message(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Note it of the first consumer of each name."""
+        if name not in self._began_consuming:
+            self._began_consuming.add(name)
+            self._note(
+                f"{name} has its first message {1000 * facts['seconds']:.0f} ms after subscribing, "
+                f"{facts['backlog']:,} waiting"
+            )
+
     def _opened(self, event: Event) -> None:
         self._open = True
+        self._began_consuming.clear()
+        self._reads.opened()
+        self._neighbours.opened()
         self._gauges = self._lined_gauges = {**self._gauges, **_NEW_COUNTERS}
         if self._began is None:
             self._began = event.at

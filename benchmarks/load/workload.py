@@ -14,13 +14,15 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forebay.store.message import Message
 
 from .events import N_MASK, PRODUCER_SHIFT
-from .scenario import Kind
+from .scenario import ConsumerPlan, DestinationPlan, Kind
 
 if TYPE_CHECKING:
     from forebay import Delivery
@@ -38,7 +40,8 @@ _FILLERS: Final = 64
 MIN_SIZE_BYTES: Final = 16
 """Below it a body has no room for its key and checksum."""
 
-RARE_SHARE: Final = 0.01
+RARE_EVERY: Final = 100
+"""So many messages of a producer, or the rest of them, have one rare one, all at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +64,14 @@ class Workload(Protocol):
         """Bodies of all messages."""
 
     @property
-    def destinations(self) -> Sequence[str]: ...
-
-    @property
     def kinds(self) -> Mapping[Kind, int]:
         """Number of messages of each kind."""
 
     def lane(self, producer: int, n: int) -> int:
         """Return the number of a message's lane. Each producer's messages keep their order in each lane."""
+
+    def is_for(self, consumer: ConsumerPlan, producer: int, n: int) -> bool:
+        """Return whether the consumer's selector matches message n of a producer."""
 
     def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
         """Yield the batches that the producer has to send from n = start, in order."""
@@ -81,41 +84,55 @@ class Workload(Protocol):
 
 
 class Generated:
-    """Messages shared out evenly among producers, and by each of them, in turn, among destinations.
+    """Messages shared out among destinations, and there evenly among producers, which send to its queues in turns.
 
-    sizes: bytes of bodies, which take turns as well: message n of a producer has sizes[n // destinations % len(sizes)],
-    so that each destination gets all of them.
+    sizes: bytes of bodies, which take turns as well: message n of a producer has sizes[n // count % len(sizes)], where
+    `count` queues are what it sends to, so that each of them gets all sizes.
     stuck_every: each so many-th message of a producer is of the kind "stuck"; None: there are none. Where it shares a
     factor with the number of sizes, these messages get only some of them.
+    keys: with more than one, each message has the header `key`, and all producers' messages together take turns.
     """
 
     def __init__(
         self,
         messages: int,
         sizes: Sequence[int],
-        producers: int,
+        destinations: Sequence[DestinationPlan],
         seed: int,
-        destinations: int = 1,
         persistent: bool = True,
         stuck_every: int | None = None,
+        keys: int = 1,
     ) -> None:
         assert messages >= 1 and min(sizes) >= MIN_SIZE_BYTES
         self._sizes = sizes
         self._seed = seed
         self._persistent = persistent
         self._stuck_every = stuck_every
-        self.counts = [messages // producers + (producer < messages % producers) for producer in range(producers)]
-        self.destinations = ["load"] if destinations == 1 else [f"load.{number}" for number in range(destinations)]
-        self.total_bytes = sum(map(self._bytes_below, self.counts))
+        self._keys = keys
+        self.counts: list[int] = []
+        self._names: list[Sequence[str]] = []
+        """What each producer sends to, in turns."""
+        for destination, share in zip(destinations, _shares(messages, destinations), strict=True):
+            producers, names = destination.producers, destination.names
+            self.counts += [share // producers + (producer < share % producers) for producer in range(producers)]
+            self._names += [names] * producers
+        self._lanes = [0, *accumulate(map(len, self._names))]
+        self.total_bytes = sum(self._bytes_below(producer, count) for producer, count in enumerate(self.counts))
         self._plan = {
             "messages": messages,
             "sizes": sizes,
-            "producers": producers,
+            "destinations": [asdict(destination) for destination in destinations],
             "seed": seed,
-            "destinations": destinations,
             "persistent": persistent,
             "stuck_every": stuck_every,
+            "keys": keys,
         }
+
+    @classmethod
+    def from_plan(cls, plan: Mapping[str, Any]) -> Generated:
+        """Make the workload that `as_plan` described."""
+        destinations = [DestinationPlan(**destination) for destination in plan["destinations"]]
+        return cls(**{**plan, "destinations": destinations})
 
     @property
     def kinds(self) -> Mapping[Kind, int]:
@@ -130,42 +147,51 @@ class Generated:
         return 0 if self._stuck_every is None else -(-n // self._stuck_every)
 
     def lane(self, producer: int, n: int) -> int:
-        destinations = len(self.destinations)
-        return producer * destinations + n % destinations
+        return self._lanes[producer] + n % len(self._names[producer])
+
+    def is_for(self, consumer: ConsumerPlan, producer: int, n: int) -> bool:
+        if consumer.own_key:
+            return self._key(producer, n) == consumer.number
+        return consumer.kinds is None or self._kind(n, _first_rare(self.counts[producer])) in consumer.kinds
+
+    def _key(self, producer: int, n: int) -> int:
+        return (n * len(self.counts) + producer) % self._keys
+
+    def _kind(self, n: int, first_rare: int) -> Kind:
+        if self._stuck_every is not None and n % self._stuck_every == 0:
+            return "stuck"
+        return "plain" if n < first_rare else "rare"
 
     def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
         fillers = self._fillers()
-        destinations, stuck_every = self.destinations, self._stuck_every
+        names = self._names[producer]
         count = self.counts[producer]
         first_rare = _first_rare(count)
         first = start
         while first < count:
-            stop = self._full(first, min(first + room(first), count))
+            stop = self._full(producer, first, min(first + room(first), count))
             messages: dict[str, list[Message]] = {}
             for n in range(first, stop):
                 key = _KEY.pack(producer << PRODUCER_SHIFT | n)
-                filler, filler_crc32 = fillers[n // len(destinations) % len(fillers)]
-                kind = "plain" if n < first_rare else "rare"
-                if stuck_every is not None and n % stuck_every == 0:
-                    kind = "stuck"
-                messages.setdefault(destinations[n % len(destinations)], []).append(
-                    Message(
-                        b"".join((key, zlib.crc32(key, filler_crc32).to_bytes(4, "little"), filler)),
-                        {"producer": producer, "n": n, "kind": kind},
-                        persistent=self._persistent,
-                    )
+                filler, filler_crc32 = fillers[n // len(names) % len(fillers)]
+                headers: dict[str, Any] = {"producer": producer, "n": n, "kind": self._kind(n, first_rare)}
+                if self._keys > 1:
+                    headers["key"] = self._key(producer, n)
+                body = b"".join((key, zlib.crc32(key, filler_crc32).to_bytes(4, "little"), filler))
+                messages.setdefault(names[n % len(names)], []).append(
+                    Message(body, headers, persistent=self._persistent)
                 )
             yield Batch(stop, messages)
             first = stop
 
-    def _full(self, first: int, stop: int) -> int:
+    def _full(self, producer: int, first: int, stop: int) -> int:
         """Return where a batch from first ends: it has BATCH_BYTES at most, or one message, and stop is the latest."""
-        limit = self._bytes_below(first) + BATCH_BYTES
-        return first + 1 + bisect_right(range(first + 2, stop + 1), limit, key=self._bytes_below)
+        bytes_below = partial(self._bytes_below, producer)
+        return first + 1 + bisect_right(range(first + 2, stop + 1), bytes_below(first) + BATCH_BYTES, key=bytes_below)
 
-    def _bytes_below(self, n: int) -> int:
+    def _bytes_below(self, producer: int, n: int) -> int:
         """Return the bytes of the first n bodies of a producer."""
-        sizes, destinations = self._sizes, len(self.destinations)
+        sizes, destinations = self._sizes, len(self._names[producer])
         turns, begun = divmod(n, destinations)
         rounds, turn = divmod(turns, len(sizes))
         return destinations * (rounds * sum(sizes) + sum(sizes[:turn])) + begun * sizes[turn]
@@ -181,19 +207,20 @@ class Generated:
         return [(window, zlib.crc32(window)) for window in windows]
 
     def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
-        sizes, destinations = self._sizes, len(self.destinations)
+        sizes, destinations = self._sizes, [len(names) for names in self._names]
         keys = array("Q")
         damaged = []
         for message in arrived:
             body, headers = message.body, message.headers or {}
             if len(body) >= MIN_SIZE_BYTES:
                 key, crc32 = _PREFIX.unpack_from(body)
-                n = key & N_MASK
+                producer, n = key >> PRODUCER_SHIFT, key & N_MASK
                 if (
-                    len(body) == sizes[n // destinations % len(sizes)]
+                    producer < len(destinations)
+                    and len(body) == sizes[n // destinations[producer] % len(sizes)]
                     and zlib.crc32(body[: _KEY.size], zlib.crc32(body[_PREFIX.size :])) == crc32
                     and headers.get("n") == n
-                    and headers.get("producer") == key >> PRODUCER_SHIFT
+                    and headers.get("producer") == producer
                 ):
                     keys.append(key)
                     continue
@@ -206,4 +233,11 @@ class Generated:
 
 def _first_rare(count: int) -> int:
     """Return the n from which on a producer's messages are rare."""
-    return count - max(1, int(count * RARE_SHARE))
+    return count - -(-count // RARE_EVERY)
+
+
+def _shares(messages: int, destinations: Sequence[DestinationPlan]) -> list[int]:
+    """Return how many of the messages go to each of the destinations. They add up."""
+    totals = list(accumulate(destination.share for destination in destinations))
+    ends = [round(messages * total / totals[-1]) for total in totals]
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]

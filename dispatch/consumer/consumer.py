@@ -124,6 +124,40 @@ class Search:
 class Consumer(Taker):
     """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
 
+    # Thousands of consumers of a queue are nothing unusual: a dict of so many attributes takes 1.2 KiB each.
+    __slots__ = (
+        "__weakref__",
+        "confirmer",
+        "monitor",
+        "when_closed",
+        "when_moved",
+        "_collect",
+        "_collect_one",
+        "_credited",
+        "_deadlines",
+        "_due",
+        "_is_armed",
+        "_is_closed",
+        "_is_held_up",
+        "_is_settling_plain",
+        "_journal",
+        "_limits",
+        "_loader",
+        "_memory",
+        "_on_ready",
+        "_redelivery",
+        "_reject",
+        "_reminder",
+        "_signal",
+        "_store",
+        "_take_durations",
+        "_takes_no_more",
+        "_target_area",
+        "_transactions",
+        "_waiting",
+        "_waits_for_credit",
+    )
+
     def __init__(
         self,
         makers: Consumers,

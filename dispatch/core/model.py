@@ -62,6 +62,27 @@ LATE: Final = -1
 class Taker(ABC):
     """A consumer, as far as lists, groups and transactions know it."""
 
+    __slots__ = (
+        "queue",
+        "consumer_group",
+        "priority",
+        "prefetch_limit",
+        "in_flight",
+        "delivered",
+        "is_slow",
+        "slow_seconds",
+        "moved_at",
+        "seen",
+        "messages_per_second",
+        "on_slow",
+        "stuck_seen",
+        "stuck_since",
+        "tell_at",
+        "is_exclusive",
+        "ack_deadline_seconds",
+        "is_synchronous",
+    )
+
     queue: QueueArea
     consumer_group: ConsumerGroup
     """Where its messages come from."""

@@ -231,11 +231,14 @@ def test_commands_that_pages_call_are_there_with_their_options() -> None:
             assert {word for word in words if word.startswith("--")} <= flags, (name, line)
 
 
-def test_scenario_that_is_shown_is_one(tmp_path: Path) -> None:
-    [shown] = [match[2] for match in FENCED.finditer(TEXTS["docs/guide/load-testing.md"]) if match[1] == "toml"]
+def test_scenarios_that_are_shown_can_be_read(tmp_path: Path) -> None:
+    shown = [match[2] for match in FENCED.finditer(TEXTS["docs/guide/load-testing.md"]) if match[1] == "toml"]
     path = tmp_path / "shown.toml"
-    path.write_text(shown, encoding="utf-8")
-    assert read_scenario(str(path)).kills == 1
+    found = []
+    for text in shown:
+        path.write_text(text, encoding="utf-8")
+        found.append(read_scenario(str(path)))
+    assert [(scenario.kills, len(scenario.consumers)) for scenario in found] == [(1, 4), (0, 101)]
 
 
 def test_memory_pages_have_every_holder_and_every_share(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from forebay.benchmarks.demo.story import FAST_SECONDS, SECONDS_MIN, SLOW_SECOND
 from forebay.benchmarks.load.evidence import Check
 from forebay.benchmarks.load.orders import Order
 from forebay.benchmarks.load.result import Run, Sample
-from forebay.benchmarks.load.scenario import ConsumerPlan, Scenario
+from forebay.benchmarks.load.scenario import ConsumerPlan, DestinationPlan, Scenario
 from forebay.benchmarks.load.schedule import Schedule
 from forebay.benchmarks.load.supervisor import Supervisor
 from forebay.benchmarks.load.workload import Generated
@@ -258,7 +258,9 @@ class Watcher:
 def test_what_is_done_by_hand_is_done_and_everything_holds(tmp_path: Path) -> None:
     rate = Schedule.parse("300:2s")
     worker = ConsumerPlan("worker")
-    scenario = Scenario("hand", "orders", messages=rate.messages or 1, producers=1, rate=rate, consumers=(worker,))
+    destinations = (DestinationPlan(producers=1),)
+    messages = rate.messages or 1
+    scenario = Scenario("hand", "orders", messages, destinations=destinations, rate=rate, consumers=(worker,))
     watcher = Watcher(
         (Order("pace", pace=20.0), "another pace"),  # so that there is something to do until the kill
         (Order("resize", memory=16 * MIB), "resized to 16.0 MiB"),
@@ -266,7 +268,7 @@ def test_what_is_done_by_hand_is_done_and_everything_holds(tmp_path: Path) -> No
         (Order("cleanup"), "cleaned up:"),
         (Order("kill"), "killed with SIGKILL"),
     )
-    workload = Generated(scenario.messages, scenario.size, scenario.producers, seed=1)
+    workload = Generated(scenario.messages, scenario.size, destinations, seed=1)
     run = Supervisor(scenario, workload, str(tmp_path), watcher, watcher).run()
     assert watcher.close(), watcher.notes
     assert run.failed == [] and len(run.recoveries) == 1

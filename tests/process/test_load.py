@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from forebay.__main__ import main
-from forebay.benchmarks.load import supervisor
+from forebay.benchmarks.load import consuming, supervisor
 from forebay.benchmarks.load.bounds import Bounds
 from forebay.benchmarks.load.broker_process import from_plan
 from forebay.benchmarks.load.events import CAME_AGAIN, PRODUCER_SHIFT, Decoder, Kind, encode
 from forebay.benchmarks.load.evidence import Evidence
 from forebay.benchmarks.load.input_file import InputFile
+from forebay.benchmarks.load.neighbours import Neighbours
+from forebay.benchmarks.load.readers import Readers, readers_of
+from forebay.benchmarks.load.reads import Reads
 from forebay.benchmarks.load.report import Report
 from forebay.benchmarks.load.result import Run, Sample
+from forebay.benchmarks.load.scenario import ConsumerPlan, DestinationPlan, Scenario
 from forebay.benchmarks.load.scenario_file import shipped
 from forebay.benchmarks.load.words import short
 from forebay.benchmarks.load.workload import BATCH_BYTES, MIN_SIZE_BYTES, Generated, Workload
@@ -28,6 +33,9 @@ from forebay.store.message import Message
 
 # Evidence
 
+COMPETING = Readers([[0]], [0, 0], lambda consumer, producer, n: True)
+"""Two consumers that compete for the messages of one producer."""
+
 
 def keys(*numbers: int, producer: int = 0) -> array[int]:
     return array("Q", [producer << PRODUCER_SHIFT | n for n in numbers])
@@ -35,7 +43,7 @@ def keys(*numbers: int, producer: int = 0) -> array[int]:
 
 def evidence_of(sent: int, *, lane: Callable[[int, int], int] | None = None, unwanted: int = 0) -> Evidence:
     """One producer, whose messages were all confirmed."""
-    evidence = Evidence([sent], lane, unwanted)
+    evidence = Evidence([sent], COMPETING, lane, unwanted)
     evidence.sending(0, sent)
     evidence.sent(0)
     return evidence
@@ -66,7 +74,7 @@ def test_confirmed_message_that_never_came_is_lost() -> None:
 
 
 def test_message_that_was_never_sent_is_a_failure() -> None:
-    evidence = Evidence([10])
+    evidence = Evidence([10], COMPETING)
     evidence.sending(0, 2)
     settle(evidence, 0, 1, 2)
     settle(evidence, 1 << 45)
@@ -147,7 +155,7 @@ def test_returned_message_may_come_before_newer_ones_after_a_kill() -> None:
 
 @pytest.mark.parametrize("kept", [[], [2], [2, 3]])
 def test_send_under_way_at_a_kill_may_go_either_way(kept: list[int]) -> None:
-    evidence = Evidence([6])
+    evidence = Evidence([6], COMPETING)
     evidence.sending(0, 2)
     evidence.sent(0)
     evidence.sending(0, 4)
@@ -175,6 +183,203 @@ def test_damaged_message_is_a_failure() -> None:
     settle(evidence, 0)
     evidence.damaged("producer 0, n 0, 3 bytes")
     assert failed(evidence) == ["checksum"]
+
+
+SUBSCRIPTIONS = Readers([[0], [0]], [0, 1], lambda consumer, producer, n: True, subscriptions=2)
+"""Two consumers that each get every message of one producer."""
+
+
+def test_each_subscription_gets_each_message() -> None:
+    evidence = Evidence([2], SUBSCRIPTIONS)
+    evidence.sending(0, 2)
+    evidence.sent(0)
+    settle(evidence, 0, 1)
+    assert failed(evidence) == ["count"]
+    settle(evidence, 0, 1, consumer=1)
+    assert failed(evidence) == []
+    assert evidence.settled_messages == 4
+    assert "each delivered to each of 2 subscriptions" in evidence.judge()[0].text
+    settle(evidence, 1, consumer=1)
+    assert failed(evidence) == ["order", "acknowledged"]
+
+
+@pytest.mark.parametrize(("got", "expected"), [([[], []], []), ([[0], [0]], []), ([[0], []], ["count"])])
+def test_send_in_doubt_is_for_all_subscriptions_or_for_none(got: list[list[int]], expected: list[str]) -> None:
+    evidence = Evidence([1], SUBSCRIPTIONS)
+    evidence.sending(0, 1)
+    evidence.killed()
+    for consumer, numbers in enumerate(got):
+        settle(evidence, *numbers, consumer=consumer)
+    assert failed(evidence) == expected
+
+
+def test_message_that_its_consumer_had_not_asked_for_is_a_failure() -> None:
+    evidence = Evidence([2], Readers([[0]], [0, 0], lambda consumer, producer, n: n % 2 == consumer))
+    evidence.sending(0, 2)
+    evidence.sent(0)
+    settle(evidence, 0)
+    assert "selected" not in failed(evidence)
+    settle(evidence, 1)
+    assert failed(evidence) == ["selected"]
+
+
+def test_message_of_another_destination_was_never_sent_there() -> None:
+    evidence = Evidence([1, 1], Readers([[0], [1]], [0, 1], lambda consumer, producer, n: True))
+    evidence.sending(0, 1)
+    evidence.sending(1, 1)
+    settle(evidence, 1 << PRODUCER_SHIFT)
+    assert "1 message (first: producer 1, n 0) never sent" in evidence.judge()[0].text.replace("; ", "\n")
+
+
+# Readers
+
+
+def test_readers_are_all_queues_together_and_each_subscription() -> None:
+    scenario = Scenario(
+        "own",
+        "to see",
+        destinations=(
+            DestinationPlan("orders", producers=2, share=2),
+            DestinationPlan("quotes", kind="topic", producers=1),
+            DestinationPlan("logs", producers=1),
+        ),
+        consumers=(
+            ConsumerPlan("a", at="orders"),
+            ConsumerPlan("b", at="quotes"),
+            ConsumerPlan("b", 1, at="quotes"),
+            ConsumerPlan("c", at="logs"),
+        ),
+    )
+    workload = Generated(8, [64], scenario.destinations, seed=1)
+    readers = readers_of(scenario, workload)
+    assert workload.counts == [2, 2, 2, 2]
+    assert (readers.producers, readers.of) == ([[0, 1, 3], [2], [2]], [0, 1, 2, 0])
+    assert readers.deliveries(workload.counts) == 10
+    assert [[readers.wants(consumer, producer, 0) for producer in range(4)] for consumer in range(4)] == [
+        [True, True, False, False],
+        [False, False, True, False],
+        [False, False, True, False],
+        [False, False, False, True],
+    ]
+
+
+def test_reader_with_a_selector_wants_what_was_sent_with_its_kind_or_key() -> None:
+    plan = [DestinationPlan(producers=2)]
+    workload = Generated(400, [64], plan, seed=1, stuck_every=10, keys=3)
+    for producer in (0, 1):
+        for n, message in enumerate(messages_of(workload, producer)):
+            headers = message.headers or {}
+            for kind in ("plain", "rare", "stuck"):
+                assert workload.is_for(ConsumerPlan("a", kinds=(kind,)), producer, n) == (headers["kind"] == kind)
+            for key in range(3):
+                assert workload.is_for(ConsumerPlan("a", key, own_key=True), producer, n) == (headers["key"] == key)
+
+
+# Consumers in turns
+
+
+def test_one_thread_drives_many_consumers_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    def consumer(name: str, rests: Sequence[float]) -> Iterator[float]:
+        for rest in rests:
+            happened.append(name)
+            yield rest
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: happened.append(f"slept {seconds}"))
+    consuming.drive([consumer("a", [0.0, 0.02]), consumer("b", [0.04, 0.01, 9.0])])
+    assert happened == ["a", "b", "a", "b", "slept 0.01", "b", "slept 0.05"]
+
+
+@pytest.mark.parametrize(("consumers", "threads"), [(1, 1), (16, 16), (17, 4), (3000, 4)])
+def test_each_consumer_is_driven_by_one_thread(consumers: int, threads: int) -> None:
+    shared = consuming.shared_out(consumers)
+    assert len(shared) == threads
+    assert sorted(number for numbers in shared for number in numbers) == list(range(consumers))
+
+
+# Reads
+
+
+def disk_gauges(**facts: int) -> dict[str, int]:
+    return {"read_bytes": 0, "topic_bytes": 0, "spread_bytes": 0, "reach_bytes": MIB} | facts
+
+
+def test_reads_of_all_processes_are_set_against_the_backlogs_that_they_found_or_got() -> None:
+    reads = Reads(subscriptions=8)
+    for read, backlog in ((60 * MIB, 50 * MIB), (52 * MIB, 50 * MIB)):
+        reads.opened()
+        reads.gauge(disk_gauges(read_bytes=read // 2, topic_bytes=backlog))
+        reads.gauge(disk_gauges(read_bytes=read, topic_bytes=backlog, spread_bytes=MIB))
+    [check] = reads.judge()
+    assert check.held
+    assert check.text == (
+        "112.0 MiB read from disk for 100.0 MiB of backlog, 1.12 times; allowed 1.1 times, and 2.0 MiB"
+    )
+    reads.gauge(disk_gauges(read_bytes=53 * MIB, topic_bytes=50 * MIB))
+    [check] = reads.judge()
+    assert not check.held
+
+
+def test_reads_of_subscriptions_that_were_far_apart_are_said_and_not_judged() -> None:
+    reads = Reads(subscriptions=8)
+    reads.gauge(disk_gauges(read_bytes=90 * MIB, topic_bytes=MIB, spread_bytes=3 * MIB))
+    reads.gauge(disk_gauges(read_bytes=99 * MIB, topic_bytes=MIB, spread_bytes=2 * MIB))
+    [check] = reads.judge()
+    assert check.held
+    assert check.text.endswith("99.00 times; not judged, subscriptions were 3.0 MiB apart and share within 1.0 MiB")
+
+
+@pytest.mark.parametrize("facts", [{"topic_bytes": 5}, {"read_bytes": 5}])
+def test_reads_are_not_judged_where_there_is_nothing_to_say(facts: dict[str, int]) -> None:
+    reads = Reads(subscriptions=1)
+    reads.gauge(disk_gauges(**facts))
+    assert list(reads.judge()) == []
+
+
+# Neighbours
+
+
+def neighbours_of(takes: int, ran: tuple[float, float], hits: tuple[float, float]) -> Neighbours:
+    """One flood in the middle, before and in which each take ran for so long and so large a share was a hit."""
+    neighbours = Neighbours([1])
+    delivered = misses = 0
+    for producer, seconds, hit_ratio in ((0, ran[0], hits[0]), (1, ran[1], hits[1])):
+        neighbours.sending(producer)
+        for _ in range(takes):
+            neighbours.took(9.0, seconds)
+        delivered += 1000
+        misses += round(1000 * (1 - hit_ratio))
+        neighbours.gauge({"protected_delivered": delivered, "protected_misses": misses})
+    return neighbours
+
+
+@pytest.mark.parametrize(
+    ("takes", "ran", "hits", "expected"),
+    [
+        (10, (0.001, 0.0029), (1.0, 0.96), []),
+        (10, (0.001, 0.0031), (1.0, 0.96), ["take"]),
+        (10, (0.001, 0.001), (1.0, 0.94), ["neighbours"]),
+        (10, (0.001, 0.001), (0.9, 1.0), ["neighbours"]),
+        (9, (0.001, 0.001), (1.0, 1.0), ["neighbours"]),
+    ],
+)
+def test_flood_that_a_protected_queue_notices_is_a_failure(
+    takes: int, ran: tuple[float, float], hits: tuple[float, float], expected: list[str]
+) -> None:
+    assert [check.name for check in neighbours_of(takes, ran, hits).judge() if not check.held] == expected
+
+
+def test_counters_of_a_new_process_begin_anew() -> None:
+    neighbours = neighbours_of(10, (0.001, 0.001), (1.0, 1.0))
+    neighbours.opened()
+    neighbours.gauge({"protected_delivered": 1000, "protected_misses": 0})
+    text = next(iter(neighbours.judge())).text
+    assert "(1,000 and 2,000 deliveries)" in text
+
+
+def test_scenario_without_a_flood_has_no_neighbours() -> None:
+    assert list(Neighbours([]).judge()) == []
 
 
 # Bounds
@@ -249,6 +454,19 @@ def test_torn_last_frame_is_no_event() -> None:
 # Workload
 
 
+def generated(
+    messages: int,
+    sizes: Sequence[int],
+    producers: int,
+    seed: int,
+    destinations: int = 1,
+    stuck_every: int | None = None,
+) -> Generated:
+    """Messages of producers that all send to the same queues."""
+    plan = DestinationPlan(count=destinations, producers=producers)
+    return Generated(messages, sizes, [plan], seed, stuck_every=stuck_every)
+
+
 def messages_of(workload: Workload, producer: int = 0, start: int = 0) -> list[Message]:
     return [
         message
@@ -260,33 +478,33 @@ def messages_of(workload: Workload, producer: int = 0, start: int = 0) -> list[M
 
 def test_generated_messages_depend_on_the_seed_alone() -> None:
     def bodies(seed: int) -> list[bytes]:
-        return [message.body for message in messages_of(Generated(300, [100], 1, seed))]
+        return [message.body for message in messages_of(generated(300, [100], 1, seed))]
 
     assert bodies(1) == bodies(1) != bodies(2)
     assert len(set(bodies(1))) == 300
 
 
 def test_generated_messages_are_shared_out_and_go_on_where_they_stopped() -> None:
-    workload = Generated(1001, [64], 4, seed=1)
+    workload = generated(1001, [64], 4, seed=1)
     assert workload.counts == [251, 250, 250, 250]
     assert messages_of(workload, 0, 100) == messages_of(workload, 0)[100:]
     assert [batch.stop for batch in workload.batches(1, 240, lambda n: 256)] == [250]
 
 
 def test_last_hundredth_of_each_producer_is_rare() -> None:
-    kinds = [(message.headers or {})["kind"] for message in messages_of(Generated(1000, [64], 1, seed=1))]
+    kinds = [(message.headers or {})["kind"] for message in messages_of(generated(1000, [64], 1, seed=1))]
     assert kinds == ["plain"] * 990 + ["rare"] * 10
 
 
 @pytest.mark.parametrize("stuck_every", [None, 1, 7, 10_000])
 def test_kinds_are_counted_as_they_are_sent(stuck_every: int | None) -> None:
-    workload = Generated(2001, [64], 2, seed=1, stuck_every=stuck_every)
+    workload = generated(2001, [64], 2, seed=1, stuck_every=stuck_every)
     sent = [(message.headers or {})["kind"] for producer in (0, 1) for message in messages_of(workload, producer)]
     assert workload.kinds == {kind: sent.count(kind) for kind in ("plain", "rare", "stuck")}
 
 
 def test_each_producer_sends_to_one_destination_after_the_other() -> None:
-    workload = Generated(10, [64], 1, seed=1, destinations=3)
+    workload = generated(10, [64], 1, seed=1, destinations=3)
     [batch] = workload.batches(0, 0, lambda n: 256)
     sent = {name: [(message.headers or {})["n"] for message in messages] for name, messages in batch.messages.items()}
     assert sent == {"load.0": [0, 3, 6, 9], "load.1": [1, 4, 7], "load.2": [2, 5, 8]}
@@ -297,14 +515,14 @@ MIXED = (MIN_SIZE_BYTES, KIB, 64 * KIB)
 
 
 def test_each_message_has_the_size_whose_turn_it_is() -> None:
-    sizes = [len(message.body) for message in messages_of(Generated(100, MIXED, 1, seed=1))]
+    sizes = [len(message.body) for message in messages_of(generated(100, MIXED, 1, seed=1))]
     assert sizes == [MIXED[n % 3] for n in range(100)]
 
 
 @pytest.mark.parametrize("destinations", [2, 3, 6, 7])
 def test_each_destination_gets_each_size(destinations: int) -> None:
-    workload = Generated(200, MIXED, 1, seed=1, destinations=destinations)
-    got: dict[str, list[int]] = {name: [] for name in workload.destinations}
+    workload = generated(200, MIXED, 1, seed=1, destinations=destinations)
+    got: dict[str, list[int]] = {f"load.{number}": [] for number in range(destinations)}
     for batch in workload.batches(0, 0, lambda n: 256):
         for name, messages in batch.messages.items():
             got[name] += [len(message.body) for message in messages]
@@ -314,7 +532,7 @@ def test_each_destination_gets_each_size(destinations: int) -> None:
 
 @pytest.mark.parametrize("destinations", [1, 3, 4])
 def test_bytes_of_mixed_bodies_are_counted_as_they_are_sent(destinations: int) -> None:
-    workload = Generated(1001, MIXED, 4, seed=1, destinations=destinations)
+    workload = generated(1001, MIXED, 4, seed=1, destinations=destinations)
     sent = [message for producer in range(4) for message in messages_of(workload, producer)]
     assert sum(len(message.body) for message in sent) == workload.total_bytes
     assert (len(workload.check(sent)[0]), workload.check(sent)[1]) == (1001, [])
@@ -322,7 +540,7 @@ def test_bytes_of_mixed_bodies_are_counted_as_they_are_sent(destinations: int) -
 
 @pytest.mark.parametrize("sizes", [MIXED, (100,), (200 * KIB,), (MIN_SIZE_BYTES, 2 * BATCH_BYTES)])
 def test_batch_is_full_with_its_bytes_whatever_their_sizes(sizes: tuple[int, ...]) -> None:
-    workload = Generated(1000, sizes, 1, seed=1, destinations=2)
+    workload = generated(1000, sizes, 1, seed=1, destinations=2)
     batches = [
         [len(message.body) for messages in batch.messages.values() for message in messages]
         for batch in workload.batches(0, 0, lambda n: 256)
@@ -335,7 +553,7 @@ def test_batch_is_full_with_its_bytes_whatever_their_sizes(sizes: tuple[int, ...
 
 
 def test_body_of_another_turn_is_damaged() -> None:
-    workload, shifted = Generated(3, (64, 100, 100), 1, seed=1), Generated(3, (100, 64, 100), 1, seed=1)
+    workload, shifted = generated(3, (64, 100, 100), 1, seed=1), generated(3, (100, 64, 100), 1, seed=1)
     assert workload.check(messages_of(shifted)) == (
         keys(2),
         ["producer 0, n 0, 100 bytes", "producer 0, n 1, 64 bytes"],
@@ -344,7 +562,7 @@ def test_body_of_another_turn_is_damaged() -> None:
 
 @pytest.mark.parametrize("size_bytes", [MIN_SIZE_BYTES, 1000])
 def test_check_sees_each_flipped_bit_of_a_body(size_bytes: int) -> None:
-    workload = Generated(3, [size_bytes], 1, seed=1)
+    workload = generated(3, [size_bytes], 1, seed=1)
     message = messages_of(workload)[2]
     assert workload.check([message]) == (keys(2), [])
     for bit in range(8 * size_bytes):
@@ -355,7 +573,7 @@ def test_check_sees_each_flipped_bit_of_a_body(size_bytes: int) -> None:
 
 
 def test_check_sees_a_body_under_the_headers_of_another() -> None:
-    workload = Generated(4, [64], 2, seed=1)
+    workload = generated(4, [64], 2, seed=1)
     one, other, foreign = *messages_of(workload), messages_of(workload, 1)[0]
     for headers in (other.headers, foreign.headers, {}):
         assert workload.check([Message(one.body, headers)])[1] != []
@@ -464,7 +682,7 @@ def test_numbers_take_at_most_five_characters(number: float, text: str) -> None:
 
 
 def supervise(directory: Path) -> Run:
-    workload = Generated(10, [64], 4, seed=1)
+    workload = generated(10, [64], 4, seed=1)
     return supervisor.Supervisor(shipped()["tour"], workload, str(directory), Report()).run()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from forebay.__main__ import main
 from forebay.benchmarks.load import schedule
 from forebay.benchmarks.load.events import CAME_AGAIN, PRODUCER_SHIFT
 from forebay.benchmarks.load.latency import DELAY, END_TO_END, PERCENTILES, PUBLISH, Latencies
-from forebay.benchmarks.load.scenario import Act, ConsumerPlan
-from forebay.benchmarks.load.scenario_file import read_scenario, shipped
+from forebay.benchmarks.load.scenario import Act, ConsumerPlan, DestinationPlan
+from forebay.benchmarks.load.scenario_file import SHIPPED, read_scenario, shipped
 from forebay.benchmarks.load.schedule import Schedule, Turns
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.errors import SettingsError
@@ -146,12 +147,43 @@ def test_file_becomes_a_scenario(tmp_path: Path) -> None:
     )
     assert (scenario.name, scenario.messages, scenario.size, scenario.memory) == ("own", 1000, (2 * KIB,), 8 * MIB)
     one, again, two, three = scenario.consumers
-    assert one == again == ConsumerPlan("one", ("plain", "rare"), 10, 7, 0.25)
+    assert one == ConsumerPlan("one", kinds=("plain", "rare"), pace=10, prefetch=7, joins_at=0.25)
+    assert again == replace(one, number=1)
     assert one.selector == "kind IN ('plain', 'rare')"
     assert two == ConsumerPlan("two", leaves_after=9, rollbacks=0.5, paces=((0.2, 100), (0.2, 7.5)))
     assert three == ConsumerPlan("three", retries=0.25, retry_seconds=3)
     assert scenario.acts == (Act(0.5, "resize", 16 * MIB), Act(1, "explain"))
     assert scenario.unwanted == set()
+    assert scenario.destinations == (DestinationPlan("load", producers=2),)
+
+
+def test_file_names_its_destinations_and_who_consumes_them(tmp_path: Path) -> None:
+    scenario = read_scenario(
+        written(
+            tmp_path,
+            """
+            purpose = "queues beside a topic"
+            destinations = [
+                { name = "orders", count = 2, producers = 1, share = 3, memory_reserve = "15%" },
+                { name = "quotes", kind = "topic", producers = 2, joins_at = 0.5, memory_share = "50%" },
+            ]
+            consumers = [{ name = "desk", at = "orders", rests = 0.5 }, { name = "screen", at = "quotes", count = 2 }]
+            """,
+        )
+    )
+    orders, quotes = scenario.destinations
+    assert orders == DestinationPlan("orders", count=2, producers=1, share=3, memory_reserve="15%")
+    assert quotes == DestinationPlan("quotes", "topic", producers=2, joins_at=0.5, memory_share="50%")
+    assert (orders.names, quotes.names) == (["orders.0", "orders.1"], ["quotes"])
+    assert scenario.producers == [orders, quotes, quotes]
+    assert [consumer.title for consumer in scenario.consumers] == ["desk.0", "screen.0", "screen.1"]
+    assert [scenario.consumed_by(consumer) for consumer in scenario.consumers] == [[orders], [quotes], [quotes]]
+
+
+def test_consumers_with_keys_of_their_own_ask_for_their_numbers(tmp_path: Path) -> None:
+    text = 'purpose = "x"\nkeys = 3\nconsumers = [{ name = "own", count = 3, own_key = true }]'
+    scenario = read_scenario(written(tmp_path, text))
+    assert [consumer.selector for consumer in scenario.consumers] == ["key = 0", "key = 1", "key = 2"]
 
 
 @pytest.mark.parametrize("size", ['["16", "1KiB", "64KiB"]', '[16, "1KiB", 65_536]'])
@@ -192,7 +224,40 @@ def test_file_takes_sizes_that_take_turns(tmp_path: Path, size: str) -> None:
             'purpose = "x"\nconsumers = [{ name = "a", kinds = ["odd"] }]',
             "must be a list of some of plain, rare, stuck",
         ),
-        ('purpose = "x"\nconsumers = [{ name = "a", count = 1000 }, { name = "b" }]', "at most 1000"),
+        ('purpose = "x"\nconsumers = [{ name = "a", count = 10_000 }, { name = "b" }]', "at most 10,000"),
+        (
+            'purpose = "x"\ndestinations = "two"',
+            "destinations='two' must be a whole number from 1 to .* a list of tables",
+        ),
+        ('purpose = "x"\ndestinations = []', "destinations: one at least"),
+        ('purpose = "x"\ndestinations = [{ count = 2 }]', r"destinations\[1\].name is missing"),
+        ('purpose = "x"\ndestinations = [{ name = "A b" }]', r"destinations\[1\].name='A b' must be a small letter"),
+        (
+            'purpose = "x"\ndestinations = [{ name = "a", kind = "stream" }]',
+            "kind='stream' must be one of queue, topic",
+        ),
+        ('purpose = "x"\ndestinations = [{ name = "a", memory_share = "half" }]', "must be a share of the limit"),
+        ('purpose = "x"\nproducers = 2\ndestinations = [{ name = "a" }]', "producers: belongs to each of destinations"),
+        ('purpose = "x"\ndestinations = [{ name = "a" }, { name = "a" }]', "each with a name of its own"),
+        ('purpose = "x"\nrate = 5\ndestinations = [{ name = "a" }, { name = "b" }]', "rate: only where"),
+        ('purpose = "x"\ndestinations = [{ name = "a", backlog = 0.1 }]', "one queue with one producer"),
+        *(
+            (f'purpose = "x"\ndestinations = [{{ name = "a" }}, {{ name = "b" }}]\nconsumers = [{consumers}]', problem)
+            for consumers, problem in (
+                ('{ name = "x", at = "c" }', "at='c' is none of the destinations a, b"),
+                ('{ name = "x", at = "a" }', "nobody consumes 'b'"),
+                ('{ name = "x", kinds = ["rare"] }', "kinds and own_key only where"),
+            )
+        ),
+        *(
+            (f'purpose = "x"\ndestinations = [{{ name = "t", kind = "topic" }}]\n{rest}', problem)
+            for rest, problem in (
+                ("", "a topic needs consumers"),
+                ('consumers = [{ name = "x" }, { name = "x" }]', "each needs a name of its own"),
+                ('consumers = [{ name = "x" }]\nacts = [{ at = 1, do = "purge" }]', "a purge is for queues"),
+            )
+        ),
+        ('purpose = "x"\nkeys = 2\nconsumers = [{ name = "a", own_key = true }]', "there must be keys = 2"),
         ('purpose = "x"\nacts = [{ at = 0.5, do = "dance" }]', r"acts\[1\].do='dance' must be one of kill, purge"),
         ('purpose = "x"\nacts = [{ at = nan, do = "kill" }]', r"acts\[1\].at=nan must be a number from 0 to 1"),
         ('purpose = "x"\nacts = [{ at = 1, do = "kill" }, { at = 0, do = "kill" }]', "in the order of their"),
@@ -260,15 +325,21 @@ SIGNS = {
     "stuck": ["35 messages left that nobody asked for", "held    disk"],
     "steady": ["send begun late by"],
     "late": ["late has its first message"],
+    "fanout": ["each delivered to each of 100 subscriptions", "held    reads"],
+    "neighbours": ["held    neighbours", "held    take"],
+    "selectors": ["held    selected"],
 }
 """What must be said of a scenario besides."""
+SCALES = {"neighbours": 0.25}
+"""Of scenarios that say nothing at the scale of the others."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", shipped())
 def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scenario: str) -> None:
     result = tmp_path / "result.json"
-    exit_code = main(["bench", scenario, "--scale", "0.01", "--json", str(result)])
+    scale = SCALES.get(scenario, 0.01)
+    exit_code = main(["bench", scenario, "--scale", str(scale), "--json", str(result)])
     printed = capsys.readouterr().out
     assert exit_code == 0, printed
     assert printed.splitlines()[-1] == "all held"
@@ -276,13 +347,23 @@ def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scen
     assert printed.count("killed with SIGKILL") == kills
     assert all(sign in printed for sign in SIGNS.get(scenario, [])), printed
     [run] = json.loads(result.read_text(encoding="utf-8"))["runs"]
-    assert (run["workload"], run["messages"], run["allHeld"]) == (scenario, shipped()[scenario].messages // 100, True)
+    messages = int(shipped()[scenario].messages * scale)
+    assert (run["workload"], run["messages"], run["allHeld"]) == (scenario, messages, True)
     assert run["sentPerSecond"] > 0 and run["ackedPerSecond"] > 0
     assert len(run["recoveries"]) == kills
     assert len(run["publishRate"]) == len(run["heldBytes"]) == len(run["endToEndLatency9999pct"]) >= 1
     assert 0 < run["aggregatedEndToEndLatency50pct"] <= run["aggregatedEndToEndLatencyMax"]
     waits = [1000 * consumer.retry_seconds for consumer in shipped()[scenario].consumers if consumer.retries]
     assert run["aggregatedEndToEndLatencyMax"] >= max(waits, default=0), "what comes back waits"
+
+
+@pytest.mark.slow
+def test_flood_beside_a_queue_without_a_reserve_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (SHIPPED / "neighbours.toml").read_text(encoding="utf-8")
+    unprotected = text.replace('memory_reserve = "15%"', 'memory_reserve = "1%"').replace(', memory_share = "50%"', "")
+    assert unprotected != text
+    assert main(["bench", written(tmp_path, unprotected), "--scale", "0.5"]) == 1
+    assert "FAILED  neighbours" in capsys.readouterr().out
 
 
 @pytest.mark.slow

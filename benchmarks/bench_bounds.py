@@ -1,0 +1,147 @@
+"""`make bench-bounds`: every scenario of the load test with small, large and mixed bodies under small and large limits.
+
+    python benchmarks/bench_bounds.py                                   all of it, an hour or more
+    python benchmarks/bench_bounds.py fanout retry --limits 4MiB --bodies 16,64KiB
+    python benchmarks/bench_bounds.py --full                            with as many messages as the scenarios say
+
+Prints a table as Markdown, a row when its run has ended, and ends with 1 where
+a run did not hold. Each run is a broker process and a directory of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from forebay.benchmarks.load.command import generated
+from forebay.benchmarks.load.result import Run, Sample
+from forebay.benchmarks.load.scenario import Scenario
+from forebay.benchmarks.load.scenario_file import shipped
+from forebay.benchmarks.load.sizes import body_sizes, size_bytes
+from forebay.benchmarks.load.supervisor import Supervisor
+from forebay.benchmarks.works.machine import machine, software
+from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from forebay.dispatch.config.sizes import MIB, format_size
+from forebay.store.errors import SettingsError
+
+BODIES: Final = "16;1KiB;64KiB;16,1KiB,64KiB"
+LIMITS: Final = "4MiB,16MiB,64MiB"
+
+LIMIT_FACTOR: Final = 3
+"""Bodies of a run, in limits: most of them find no room in RAM."""
+MESSAGES_MAX: Final = 60_000
+"""Of a run that is not --full, however small its bodies."""
+DELIVERIES_MAX: Final = 200_000
+"""Deliveries of such a run: what a topic's message is to each subscription."""
+EXAMINED_MAX: Final = 3_000_000
+"""Messages that its selectors examine, all together."""
+
+COLUMNS: Final = ("scenario", "bodies", "limit", "messages", "charged", "grew", "allowed", "seconds", "verdict")
+
+
+class Mute:
+    """Hears of a run and says nothing: the table does."""
+
+    def line(self, sample: Sample, done: int) -> None:
+        """Do nothing with a sample."""
+
+    def note(self, seconds: float, text: str) -> None:
+        """Do nothing with what happened."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run and print; the exit code. Wrong usage leaves by SystemExit."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.scenarios) - set(shipped()):
+        parser.error(f"there is no {' and no '.join(sorted(unknown))}: choose among {', '.join(shipped())}")
+    try:
+        planned = list(cases(arguments))
+    except SettingsError as problem:
+        parser.error(str(problem))
+    print(f"{datetime.now(UTC):%Y-%m-%d}, {len(planned)} runs. {machine()}. {software()}.\n")
+    print(_row(COLUMNS), _row(["---"] * len(COLUMNS)), sep="\n", flush=True)
+    failed = 0
+    for scenario in planned:
+        with TemporaryDirectory(dir=arguments.dir, prefix="forebay-bounds-", ignore_cleanup_errors=True) as directory:
+            run = Supervisor(scenario, generated(scenario, seed=1), directory, Mute()).run()
+        failed += bool(run.failed)
+        print(_row(cells(run)), flush=True)
+        for check in run.checks:
+            if not check.held:
+                print(f"{scenario.name}: {check.name}: {check.text}", file=sys.stderr)
+    print(f"\n{failed} of {len(planned)} runs did not hold" if failed else "\nall held")
+    return 1 if failed else 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="bench_bounds.py", description="The memory bound of every scenario, as Markdown.")
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"{', '.join(shipped())} (all)")
+    parser.add_argument(
+        "--bodies", default=BODIES, metavar="SIZES", help="sizes that take turns; and more (%(default)s)"
+    )
+    parser.add_argument("--limits", default=LIMITS, metavar="SIZES", help="(%(default)s)")
+    parser.add_argument("--full", action="store_true", help="with as many messages as the scenarios say")
+    parser.add_argument("--messages", type=int, metavar="N", help="of each run, at most")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where to work (%(default)s)"
+    )
+    return parser
+
+
+def cases(arguments: Namespace) -> Iterator[Scenario]:
+    """Yield what to run, with its bodies, limit and number of messages. SettingsError for a size that can't be."""
+    limits = [size_bytes("limits", limit, minimum=MIN_MEMORY_LIMIT_BYTES) for limit in arguments.limits.split(",")]
+    for name in arguments.scenarios or shipped():
+        for bodies in arguments.bodies.split(";"):
+            for limit in limits:
+                most = min(Settings(memory_limit=limit).max_message_size_bytes, limit)
+                sizes = body_sizes(bodies.split(","), maximum=most)
+                scenario = replace(shipped()[name], size=sizes, memory=limit)
+                messages = scenario.messages if arguments.full else min(scenario.messages, _messages(scenario))
+                if arguments.messages is not None:
+                    messages = min(messages, max(arguments.messages, 1))
+                yield scenario.scaled(messages / scenario.messages)
+
+
+def _messages(scenario: Scenario) -> int:
+    """Return how many messages make a run that is not --full."""
+    mean_bytes = sum(scenario.size) // len(scenario.size)
+    subscriptions = sum(scenario.consumed_by(consumer)[0].kind == "topic" for consumer in scenario.consumers)
+    selectors = sum(consumer.own_key for consumer in scenario.consumers)
+    return min(
+        LIMIT_FACTOR * scenario.memory // mean_bytes,
+        MESSAGES_MAX,
+        DELIVERIES_MAX // max(subscriptions, 1),
+        EXAMINED_MAX // max(selectors, 1),
+    )
+
+
+def cells(run: Run) -> list[str]:
+    """Return the row of a run."""
+    return [
+        run.scenario.name,
+        "/".join(map(format_size, run.scenario.size)),
+        format_size(run.scenario.memory),
+        f"{run.messages:,}",
+        f"{run.held_bytes_max / MIB:.1f}",
+        f"{run.uss_bytes_max / MIB:.1f}",
+        f"{run.uss_limit_bytes / MIB:.1f}",
+        f"{run.seconds:.0f}",
+        f"**{', '.join(run.failed)}**" if run.failed else "held",
+    ]
+
+
+def _row(fields: Sequence[str]) -> str:
+    return f"| {' | '.join(fields)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
