@@ -113,4 +113,18 @@ MACHINE_BUGS = (
         "True",
         MACHINE,
     ),
+    Bug(
+        "an unused destination never goes",
+        "InactiveDestinations._due",
+        "now - seen.since >= destination.inactive_seconds",
+        "False",
+        MACHINE,
+    ),
+    Bug(
+        "a drain ends while something is in flight",
+        "Consumer.is_drained",
+        "not self.in_flight",
+        "True",
+        MACHINE,
+    ),
 )
