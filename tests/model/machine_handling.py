@@ -178,6 +178,10 @@ class Handling(TopicTraffic):
 
     @call(picks, st.sampled_from((1, 3, 100)), st.sampled_from((1, 5, 20)), weight=2)
     def extend(self, pick: int, count: int, seconds: int) -> None:
+        if not any(reader.deadline_ms and reader.held for reader in self.consumers):
+            self.subscribe(pick, None, 1000, 0, False, 2)
+            for reader in [reader for reader in self.consumers if reader.deadline_ms]:
+                self.receive(reader, 10)
         found = self.some_held(pick, count, is_timed=True)
         if found is None:
             return
@@ -188,6 +192,8 @@ class Handling(TopicTraffic):
             self.consumers[reader].extend([self.deliveries[entry] for entry in entries], seconds)
         for entry in entries:
             entry.late_ms, entry.slack_ms = self.model.now_ms + seconds * 1000, 0
+        if pick % 4 == 0:
+            self.settle(reader.deadline_ms / 500)  # what it had before is over then
 
     @call(picks, weight=2)
     def settle_late(self, pick: int) -> None:
