@@ -31,5 +31,10 @@ NOWHERE: Final = (1 << 63) - 1
 
 def lanes_of(destination: int) -> list[int]:
     """Return the numbers of all lanes that a destination or subscription may have, persistent and not."""
-    first = destination << LANE_SHIFT
-    return [kind | first | priority for kind in (0, VOLATILE) for priority in range(PRIORITIES)]
+    persistent = persistent_lanes_of(destination)
+    return [*persistent, *(VOLATILE | lane for lane in persistent)]
+
+
+def persistent_lanes_of(destination: int) -> list[int]:
+    """Return the numbers of the lanes of persistent messages that a destination or subscription may have."""
+    return [destination << LANE_SHIFT | priority for priority in range(PRIORITIES)]

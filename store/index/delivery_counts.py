@@ -212,11 +212,14 @@ class DeliveryCountTable:
 
     def forget(self, destination: int) -> None:
         """Forget the lanes of a destination or subscription that has ended."""
-        for lane in lanes_of(destination) if self._lanes else ():
+        self.forget_lanes(lanes_of(destination) if self._lanes else ())
+        self.local.discard(destination)
+
+    def forget_lanes(self, lanes: Iterable[int]) -> None:
+        for lane in lanes:
             if lane in self._lanes:
                 self._runs -= self._lanes.pop(lane).runs
         self._count(0)
-        self.local.discard(destination)
 
     def clear(self) -> None:
         """Forget everything, as before a full replay."""

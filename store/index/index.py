@@ -86,7 +86,11 @@ class Index:
 
     def forget_put_off(self, destination: int) -> None:
         """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""
-        for lane in lanes_of(destination) if self.put_off else ():
+        self.forget_put_off_lanes(lanes_of(destination) if self.put_off else ())
+
+    def forget_put_off_lanes(self, lanes: Iterable[int]) -> None:
+        """Forget what waits in these lanes. The rows go with the next checkpoint."""
+        for lane in lanes:
             if lane in self.put_off:
                 self.put_off[lane].forget_all()
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state import TOPIC, Backlog, Destination, State, Subscription
-from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
+from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .index import Index
 from .pending_lane import JournaledLane
 from .topic_lane import NO_RECORD, NotedBacklogs, SubscriptionLane, TopicLane
@@ -133,9 +133,9 @@ class Subscriptions:
     def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
         """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
 
-        firsts: (priority, sequence) of lanes; the others stay as they are. What came back of it before is forgotten.
-        A subscription that is not there is passed over. The record is needed as long as any data log that has
-        messages now, because without it a replay would have some of them acknowledged, or pending, as before.
+        firsts: (priority, sequence) of lanes; the others stay as they are. Counts and delays of persistent messages
+        are forgotten. A subscription that is not there is passed over. The record is needed as long as any data log
+        that has messages now, because without it a replay would have some of them acknowledged, or pending, as before.
         """
         subscriber = self.by_number.get(number)
         if subscriber is None:
@@ -146,8 +146,9 @@ class Subscriptions:
             lane.seek(first)
         if data_log == NO_RECORD:
             return
-        self._index.attempts.forget(number)
-        self._index.forget_put_off(number)
+        lanes = persistent_lanes_of(number)  # what is not persistent has no place in a journal, and stays as it is
+        self._index.attempts.forget_lanes(lanes)
+        self._index.forget_put_off_lanes(lanes)
         needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
         self._index.use(data_log).acked_data_logs.update(needed)
 

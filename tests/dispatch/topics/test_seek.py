@@ -373,3 +373,23 @@ def test_random_seeks_between_all_else_deliver_what_exists_from_there(seed: int)
         bay.check()
     for name in names:
         assert drain(bay.bay.topic("prices"), name) == waiting[name]
+
+
+def test_what_is_not_persistent_keeps_its_attempts_and_its_delay() -> None:
+    bay = retaining()
+    topic = bay.bay.topic("prices")
+    with topic.subscribe(durable="audit") as consumer:
+        topic.send(b"1", persistent=False)
+        for _ in range(2):
+            [delivery] = consumer.take()
+            delivery.nack()
+        [delivery] = consumer.take()
+        delivery.nack(delay=5.0)
+    topic.subscription("audit").seek("begin")
+    with topic.subscribe(durable="audit") as consumer:
+        assert not consumer.take(1, timeout=0)
+        bay.clock.advance(6.0)
+        bay.bay.step()
+        [delivery] = consumer.take(1, timeout=0)
+        assert (delivery.body, delivery.attempts) == (b"1", 4)
+    bay.check()
