@@ -30,15 +30,23 @@ INDEX_IN_RAM_SHARE: Final = 1 / 8
 def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
     """Return the shares that follow from the settings, or that would follow with another memory limit.
 
-    SettingsError: the limit is too small for the index cache.
+    SettingsError: the limit is too small for the index cache, or for it and the other fixed parts together.
     """
     limit_bytes = limit_bytes or settings.memory_limit_bytes
     index_bytes = index_cache_bytes(settings.index_cache_size, limit_bytes)
+    metadata_bytes = index_bytes // 4 if settings.persistent_index else int(limit_bytes * INDEX_IN_RAM_SHARE)
+    fixed_bytes = RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES
+    if index_bytes * 3 // 4 + metadata_bytes + fixed_bytes >= limit_bytes:
+        raise SettingsError(
+            f"a memory_limit of {format_size(limit_bytes)} has no room for messages: the index takes "
+            f"{format_size(index_bytes)} and the other fixed parts {format_size(fixed_bytes)}; raise memory_limit, or "
+            "lower index_cache_size"
+        )
     return Shares.of(
         limit_bytes,
         index_bytes=index_bytes,
-        metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * INDEX_IN_RAM_SHARE),
-        fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
+        metadata_bytes=metadata_bytes,
+        fixed_bytes=fixed_bytes,
         quotas={
             pattern: _quota_of(policy, limit_bytes) for pattern, policy in settings.policies.items() if policy.has_quota
         },

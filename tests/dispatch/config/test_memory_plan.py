@@ -41,6 +41,12 @@ def test_limit_that_is_too_small_for_the_index_is_refused() -> None:
         shares_of(settings, 8 * MIB)
 
 
+def test_a_limit_whose_fixed_parts_leave_nothing_for_messages_is_refused() -> None:
+    settings = Settings(memory_limit="4MiB", index_cache_size="2MiB")
+    with pytest.raises(SettingsError, match="memory_limit of 4MiB has no room for messages.*lower index_cache_size"):
+        shares_of(settings)
+
+
 def test_tmp_storage_has_its_bytes_or_its_share_of_the_free_disk() -> None:
     disk = SimulatedDisk(capacity_bytes=100 * MIB)
     assert temp_limit_bytes(Settings(temp_limit="3MiB"), disk) == 3 * MIB
