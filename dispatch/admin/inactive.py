@@ -89,9 +89,12 @@ class InactiveDestinations:
         due: list[A] = []
         for begin in range(0, len(destinations), AT_ONCE):
             with self._monitor.lock, self._monitor.whole:
+                undecided = self._transactions.destinations()
                 for destination in destinations[begin : begin + AT_ONCE]:
                     if destination.inactive_seconds is None or not destination.is_unused:
                         continue
+                    if destination.number in undecided:
+                        continue  # it begins to have nothing to do when the transaction ends
                     seen, work = before.get(destination), _work(destination)
                     if seen is None or seen.work != work:
                         seen = _Seen(work, now)

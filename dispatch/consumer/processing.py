@@ -64,6 +64,8 @@ class GroupTurns:
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Delivery]] = {}
         """By group, of those with a handler."""
+        self._groups: dict[Delivery, str] = {}
+        """Of those with a handler: what a handler has settled can't be asked for its group any more."""
         self.returns = 0
         """How often something went back: what was taken before may be behind it."""
 
@@ -83,24 +85,27 @@ class GroupTurns:
                 give_back(delivery)
             else:
                 self._waiting[group] = deque()
+                self._groups[delivery] = group
                 return True
         return False
 
     def end(self, delivery: Delivery) -> Delivery | None:
         """Go on behind a delivery that is settled: return the next of its group, to be handled now."""
-        group = _group(delivery)
+        group = self._groups.pop(delivery, None)
         if group is None:
             return None
         with self._lock:
             waiting = self._waiting[group]
             if waiting:
-                return waiting.popleft()
+                following = waiting.popleft()
+                self._groups[following] = group
+                return following
             del self._waiting[group]
         return None
 
     def go_back(self, delivery: Delivery) -> None:
         """Give back what waits behind a delivery that went back itself."""
-        group = _group(delivery)
+        group = self._groups.pop(delivery, None)
         if group is None:
             return
         with self._lock:

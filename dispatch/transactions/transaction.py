@@ -12,7 +12,7 @@ it; so a transaction with such a part is not prepared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -476,9 +476,14 @@ class Transaction:
 
         Requires: the lock.
         """
-        if any(lane.queue.number in numbers for lane in self._lanes.values()):
-            return True
-        return any(kept.queue.number in numbers for kept in self._kept)
+        return any(number in numbers for number in self.destinations())
+
+    def destinations(self) -> Iterator[int]:
+        """Yield the numbers of those to which it sent, or where it acknowledged; some twice. Requires: the lock."""
+        for lane in self._lanes.values():
+            yield lane.queue.number
+        for kept in self._kept:
+            yield kept.queue.number
 
     def meet(self, lanes: Iterable[LaneState]) -> None:
         """Learn of lanes in which it sends or acknowledges: it is found again after a restart. Requires: the lock."""
@@ -867,6 +872,10 @@ class TransactionRegistry:
     def concern(self, numbers: Container[int]) -> bool:
         """Return whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
+
+    def destinations(self) -> set[int]:
+        """Return the numbers of those to which one without an outcome sent, or where it acknowledged."""
+        return {number for transaction in self.undecided.values() for number in transaction.destinations()}
 
     def raise_if_held(self, delivery: Delivery) -> None:
         """TransactionError when the message was acknowledged in a transaction."""

@@ -156,9 +156,9 @@ class StateMachine(Handling):
     def move(self, pick: int, where: int, selector: str | None, limit: int | None) -> None:
         source, to = self.some_queue(pick), self.queues[where % len(self.queues)]
         if source is not None and source.name != to:
-            target = self.model.queue(to)
             if any(self.model.has_expired(entry) for entry in source.entries):
                 self.settle()  # or it depends on who has met it already
+            target = self.model.queue(to)
             chosen = self.model.pending(source, selector)[:limit]
             assert self.store.queue(source.name).move(to, selector, limit) == len(chosen)
             self.model.move(source, target, chosen)

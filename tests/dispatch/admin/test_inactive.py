@@ -251,3 +251,18 @@ def test_crash_at_any_call_leaves_it_empty_or_gone_and_what_was_sent_since(sync:
     bay.close()
     disk.on_call = None
     assert states >= 20
+
+
+def test_a_transaction_that_knows_a_queue_is_a_use_of_it_until_it_ends() -> None:
+    bay = opened()
+    queue = bay.bay.queue("orders")
+    with bay.bay.transaction() as transaction:
+        queue.send(b"tea", transaction=transaction)
+        let_pass(bay, 320)
+        assert there(bay) == ["orders"]
+        transaction.rollback()
+    let_pass(bay, 55)
+    assert there(bay) == ["orders"]
+    let_pass(bay, 20)
+    assert there(bay) == []
+    bay.check()

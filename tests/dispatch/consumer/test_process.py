@@ -293,3 +293,23 @@ def test_messages_of_a_group_are_handled_one_after_the_other_and_in_order_also_w
     assert done_count == 200 and queue.depth == 0
     assert all(numbers == sorted(numbers) for numbers in done.values()), f"seed {seed}: {done}"
     bay.check()
+
+
+def test_a_handler_may_settle_a_large_message_of_a_group_that_stays_on_disk() -> None:
+    """It can't be asked for its group then, and the next of its group comes all the same."""
+    bay = SimulatedBay(memory_limit="4MiB")
+    bay.queue().send_many(Message(b"%d" % n + bytes(700_000), group="tea") for n in range(3))
+    bay.reopen()
+    with bay.queue().subscribe() as consumer:
+        bodies = []
+
+        def settle(delivery: Delivery) -> None:
+            bodies.append(delivery.body[:1])
+            delivery.ack()
+            if len(bodies) == 3:
+                consumer.drain(timeout=0)
+
+        consumer.process(settle, concurrency=2)
+    assert bodies == [b"0", b"1", b"2"]
+    assert bay.queue().depth == 0
+    bay.check()
