@@ -154,6 +154,15 @@ def test_page_draws_lines_within_their_charts_and_leaves_out_seconds_without_lat
     ]
 
 
+def test_page_draws_a_limit_as_stairs_because_a_resize_is_no_slope() -> None:
+    run = run_of()
+    run.samples = [
+        replace(sample(second, 0, {}), limit_bytes=limit * MIB) for second, limit in ((1.0, 10), (2.0, 5), (4.0, 5))
+    ]
+    [points] = re.findall(r'<polyline class="line bound" points="(.*?)"', page(result_of(run)))
+    assert points == "25.0,0.0 25.0,50.0 50.0,50.0 50.0,50.0 100.0,50.0"
+
+
 def test_page_of_a_run_in_which_nothing_moved_is_a_page() -> None:
     run = run_of()
     run.samples = [Sample(0.0, "flow", 0.0, 0.0, 0, 0, 0, 0, 0, 0, None, 0.0)]
