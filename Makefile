@@ -64,8 +64,8 @@ $(shell test -x $(RUN) || rm -f $(VENV)/pyvenv.cfg)
 # The name of the stamp holds the place: an environment that was copied or moved along with its checkout
 # would go on importing from the old place.
 STAMP := $(VENV)/.$(INSTALL)-$(shell pwd | cksum | tr -dc 0-9)
-SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks console -name '*.py' -o -name '*.toml' 2>/dev/null) \
-    $(wildcard console/static/* console/templates/*) py.typed
+SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks console pages -name '*.py' -o -name '*.toml' 2>/dev/null) \
+    $(wildcard */static/* */templates/* benchmarks/load/templates/*) py.typed
 
 .DELETE_ON_ERROR:
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 BLUE: Final = "#1f5fa8"
 ORANGE: Final = "#c8501e"
 GREEN: Final = "#3a7d44"
-PURPLE: Final = "#7a4fa3"
 GREY: Final = "#888888"
 GRID: Final = "#dddddd"
 
@@ -53,15 +52,8 @@ def panels(rows: int, columns: int, width: float, height: float, *, sharex: bool
 
 
 def title(axes: Axes, text: str) -> None:
-    """Above the left end, so that a legend has the right one."""
+    """Write what a picture shows above the left end of its axes."""
     axes.set_title(text, loc="left", fontsize=10)
-
-
-def legend(axes: Axes) -> None:
-    """Above the right end, where it hides nothing."""
-    axes.legend(
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1, ncols=4, fontsize="small", frameon=False
-    )
 
 
 def svg(figure: Figure) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -25,6 +24,7 @@ from ..dispatch.explain.disk import age_text, plural
 from ..dispatch.remote.requests import BROWSE_MAX, DATA_LOGS_MAX, SKIP_MAX
 from ..dispatch.screen.lines import clock_text
 from ..dispatch.screen.view import Silence, View, printable
+from ..pages.rendering import STYLE_SHEET, environment
 from ..store.errors import ForebayError, SettingsError
 from .answers import cause_rows, data_log_rows, message_rows, text, whole
 from .guard import CHALLENGE, PASSWORD, Access, Guard
@@ -39,7 +39,7 @@ AGAIN_SECONDS: Final = 5
 """So often a page looks again that reads what is written anyway."""
 
 _HERE: Final = Path(__file__).parent
-_FILES: Final = {"console.css": "text/css", "console.js": "text/javascript"}
+_FILES: Final = {STYLE_SHEET: "text/css", _HERE / "static" / "console.js": "text/javascript"}
 
 
 def console(source: Source, access: Access, bodies: bool) -> ASGIApp:
@@ -54,7 +54,7 @@ def console(source: Source, access: Access, bodies: bool) -> ASGIApp:
         Route("/journal", pages.journal, methods=get),
         Route("/healthz", pages.healthz, methods=get),
         Route("/metrics", pages.metrics, methods=get),
-        *(Route(f"/{name}", pages.file, methods=get) for name in _FILES),
+        *(Route(f"/{file.name}", pages.file, methods=get) for file in _FILES),
         *(Route(f"/{name}", pages.act, methods=post) for name in _ACTIONS),
     ]
     handlers: Any = {ForebayError: pages.refused, HTTPException: pages.failed, Exception: pages.broken}
@@ -69,24 +69,17 @@ class Pages:
         self._access = access
         self._bodies = bodies
         self._questions = 0
-        self._files = {name: (_HERE / "static" / name).read_bytes() for name in _FILES}
-        self._templates = Environment(
-            loader=FileSystemLoader(_HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters |= {
+        self._files = {file.name: (file.read_bytes(), kind) for file, kind in _FILES.items()}
+        filters: dict[str, Callable[..., str]] = {
             "size": short_size,
             "whole": lambda found: f"{found:,d}",
             "count": lambda found: f"{found:,.0f}",
             "rate": lambda found: f"{found:,.1f}" if 0 < found < 10 else f"{found:,.0f}",
             "age": lambda seconds: age_text(seconds) if seconds is not None else "\u2013",
             "clock": clock_text,
-            "clean": printable,
             "query": lambda fields: urlencode(fields),
         }
+        self._templates = environment(_HERE / "templates", filters)
 
     # ------------------------------------------------------------------ pages
 
@@ -176,8 +169,8 @@ class Pages:
         return Response(content, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def file(self, request: Request) -> Response:
-        name = request.url.path.rpartition("/")[2]
-        return Response(self._files[name], media_type=_FILES[name])
+        content, kind = self._files[request.url.path.rpartition("/")[2]]
+        return Response(content, media_type=kind)
 
     # ------------------------------------------------------------------ actions
 
@@ -252,7 +245,7 @@ class Pages:
         around: dict[str, Any] = {
             "base": request.scope.get("root_path", ""),
             "here": path.rpartition("/")[2],
-            "broker": printable(self._source.broker),
+            "subject": printable(self._source.broker),
             "every": every,
             "view": None,
         }

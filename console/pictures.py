@@ -1,9 +1,4 @@
-"""The pictures of the console, as places in percent of their own width and height: the templates draw them as SVG.
-
-Drawn here, they need no script and no package, and a page can be read while
-scripts are off. In percent, their lines grow with the window and their text
-does not.
-"""
+"""The pictures of the console, as places in percent of their own width and height: the templates draw them as SVG."""
 
 from __future__ import annotations
 
@@ -14,6 +9,7 @@ from typing import Final
 
 from ..dispatch.screen.lines import FREE, LIVE_STEPS, LIVE_TITLES
 from ..dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
+from ..pages.charts import Chart, Line, Mark, Piece, Tick
 
 EDGE: Final = 4.0
 """Percent of the plot on each side of the first and the last limit."""
@@ -47,38 +43,12 @@ def memory_parts(view: View) -> list[Part]:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A place on an axis, in percent, and what is written there."""
+def curve_picture(view: View) -> Chart | None:
+    """Return the hit ratio by memory limit; None: nothing is known yet, for nothing was delivered.
 
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePicture:
-    """The hit ratio by memory limit: limits from left to right, doubling at equal steps."""
-
-    points: tuple[tuple[float, float], ...]
-    limits: tuple[Tick, ...]
-    ratios: tuple[Tick, ...]
-    now: float | None
-    """Where the limit of now is; None: it is outside of the curve."""
-    recommended: float | None
-
-    @property
-    def line(self) -> str:
-        """Return the points as SVG has them."""
-        return " ".join(f"{x},{y}" for x, y in self.points)
-
-    @property
-    def area(self) -> str:
-        """Return the points of what is below the line."""
-        return f"{self.points[0][0]},100 {self.line} {self.points[-1][0]},100"
-
-
-def curve_picture(view: View) -> CurvePicture | None:
-    """Return the picture of a curve; None: there is none yet, for nothing was delivered."""
+    Limits go from left to right, doubling at equal steps. The marks are the limit of now and the recommended one, where
+    they are within the curve.
+    """
     if len(view.curve) < 2:
         return None
     first, last = view.curve[0][0], view.curve[-1][0]
@@ -90,13 +60,14 @@ def curve_picture(view: View) -> CurvePicture | None:
             return None
         return round(EDGE + (100 - 2 * EDGE) * log2(limit_bytes / first) / log2(last / first), 2)
 
-    places = [(across(limit), ratio, limit) for limit, ratio in view.curve]
-    return CurvePicture(
-        points=tuple((x, round(100 - 100 * ratio, 2)) for x, ratio, _ in places if x is not None),
-        limits=tuple(Tick(x, short_size(limit)) for x, _, limit in places if x is not None),
-        ratios=tuple(Tick(100 - percent, f"{percent} %") for percent in (0, 50, 100)),
-        now=across(view.limit_bytes),
-        recommended=across(view.recommended_limit_bytes) if view.recommended_limit_bytes else None,
+    places = [(x, ratio, limit) for limit, ratio in view.curve if (x := across(limit)) is not None]
+    points = tuple((x, round(100 - 100 * ratio, 2)) for x, ratio, _ in places)
+    limits = ((view.limit_bytes, "mark"), (view.recommended_limit_bytes, "mark best"))
+    return Chart(
+        lines=(Line("", "hit ratio", (Piece(points),), has_area=True, has_dots=True),),
+        across=tuple(Tick(x, short_size(limit)) for x, _, limit in places),
+        up=tuple(Tick(100 - percent, f"{percent} %") for percent in (0, 50, 100)),
+        marks=tuple(Mark(x, look) for limit, look in limits if limit and (x := across(limit)) is not None),
     )
 
 

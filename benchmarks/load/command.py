@@ -12,7 +12,7 @@ import platform
 import shutil
 import textwrap
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +26,6 @@ from forebay.store.disk.layout import check_path
 from forebay.store.disk.user_file import write_user_file
 from forebay.store.errors import SettingsError
 
-from .. import drawing
-from . import page
 from .comparison import WORSE, compare, lines, read_result
 from .input_file import InputFile
 from .report import Report
@@ -63,7 +61,7 @@ def bench(parser: ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="the memory limit (the scenario's, 64MiB)")
     parser.add_argument("--dir", metavar="DIR", help="keep the store here; empty or new (a temporary directory)")
     parser.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots (needs forebay[tools])")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots, as one file (needs forebay[tools])")
     parser.add_argument(
         "--compare",
         nargs=2,
@@ -95,6 +93,7 @@ def load(arguments: Namespace) -> int:
         return 0
     if arguments.compare is not None:
         return _compare(*arguments.compare)
+    write_page = _page_writer(arguments.html)
     planned = _planned(arguments)
     runs = []
     with _directory(arguments.dir) as directory, Report() as report:
@@ -110,8 +109,7 @@ def load(arguments: Namespace) -> int:
                 shutil.rmtree(place, ignore_errors=True)
     if arguments.json is not None:
         write_result(arguments.json, arguments.seed, runs)
-    if arguments.html is not None:
-        write_user_file(arguments.html, page.page(_result(arguments.seed, runs)).encode())
+    write_page(_result(arguments.seed, runs))
     failed = [name if len(runs) == 1 else f"{run.scenario.name}/{name}" for run in runs for name in run.failed]
     print(f"failed: {', '.join(failed)}" if failed else "all held")
     return 1 if failed else 0
@@ -140,8 +138,6 @@ def _wrapped(text: str) -> str:
 
 def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     """Return the scenarios to run; every argument is checked before the first message is made."""
-    if arguments.html is not None:
-        drawing.require("--html")
     check_writable("json", arguments.json)
     check_writable("html", arguments.html)
     if arguments.rounds < 1:
@@ -151,6 +147,20 @@ def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     names = dict.fromkeys(arguments.scenarios or [DEFAULT_SCENARIO])
     scenarios = [_scenario(name, arguments) for name in names]
     return [(scenario, generated(scenario, arguments.seed)) for scenario in scenarios * arguments.rounds]
+
+
+def _page_writer(path: str | None) -> Callable[[Mapping[str, Any]], object]:
+    """Return what writes a result to this file as a page; without a file, what does nothing.
+
+    SettingsError: a package that makes pages is not installed, which is better known before a run than after it.
+    """
+    if path is None:
+        return lambda result: None
+    try:
+        from .page import page
+    except ImportError as missing:
+        raise SettingsError(f"--html needs {missing.name}, which is not there: pip install 'forebay[tools]'") from None
+    return lambda result: write_user_file(path, page(result).encode())
 
 
 def check_writable(name: str, path: str | None) -> None:

@@ -1,43 +1,45 @@
-"""Plots: one run over time, as four panels with one axis of seconds."""
+"""Plots: one run over time, as panels that share an axis of seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from forebay.dispatch.config.sizes import MIB
+from forebay.pages.charts import Chart, Line, Mark, Piece, Tick, pieces, round_steps
 
-from ..drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, legend, panels, svg, title
 from .words import short
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_PERCENTILES: Final = (("50", GREEN), ("99", ORANGE), ("9999", PURPLE))
+_PERCENTILES: Final = (("50", ""), ("99", "second"), ("9999", "third"))
 _NOTES_MAX: Final = 26
 """Most notes that are marked: as many as there are letters."""
-_A_LITTLE: Final = 0.01
-"""Part of a decade, so that an axis never ends where it begins."""
-_LABEL_WIDTH: Final = 0.012
-"""Width of a letter, as a share of the axis."""
+_LABEL_PERCENT: Final = 1.5
+"""Width of a letter in percent of the axis."""
 
 
-def plots(run: Mapping[str, Any]) -> str:
-    """Return the SVG of one run of a result."""
-    has_latencies = "endToEndLatency50pct" in run
-    figure, axes = panels(4 if has_latencies else 3, 1, 9.5, 8.6 if has_latencies else 6.6, sharex=True)
-    seconds = run["sampleSeconds"]
-    _rates(axes[0], seconds, run)
-    _depth(axes[1], seconds, run)
-    _memory(axes[2], seconds, run)
-    if has_latencies:
-        _latencies(axes[3], seconds, run)
-    for number, panel in enumerate(axes):
-        panel.set_xlim(0, max(seconds))
-        _mark(panel, run["notes"], max(seconds), is_first=not number)
-    axes[-1].set_xlabel("seconds")
-    return svg(figure)
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart and what it shows."""
+
+    title: str
+    chart: Chart
+
+
+def panels(run: Mapping[str, Any]) -> list[Panel]:
+    """Return the panels of one run of a result; the first of them names the notes."""
+    time = _Time(run["sampleSeconds"])
+    found = [_rates(time, run), _depth(time, run), _memory(time, run)]
+    if any(run["spilledBytes"]):
+        found.append(_spilled(time, run))
+    if any(any(run.get(f"endToEndLatency{suffix}pct", ())) for suffix, _ in _PERCENTILES):
+        found.append(_latencies(time, run))
+    notes = run["notes"][:_NOTES_MAX]
+    lines = tuple(Mark(time.place(note["seconds"]), "mark event") for note in notes)
+    found = [replace(panel, chart=replace(panel.chart, marks=lines)) for panel in found]
+    found[0] = replace(found[0], chart=replace(found[0].chart, marks=_named(lines)))
+    return found
 
 
 def letter(number: int) -> str:
@@ -45,68 +47,98 @@ def letter(number: int) -> str:
     return chr(ord("a") + number) if number < _NOTES_MAX else ""
 
 
-def _rates(panel: Axes, seconds: Sequence[float], run: Mapping[str, Any]) -> None:
-    title(panel, "messages a second")
-    panel.yaxis.set_major_formatter(lambda rate, _: short(rate))
-    panel.plot(seconds, run["publishRate"], color=BLUE, linewidth=1.5, label="sent")
-    panel.plot(seconds, run["consumeRate"], color=ORANGE, linewidth=1.5, label="acknowledged")
-    panel.set_ylim(bottom=0)
-    legend(panel)
+class _Time:
+    """The axis of seconds, from 0 to the last sample."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = seconds
+        self._most = max(seconds)
+        steps = [step for step in round_steps(self._most) if step <= self._most]
+        self._ticks = tuple(Tick(self.place(step), f"{step:,.6g} s") for step in steps)
+
+    def place(self, seconds: float) -> float:
+        return round(min(100 * seconds / self._most, 100.0), 3) if self._most else 0.0
+
+    def chart(self, up: Sequence[Tick], series: Iterable[tuple[Line, Iterable[float | None]]]) -> Chart:
+        """Return a chart of lines that come without their points, each with its heights in percent from below."""
+        return Chart(
+            tuple(replace(line, pieces=self._pieces(heights)) for line, heights in series), self._ticks, tuple(up)
+        )
+
+    def _pieces(self, heights: Iterable[float | None]) -> tuple[Piece, ...]:
+        down = (None if height is None else round(100 - height, 3) for height in heights)
+        return pieces(list(zip(map(self.place, self._seconds), down, strict=True)))
 
 
-def _depth(panel: Axes, seconds: Sequence[float], run: Mapping[str, Any]) -> None:
-    title(panel, "messages in the queues")
-    panel.yaxis.set_major_formatter(lambda messages, _: short(messages))
-    panel.fill_between(seconds, run["backlog"], color=BLUE, alpha=0.25, linewidth=0)
-    panel.plot(seconds, run["backlog"], color=BLUE, linewidth=1.5)
-    panel.set_ylim(bottom=0)
+def _linear(time: _Time, *series: tuple[Line, Sequence[float]]) -> Chart:
+    """Return a chart whose axis begins at 0."""
+    steps = round_steps(max(max(values) for _, values in series))
+    up = [Tick(round(100 - 100 * step / steps[-1], 3), _round(step)) for step in steps]
+    return time.chart(up, [(line, [100 * value / steps[-1] for value in values]) for line, values in series])
 
 
-def _memory(panel: Axes, seconds: Sequence[float], run: Mapping[str, Any]) -> None:
-    title(panel, "MiB of memory")
-    held, uss, limit = ([size / MIB for size in run[name]] for name in ("heldBytes", "ussGrowthBytes", "limitBytes"))
-    panel.fill_between(seconds, held, color=GREEN, alpha=0.3, linewidth=0, label="charged")
-    panel.plot(seconds, uss, color=GREY, linewidth=1.2, label="growth of the process")
-    panel.step(seconds, limit, where="pre", color=ORANGE, linewidth=1.5, linestyle="--", label="limit")
-    panel.set_ylim(0, 1.1 * max(*limit, *uss))
-    if any(run["spilledBytes"]):
-        disk = panel.twinx()
-        disk.plot(seconds, [size / MIB for size in run["spilledBytes"]], color=PURPLE, linewidth=1.2)
-        disk.set_ylim(bottom=0)
-        disk.set_ylabel("MiB spilled to disk", color=PURPLE)
-        disk.grid(False)
-    legend(panel)
+def _rates(time: _Time, run: Mapping[str, Any]) -> Panel:
+    sent, acknowledged = (_line("sent"), run["publishRate"]), (_line("acknowledged", "second"), run["consumeRate"])
+    return Panel("Messages a second", _linear(time, sent, acknowledged))
 
 
-def _latencies(panel: Axes, seconds: Sequence[float], run: Mapping[str, Any]) -> None:
-    """Nothing is drawn for seconds in which nothing was taken."""
-    title(panel, "milliseconds from due to taken")
-    for suffix, color in _PERCENTILES:
-        values = [value or float("nan") for value in run[f"endToEndLatency{suffix}pct"]]
-        name = f"p{suffix[:2]}.{suffix[2:]}".rstrip(".")
-        panel.plot(seconds, values, color=color, linewidth=1.2, marker=".", markersize=3, label=name)
-    panel.set_yscale("log")
-    if found := [value for suffix, _ in _PERCENTILES for value in run[f"endToEndLatency{suffix}pct"] if value]:
-        panel.set_ylim(10 ** floor(log10(min(found))), 10 ** ceil(log10(max(found)) + _A_LITTLE))
-    panel.minorticks_off()
-    panel.yaxis.set_major_formatter(lambda milliseconds, _: f"{milliseconds:,.6g}")
-    legend(panel)
+def _depth(time: _Time, run: Mapping[str, Any]) -> Panel:
+    return Panel("Messages in the queues", _linear(time, (_line("pending", has_area=True), run["backlog"])))
 
 
-def _mark(panel: Axes, notes: Sequence[Mapping[str, Any]], width: float, *, is_first: bool) -> None:
-    for note in notes[:_NOTES_MAX]:
-        panel.axvline(note["seconds"], color=GREY, linewidth=0.8, linestyle=":")
-    if is_first:
-        for seconds, text in _labels(notes[:_NOTES_MAX], width):
-            panel.text(seconds, 0.98, f" {text}", transform=panel.get_xaxis_transform(), color=GREY, va="top")
+def _memory(time: _Time, run: Mapping[str, Any]) -> Panel:
+    held, grown, limit = ([size / MIB for size in run[name]] for name in ("heldBytes", "ussGrowthBytes", "limitBytes"))
+    chart = _linear(
+        time,
+        (_line("growth of the process", "quiet"), grown),
+        (_line("charged", has_area=True), held),
+        (replace(_line("limit", "bound"), has_stairs=True), limit),
+    )
+    return Panel("MiB of memory", chart)
 
 
-def _labels(notes: Sequence[Mapping[str, Any]], width: float) -> list[tuple[float, str]]:
-    """Return letters and their places; those of neighbours stand together."""
-    labels: list[tuple[float, str]] = []
-    for number, note in enumerate(notes):
-        if labels and note["seconds"] - labels[-1][0] < width * _LABEL_WIDTH:
-            labels[-1] = (labels[-1][0], labels[-1][1] + letter(number))
+def _spilled(time: _Time, run: Mapping[str, Any]) -> Panel:
+    spilled = [size / MIB for size in run["spilledBytes"]]
+    return Panel("MiB spilled to disk", _linear(time, (_line("spilled", "third", has_area=True), spilled)))
+
+
+def _latencies(time: _Time, run: Mapping[str, Any]) -> Panel:
+    """Powers of ten at equal steps. Nothing is drawn for seconds in which nothing was taken."""
+    series = [
+        (_line(f"p{suffix[:2]}.{suffix[2:]}".rstrip("."), look), run[f"endToEndLatency{suffix}pct"])
+        for suffix, look in _PERCENTILES
+    ]
+    found = [value for _, values in series for value in values if value]
+    lowest = floor(log10(min(found)))
+    highest = max(ceil(log10(max(found))), lowest + 1)
+
+    def height(milliseconds: float) -> float | None:
+        return 100 * (log10(milliseconds) - lowest) / (highest - lowest) if milliseconds else None
+
+    powers = range(lowest, highest + 1)
+    up = [Tick(round(100 * (highest - power) / (highest - lowest), 3), f"{10.0**power:,.6g}") for power in powers]
+    return Panel(
+        "Milliseconds from due to taken", time.chart(up, [(line, map(height, values)) for line, values in series])
+    )
+
+
+def _line(title: str, look: str = "", *, has_area: bool = False) -> Line:
+    return Line(look, title, (), has_area=has_area)
+
+
+def _round(number: float) -> str:
+    return short(number) if number >= 100_000 else f"{number:,.6g}"
+
+
+def _named(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Return the marks with their letters; those of neighbours stand together, at the first of them."""
+    named: list[Mark] = []
+    first = 0
+    for number, mark in enumerate(marks):
+        if named and mark.at - marks[first].at < _LABEL_PERCENT:
+            named[first] = replace(named[first], text=named[first].text + letter(number))
+            named.append(mark)
         else:
-            labels.append((note["seconds"], letter(number)))
-    return labels
+            first = number
+            named.append(replace(mark, text=letter(number)))
+    return tuple(named)

@@ -179,7 +179,7 @@ def test_other_name_is_refused_for_reading_and_for_changing(host: str, store: Si
     before = state(store)
     browser = browser_of(store, hosts=["ops.example.com"])
     headers = {"host": host, "authorization": f"Bearer {TOKEN}"}
-    for path in ("/", "/healthz", "/metrics", "/console.css"):
+    for path in ("/", "/healthz", "/metrics", "/pages.css"):
         assert browser.get(path, headers=headers).status_code == 421
     assert browser.post("/purge", data=ACTIONS["purge"], headers=headers).status_code == 421
     assert state(store) == before
@@ -232,7 +232,7 @@ def test_every_answer_has_the_policy_and_nothing_that_the_policy_forbids(store: 
         browser.get(path)
         for path in (
             *("/", "/queues", "/queue?name=orders", "/messages?name=orders", "/journal", "/healthz", "/metrics"),
-            *("/console.css", "/console.js", "/nothing", "/queue", "/purge"),
+            *("/pages.css", "/console.js", "/nothing", "/queue", "/purge"),
         )
     ]
     answers.append(browser.get("/", headers={"host": "evil.example"}))

@@ -65,10 +65,12 @@ def test_bar_is_as_wide_as_the_limit_or_as_what_is_held_above_it() -> None:
 
 def test_curve_has_a_point_for_each_limit_and_marks_the_limit_of_now() -> None:
     picture = curve_picture(view_of(status(), "localhost"))
-    assert picture is not None and len(picture.points) == 8
-    heights = [y for _, y in picture.points]
+    assert picture is not None
+    [points] = [piece.points for line in picture.lines for piece in line.pieces]
+    assert len(points) == 8
+    heights = [y for _, y in points]
     assert heights == sorted(heights, reverse=True) and heights[-1] == 0
-    assert picture.now == picture.points[3][0] and picture.recommended == picture.points[4][0]
+    assert [(mark.at, mark.look) for mark in picture.marks] == [(points[3][0], "mark"), (points[4][0], "mark best")]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +84,8 @@ def test_curve_that_makes_no_sense_is_no_curve(curve: object, tmp_path: Path) ->
 def test_curve_never_leaves_its_picture() -> None:
     memory = {"limit_bytes": 9 * MIB, "recommended_limit_bytes": MIB, "curve": [[4 * MIB, 7.0], [2 * MIB, -3]]}
     picture = curve_picture(view_of(status(memory=memory), "localhost"))
-    assert picture is not None and picture.now is None and picture.recommended is None
-    assert [y for _, y in picture.points] == [100, 0]
+    assert picture is not None and picture.marks == ()
+    assert [y for line in picture.lines for piece in line.pieces for _, y in piece.points] == [100, 0]
 
 
 def test_queues_page_has_a_row_for_each_queue_and_counts_the_others(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_mounted_console_says_the_same_of_a_store_of_its_own_process() -> None:
     assert "of 8 MiB are held" in text_of(browser.get("/ops/forebay/").text)
     assert "orders 10 10 0" in text_of(browser.get("/ops/forebay/queues").text)
     assert 'href="/ops/forebay/journal?after=0#log-1" title="data-1.log: ' in browser.get("/ops/forebay/journal").text
-    assert browser.get("/ops/forebay/console.css").headers["content-type"].startswith("text/css")
+    assert browser.get("/ops/forebay/pages.css").headers["content-type"].startswith("text/css")
     done = browser.post("/ops/forebay/pause", data={"queue": "orders", "token": TOKEN})
     assert done.status_code == 200 and "/ops/forebay/queue?name=orders" in done.text and store.queue().is_paused
 
@@ -329,7 +331,7 @@ def test_closed_store_of_this_process_is_said_in_words() -> None:
         ("/journal?after=x", 400, "after must be"),
         ("/nothing", 404, "Not Found"),
         ("/purge", 405, "Method Not Allowed"),
-        ("/console.css/../pages.py", 404, "Not Found"),
+        ("/pages.css/../pages.py", 404, "Not Found"),
     ],
 )
 def test_request_that_makes_no_sense_is_a_page_in_words(path: str, code: int, problem: str, tmp_path: Path) -> None:

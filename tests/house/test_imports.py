@@ -16,7 +16,7 @@ import pytest
 import forebay
 
 ROOT = Path(forebay.__file__).parent
-FLOORS = ("store", "cache", "dispatch", "pipeline", "benchmarks", "console")
+FLOORS = ("store", "cache", "dispatch", "pipeline", "benchmarks", "console", "pages")
 LATE = (
     "argparse",
     "asyncio",
@@ -43,6 +43,7 @@ LATE = (
     "xml",
     "forebay.benchmarks",
     "forebay.console",
+    "forebay.pages",
     "forebay.pipeline",
     "forebay.dispatch.aio",
     "forebay.dispatch.config.activemq_importer",

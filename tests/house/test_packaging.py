@@ -117,7 +117,9 @@ def test_wheel_holds_every_module_and_nothing_else() -> None:
         for module in folder_of(package).glob("*.py")
     }
     data = {"forebay/py.typed"}
-    others = [*(ROOT / "benchmarks/load").rglob("*.toml"), *(ROOT / "console").glob("[st]*/*")]
+    others = [*(ROOT / "benchmarks/load").rglob("*.toml")]
+    others += [path for name in ("benchmarks/load", "console", "pages") for path in (ROOT / name).rglob("*.html")]
+    others += [path for name in ("console", "pages") for path in (ROOT / name / "static").iterdir()]
     data |= {f"forebay/{path.relative_to(ROOT).as_posix()}" for path in others}
     assert {name for name in installed if "__pycache__" not in name} == listed | data
 

@@ -105,5 +105,5 @@ def life(disk: SimulatedDisk, mode: str) -> list[str]:
 
 def test_threat_model_names_only_tests_and_files_that_exist() -> None:
     text = (ROOT / "THREAT_MODEL.md").read_text(encoding="utf-8")
-    names = set(re.findall(r"`((?:store|cache|console|dispatch|tests)/[a-z_/]+\.py)`", text))
+    names = set(re.findall(r"`((?:store|cache|console|dispatch|pages|tests)/[a-z_/]+\.py)`", text))
     assert len(names) > 15 and all((ROOT / name).exists() for name in names)

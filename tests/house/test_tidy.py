@@ -18,6 +18,7 @@ PACKAGE = (
     "pipeline/",
     "benchmarks/",
     "console/",
+    "pages/",
     "__init__.py",
     "__main__.py",
     "aio.py",

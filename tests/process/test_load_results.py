@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from html import unescape
 from itertools import combinations
 from math import comb
 from pathlib import Path
@@ -14,7 +20,6 @@ from typing import Any
 import pytest
 
 from forebay.__main__ import main
-from forebay.benchmarks import drawing
 from forebay.benchmarks.load import comparison
 from forebay.benchmarks.load.comparison import BETTER, SAME, TOO_FEW, WORSE, compare
 from forebay.benchmarks.load.evidence import Check
@@ -23,6 +28,7 @@ from forebay.benchmarks.load.page import page
 from forebay.benchmarks.load.result import Run, Sample
 from forebay.benchmarks.load.scenario import ConsumerPlan, Scenario
 from forebay.dispatch.config.sizes import KIB, MIB
+from forebay.pages.rendering import STYLE_SHEET
 
 LATENCY = Latency(2000.0, (1000, 2000, 3000, 4000, 5000, 6000), 7000)
 LATENCIES = {PUBLISH: LATENCY, DELAY: LATENCY, END_TO_END: LATENCY}
@@ -80,25 +86,104 @@ def test_json_has_the_mean_of_bodies_and_the_sizes_that_take_turns() -> None:
 # Page
 
 
+HOSTILE = "</title></style><script>document.title='hacked'</script><img src=//example.com/x onerror='x'>\u202e\x1b[2J"
+
+
 @pytest.mark.parametrize("latencies", [{}, LATENCIES])
-def test_page_stands_alone_and_escapes_what_it_is_told(latencies: Mapping[str, Latency]) -> None:
+def test_page_shows_verdicts_figures_and_what_happened(latencies: Mapping[str, Latency]) -> None:
     text = page(result_of(run_of(latencies=latencies)))
     assert "to &lt;see&gt;" in text and "1 &lt;b&gt; out of order<br>second" in text
-    assert text.count("<svg") == text.count("</svg>") == 1
-    assert "<script" not in text and "<link" not in text
-    # The only addresses are names of XML vocabularies, which nobody fetches.
-    assert not re.search(r'(?:src|href)="(?!#)', re.sub(r'xmlns(?::\w+)?="[^"]*"', "", text))
-    assert ("milliseconds from due to taken" in text) is bool(latencies)
-    assert 'class="failed">FAILED' in text
+    assert "1 of 1 run failed" in text and '<span class="pill bad">FAILED</span>' in text
     assert "100 messages of 16B/2032B, through a memory limit" in text
+    assert ("Milliseconds from due to taken" in text) is bool(latencies)
+    assert ("Milliseconds of all messages" in text) is bool(latencies)
+    assert text.count('class="plot"') == (5 if latencies else 4)  # one is of what was spilled
 
 
-def test_page_needs_matplotlib(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(drawing, "find_spec", lambda name: None)
-    assert main(["bench", "--html", str(tmp_path / "page.html")]) == 2
-    assert "--html draws with matplotlib" in capsys.readouterr().err
+def test_page_is_one_file_that_asks_for_nothing() -> None:
+    text = page(result_of(run_of(latencies=LATENCIES)))
+    assert re.findall(r'(?:src|href|action|data|xlink:href|srcset)="(.*?)"', text) == ["data:,", "#run-1"]
+    assert "://" not in text and "url(" not in text and "@import" not in text
+    assert not re.search(r"<(?:script|iframe|object|embed|img|form|base)\b|\son\w+=|\sstyle=", text)
+
+
+def test_page_forbids_all_but_its_own_style_as_the_console_does() -> None:
+    text = page(result_of(run_of()))
+    [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', text)
+    [style] = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style == STYLE_SHEET.read_text(encoding="utf-8")
+    assert text.index(policy) < text.index("<style>") and text.index("<style>") < text.index("<title>")
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    allowed = dict(part.split(" ", 1) for part in unescape(policy).split("; "))
+    assert allowed["default-src"] == "'none'" and allowed["style-src"] == f"'sha256-{digest}'"
+    assert "script-src" not in allowed and "unsafe" not in policy
+
+
+def test_page_escapes_every_text_of_a_result_and_shows_what_steers_as_question_marks() -> None:
+    run = run_of(HOSTILE)
+    run.scenario = replace(run.scenario, purpose=HOSTILE)
+    run.checks = [Check(HOSTILE, False, HOSTILE)]
+    run.notes = [(0.5, HOSTILE)]
+    result = result_of(run)
+    result["runs"][0]["rate"] = result["machine"]["python"] = HOSTILE
+    text = page(result)
+    assert text.count("&lt;script&gt;document.title=&#39;hacked&#39;&lt;/script&gt;") == 8
+    assert text.count("??[2J") == 8 and "\u202e" not in text and "\x1b" not in text
+    assert "<script" not in text and "<img" not in text and text.count("</style>") == text.count("</title>") == 1
+
+
+def test_page_draws_lines_within_their_charts_and_leaves_out_seconds_without_latencies() -> None:
+    run = run_of(latencies=LATENCIES)
+    run.samples = [sample(float(second), 0, LATENCIES) for second in range(1, 7)]
+    run.samples[2] = sample(3.0, 0, {PUBLISH: Latency(), DELAY: Latency(), END_TO_END: Latency()})
+    text = page(result_of(run))
+    lines = re.findall(r'<polyline class="line (\w*)" points="(.*?)"', text)
+    numbers = [float(number) for _, points in lines for number in re.split("[ ,]", points)]
+    assert min(numbers) >= 0 and max(numbers) <= 100
+    assert [look for look, _ in lines] == [
+        "",
+        "second",
+        "",
+        "quiet",
+        "",
+        "bound",
+        "",
+        "",
+        *["second"] * 2,
+        *["third"] * 2,
+    ]
+
+
+def test_page_draws_a_limit_as_stairs_because_a_resize_is_no_slope() -> None:
+    run = run_of()
+    run.samples = [
+        replace(sample(second, 0, {}), limit_bytes=limit * MIB) for second, limit in ((1.0, 10), (2.0, 5), (4.0, 5))
+    ]
+    [points] = re.findall(r'<polyline class="line bound" points="(.*?)"', page(result_of(run)))
+    assert points == "25.0,0.0 25.0,50.0 50.0,50.0 50.0,50.0 100.0,50.0"
+
+
+def test_page_of_a_run_in_which_nothing_moved_is_a_page() -> None:
+    run = run_of()
+    run.samples = [Sample(0.0, "flow", 0.0, 0.0, 0, 0, 0, 0, 0, 0, None, 0.0)]
+    run.notes = []
+    assert "What happened" not in page(result_of(run))
+
+
+def test_page_marks_notes_with_letters_and_those_of_neighbours_stand_together() -> None:
+    run = run_of()
+    run.notes = [(0.5, "a has its first message"), (0.51, "killed"), (1.5, "recovered")]
+    assert re.findall(r'text-anchor="middle">([a-z]+)</text>', page(result_of(run))) == ["ab", "c"]
+
+
+def test_page_without_jinja2_is_refused_before_the_run_in_words_that_name_the_extra(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['jinja2'] = None; from forebay.__main__ import main; sys.exit(main())"
+    html = tmp_path / "page.html"
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code, "bench", "--html", str(html)], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--html needs jinja2, which is not there: pip install 'forebay[tools]'" in ended.stderr
     assert list(tmp_path.iterdir()) == []
 
 
