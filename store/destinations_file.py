@@ -25,7 +25,7 @@ from .index.index import Index
 from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriber, Subscriptions
 from .journal.reading import Region, sent_at
-from .locks import OwnedLock
+from .locks import OwnedLock, Whole
 from .numbering import LANE_SHIFT, PRIORITIES
 
 DESTINATIONS: Final = f"{STATE_DIRECTORY}/destinations.json"
@@ -86,7 +86,7 @@ class DestinationsFile:
         self._subscriptions = subscriptions
         self._destinations = destinations
         self._plan = plan
-        self._lock = state_lock
+        self._lock, self._whole = state_lock, Whole(state_lock)
         self._clock = clock
         self._heads: dict[int, _Head] = {}
         self._position = -1
@@ -146,7 +146,7 @@ class DestinationsFile:
         yield f'"closed": {_json(is_closed)}, "destinations": ['
         left_out, size, separator = len(entries) - len(shown), 0, "\n"
         for rows in _parts(shown):
-            with self._lock:
+            with self._lock, self._whole:
                 depths = [self._depth(entry) for entry in rows]
             for entry, (messages, size_bytes) in zip(rows, depths, strict=True):
                 if size > BYTES_MAX:
@@ -208,14 +208,14 @@ class DestinationsFile:
         """Return when the oldest message of each of the deepest was sent, in ms since 1970, where that can be known."""
         ranked: list[tuple[int, int, _Entry]] = []
         for rows in _parts(entries):
-            with self._lock:
+            with self._lock, self._whole:
                 ranked += [(self._depth(entry)[0], entry.number, entry) for entry in rows if entry.kind != "topic"]
             ranked = nlargest(OLDEST_MAX, ranked)
         oldest: dict[int, int] = {}
         known: dict[int, _Head] = {}
         for messages, number, entry in ranked:
             if messages:
-                with self._lock:
+                with self._lock, self._whole:
                     lanes = [lane for lane in self._lanes(entry) if lane.pending_messages]
                 for lane in lanes:
                     head = self._head(lane)
@@ -230,7 +230,7 @@ class DestinationsFile:
     def _head(self, lane: JournaledLane) -> _Head | None:
         """Return the oldest message of a lane; None: nothing is pending, or it can't be read. Requires: no lock."""
         known = self._heads.get(lane.number)
-        with self._lock:
+        with self._lock, self._whole:
             seen = lane.next_sequence, lane.pending_messages
             if known is not None and known[:2] == seen:
                 return known

@@ -736,13 +736,13 @@ class MessageStore:
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
         quarantine is full. Then nothing was changed.
         """
-        with self._lock:
+        with self._lock, self.journal.whole:
             if not lane.is_pending(sequence):
                 return False
             (region,) = self.plan(lane, [(sequence, sequence)])
         if not set_aside_message(self._disk, region):
             return False
-        with self._lock:
+        with self._lock, self.journal.whole:
             return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
 
     def give_up_readers(self) -> int:
@@ -888,7 +888,7 @@ class MessageStore:
         with self._lock:
             left = self.subscriptions.touched_blocks
         while left > 0:
-            with self._lock:
+            with self._lock, self.journal.whole:
                 swept = self.subscriptions.sweep(SWEEP_BLOCKS)
             if not swept:
                 return
@@ -899,7 +899,7 @@ class MessageStore:
         with self._lock:
             lanes = self.subscriptions.durable_lanes()
         for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
-            with self._lock:
+            with self._lock, self.journal.whole:
                 self.subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
 
     def require_index_room(self, blocks: int) -> None:

@@ -143,7 +143,7 @@ def explain_named(engine: Engine, name: str) -> Explanation:
 
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
     """Explain why it gets nothing, or that it would get something. Requires: no lock."""
-    with engine.monitor.lock:
+    with engine.monitor.lock, engine.monitor.whole:
         engine.due.release()
         causes = tuple(_consumer_causes(engine, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
@@ -159,7 +159,7 @@ def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
 
 def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: no lock."""
-    with engine.monitor.lock:
+    with engine.monitor.lock, engine.monitor.whole:
         engine.due.release()
         places = _places(engine, queue)
         causes = _with_pause(queue, (*_holders(engine, places, None), *_free_causes(engine, queue, places)))

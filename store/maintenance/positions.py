@@ -18,7 +18,7 @@ from ..format.record import RecordDamaged
 from ..index.block_cache import BlockCache
 from ..index.lane import Lane
 from ..journal.reading import Readable, sent_at
-from ..locks import OwnedLock
+from ..locks import OwnedLock, Whole
 from ..numbering import BLOCK_SHIFT
 
 
@@ -37,7 +37,7 @@ class Positions:
     def __init__(self, cache: BlockCache, lock: OwnedLock, reader: Callable[[int], tuple[Readable, int]]) -> None:
         """cache: of the index's blocks. reader: an open file of a data log and its salt; called with the lock held."""
         self._cache = cache
-        self._lock = lock
+        self._lock, self._whole = lock, Whole(lock)
         self._reader = reader
 
     def at(self, lane: Lane, time_ms: int) -> int:
@@ -63,7 +63,7 @@ class Positions:
             found = self._within(self._records(lane, number), time_ms)
             if found is not None:
                 return found
-        with self._lock:
+        with self._lock, self._whole:
             run = lane.pending_run(behind, 1)
             return run[0] if run is not None else lane.next_sequence
 
@@ -71,7 +71,7 @@ class Positions:
         """Return when the message of a sequence, or the next that exists, was sent, in ms since 1970; None: there is
         none, or it can't be read. One small read.
         """
-        with self._lock:
+        with self._lock, self._whole:
             run = lane.pending_run(sequence, 1)
         records = self._records(lane, run[0] >> BLOCK_SHIFT, run[0]) if run is not None else []
         return self._time_of(records[0]) if records else None
@@ -103,7 +103,7 @@ class Positions:
 
     def _records(self, lane: Lane, number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block that have messages from `first` on which are pending, in order."""
-        with self._lock:
+        with self._lock, self._whole:
             if number not in lane.blocks:
                 return []
             block = self._cache.peek(lane, number)

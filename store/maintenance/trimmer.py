@@ -91,7 +91,7 @@ class Trimmer:
 
     def _sent_at(self, lane: SubscriptionLane) -> int | None:
         """Return when the first message that a lane retains was sent; None: there is none, or it can't be read."""
-        with self._lock:
+        with self._lock, self._whole:
             run = lane.pending_run(0, 1)
         if run is None:
             return None
@@ -151,7 +151,7 @@ class Trimmer:
         return self._remove(lane, first, last) if first >= 0 else 0
 
     def _front_data_log(self, lane: SubscriptionLane) -> int | None:
-        with self._lock:
+        with self._lock, self._whole:
             run = lane.pending_run(0, 1)
             return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
 

@@ -9,9 +9,10 @@ import pytest
 from compiled import interpreted
 from counting import counted_calls
 from inside import inside
+from interrupting import Interruption
 from simulated_bay import SimulatedBay
 
-from forebay import Message, Topic
+from forebay import Message, StoreFailed, Topic
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.index.topic_lane import SubscriptionLane
 from forebay.store.message_store import CAUGHT_UP_AT_ONCE
@@ -79,6 +80,34 @@ def test_what_comes_and_goes_while_a_checkpoint_writes_is_as_it_was_left(
         bay.reopen()
     topic = bay.bay.topic("prices")
     assert {name: found.depth for name, found in topic.statistics().subscriptions.items()} == expected
+    bay.check()
+
+
+@interpreted("replaces a method of the library")
+@pytest.mark.parametrize("has_pending_set", [True, False], ids=["checkpoint", "destinations.json"])
+def test_whatever_breaks_into_a_subscription_that_catches_up_fails_the_store(
+    has_pending_set: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bay = SimulatedBay()
+    topic = topic_with_durables(bay, 2)
+    topic.send(b"before")
+    if has_pending_set:
+        topic.subscribe(durable="audit 0").take(1)
+    topic.send(b"late")
+
+    def broken_into(pending: SequenceBitmap, first: int, last: int) -> None:
+        pending.blocks.add(first, last)
+        raise Interruption
+
+    monkeypatch.setattr(SequenceBitmap, "add", broken_into)
+    with pytest.raises(Interruption):
+        bay.store.checkpoint()
+        bay.store.write_destinations()
+    monkeypatch.undo()
+    with pytest.raises(StoreFailed):
+        topic.send(b"another")
+    bay.crash()
+    assert {found.depth for found in bay.bay.topic("prices").statistics().subscriptions.values()} == {2}
     bay.check()
 
 
