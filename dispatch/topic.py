@@ -152,10 +152,10 @@ class Topic(Sender):
         except StoreFull as full:
             if message.body or full.limit != "memory_limit":
                 raise
-        # What deletes must not lack the memory for a transaction. A crash between the two leaves what a caller repeats.
-        own_id = self._send_batch(batch)
-        self._engine.topics.forget_retained(retained_name(self._topic.number, key))
-        return own_id
+        # What deletes must not lack the memory for a transaction. Between the two a crash leaves what a caller repeats.
+        if not self._pipeline.is_known(batch):
+            self._engine.topics.forget_retained(retained_name(self._topic.number, key))
+        return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
         """Send a message and keep it. One commit is for both, so a crash leaves it sent and kept, or neither."""

@@ -29,7 +29,7 @@ class Lifetimes:
         """Return what a lifetime of so many seconds is that begins now. SettingsError for one that cannot be."""
         now_ms = self._now_ms()
         last = self._last
-        if last[0] == now_ms and last[1] == expires_in and type(last[1]) is type(expires_in):
+        if last[0] == now_ms and type(last[1]) is type(expires_in) and last[1] == expires_in:
             return last
         expires_at = ends_at(expires_in, now_ms)
         self._last = begun = (now_ms, expires_in, expires_at, encode_times(expires_at, 0))

@@ -140,6 +140,10 @@ class SendPipeline:
                 limits.give_back(reservation)
         return end
 
+    def is_known(self, batch: Batch) -> bool:
+        """Return whether the first message of a batch is stored already, so that it is not again. Requires: no lock."""
+        return not self._count_fresh(batch, 0)
+
     def _count_fresh(self, batch: Batch, begin: int) -> int:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
         if not self._queue.is_watched or batch.transaction is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -134,12 +135,14 @@ def test_one_that_expires_is_stored_as_a_batch_of_it_is(sync: Any, kind: str, re
     bay.check()
 
 
-@pytest.mark.parametrize("expires_in", [0, -1, float("nan"), "60", True])
+@pytest.mark.parametrize("expires_in", [0, -1, float("nan"), "60", True, Decimal("sNaN")])
 def test_a_lifetime_that_cannot_be_is_refused(expires_in: Any) -> None:
     queue = SimulatedBay().queue()
-    with pytest.raises(SettingsError):
-        queue.send(b"x", expires_in=expires_in)
-    assert queue.depth == 0
+    for depth in range(2):  # also beside one that can be and began in the same millisecond
+        with pytest.raises(SettingsError):
+            queue.send(b"x", expires_in=expires_in)
+        assert queue.depth == depth
+        queue.send(b"x", expires_in=1.0)
 
 
 def test_a_limited_queue_gives_the_room_of_one_that_expires_back_where_it_is_refused() -> None:

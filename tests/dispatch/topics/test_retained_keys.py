@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,17 @@ import pytest
 from simulated_bay import SimulatedBay
 
 import forebay.aio
-from forebay import ArgumentError, Consumer, DestinationPolicy, PropertiesFull, SettingsError, StoreFull, Topic, codecs
+from forebay import (
+    ArgumentError,
+    Consumer,
+    DestinationPolicy,
+    PropertiesFull,
+    SettingsError,
+    StoreFailed,
+    StoreFull,
+    Topic,
+    codecs,
+)
 from forebay.store.format.retained import RETAIN_KEY_BYTES_MAX
 from forebay.store.message import HeaderValue
 from forebay.store.property_table import PropertyTable
@@ -340,6 +351,36 @@ def test_a_duplicate_that_is_not_stored_again_replaces_nothing() -> None:
     for number in (1, 2, 1):
         keep(simulated, "ACME", b"%d" % number, message_id=f"tea-{number}", producer="shop")
     assert given(simulated) == [b"2"]
+
+
+@pytest.mark.parametrize("is_memory_full", [False, True])
+def test_a_duplicate_of_what_deleted_a_message_deletes_no_later_one(is_memory_full: bool) -> None:
+    simulated = SimulatedBay(policies={">": DestinationPolicy(duplicate_window=10)})
+    for body, own_id in ((b"1", "tea-1"), (b"", "tea-2"), (b"3", "tea-3")):
+        keep(simulated, "ACME", body, message_id=own_id, producer="shop")
+    others, free_bytes = simulated.budget.holder("others"), simulated.budget.free_bytes if is_memory_full else 0
+    assert others.reserve(free_bytes)
+    keep(simulated, "ACME", b"", message_id="tea-2", producer="shop")
+    others.release(free_bytes)
+    assert given(simulated) == [b"3"]
+
+
+def test_a_deletion_that_a_crash_cut_short_while_memory_was_full_is_complete_when_it_is_repeated() -> None:
+    simulated = SimulatedBay(policies={">": DestinationPolicy(duplicate_window=10)})
+    topic(simulated).subscribe(durable="audit").close()
+    keep(simulated, "ACME", b"1")
+    others = simulated.budget.holder("others")
+    for _ in range(2):  # what a transaction could take from caches goes with the first
+        assert others.reserve(simulated.budget.free_bytes)
+        keep(simulated, "TEA", b"")
+    assert others.reserve(simulated.budget.free_bytes)
+    simulated.disk.fail("write", 2, errno.EIO)
+    with pytest.raises(StoreFailed):
+        keep(simulated, "ACME", b"", message_id="tea-2", producer="shop")
+    simulated.crash()
+    keep(simulated, "ACME", b"", message_id="tea-2", producer="shop")
+    assert given(simulated) == []
+    assert [body for body, _ in taken(topic(simulated).subscribe(durable="audit"))] == [b"1", b"", b"", b""]
 
 
 # Values, and an event loop.
