@@ -123,9 +123,8 @@ class Guard:
             advice = "Use localhost or an address, or name it: --name NAME, or hosts=[...] of forebay.console.app."
             return self._refuse(request, 421, "The console is not known by the name in this request.", advice)
         if request.method == "POST":
-            origin = request.headers.get("origin")
             is_foreign = request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-            if is_foreign or (origin is not None and urlsplit(origin).netloc.lower() != host.lower()):
+            if is_foreign or not _is_from(host, request.headers.get("origin")):
                 advice = "Send it from a page of the console, or without a browser."
                 return self._refuse(request, 403, "This request comes from a page of another site.", advice)
             return None  # what changes anything asks for the token itself
@@ -134,6 +133,16 @@ class Guard:
             refusal.headers["www-authenticate"] = CHALLENGE
             return refusal
         return None
+
+
+def _is_from(host: str, origin: str | None) -> bool:
+    """Return whether an Origin header names the host that was asked; None: no browser sent the request."""
+    if origin is None:
+        return True
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # brackets that do not match
+        return False
 
 
 def _is_address(name: str) -> bool:

@@ -54,11 +54,12 @@ def run_browse(arguments: Namespace, streams: Streams) -> int:
         queue = known_queue(bay, arguments.queue)
         depth = queue.depth
         with closing(queue.browse(arguments.selector)) as messages:
-            found = list(islice(messages, limit))
-    if arguments.json:
-        for message in found:
-            streams.print_json(_row(message, with_body=arguments.bodies))
-        return 0
+            chosen = islice(messages, min(limit, depth))
+            if arguments.json:
+                for message in chosen:  # one after the other, however many
+                    streams.print_json(_row(message, with_body=arguments.bodies))
+                return 0
+            found = list(chosen)
     if found:
         streams.print_table(_COLUMNS, [_cells(message) for message in found], numbers=_COLUMNS[1:3])
     for message in found if arguments.bodies else ():

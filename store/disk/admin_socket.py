@@ -152,7 +152,7 @@ def ask(root: str, request: bytes, seconds: float) -> bytes | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(seconds)
         try:
-            _at(root, connection.connect)
+            _connect(root, connection, deadline)
             connection.sendall(request + b"\n")
             while not answer.endswith(b"\n"):
                 connection.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -163,6 +163,18 @@ def ask(root: str, request: bytes, seconds: float) -> bytes | None:
         except (FileNotFoundError, ConnectionError):
             return None
     return bytes(answer)
+
+
+def _connect(root: str, connection: socket.socket, deadline: float) -> None:
+    """Connect, and wait for it while as many clients wait as the system lets. TimeoutError at the deadline."""
+    while True:
+        try:
+            _at(root, connection.connect)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _at(root: str, call: Callable[[str], object]) -> None:

@@ -190,6 +190,7 @@ def test_other_name_is_refused_for_reading_and_for_changing(host: str, store: Si
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://[::1"},
         {"origin": "http://localhost:9999"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},

@@ -55,6 +55,14 @@ def test_browse_shows_messages_in_order_and_no_body_unless_asked(
     assert len(bodies(kept)) == 5
 
 
+@pytest.mark.parametrize("count", ["6", "99999999999999999999"])
+def test_browse_shows_all_where_more_are_asked_for(kept: Path, capsys: pytest.CaptureFixture[str], count: str) -> None:
+    assert main(["browse", str(kept), "orders", "-n", count]) == 0
+    assert capsys.readouterr().out.endswith("5 of 5 messages\n")
+    assert main(["browse", str(kept), "orders", "-n", count, "--json"]) == 0
+    assert len(rows(capsys)) == 5
+
+
 def test_body_and_header_steer_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with forebay.open(tmp_path, memory_limit="8MiB", sync="never") as bay:
         bay.queue("orders").send(b"\x1b[2J\xff\n", headers={"\x1b[2J": "\x1b"})

@@ -180,6 +180,28 @@ def test_silent_client_keeps_no_close_waiting(tmp_path: Path) -> None:
             assert silent.recv(1) == b""
 
 
+def test_client_waits_while_the_system_lets_no_more_clients_wait(tmp_path: Path) -> None:
+    listening = AdminSocket(str(tmp_path))
+    others: list[socket.socket] = []
+    with suppress(BlockingIOError):
+        for _ in range(100):
+            others.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            others[-1].setblocking(False)
+            others[-1].connect(str(tmp_path / ADMIN_SOCKET))
+    assert len(others) < 100
+    with pytest.raises(TimeoutError):
+        ask(str(tmp_path), b"x", 0.01)
+    for other in others:
+        other.close()
+    server = threading.Thread(target=listening.serve, args=(bytes.upper,))
+    server.start()
+    try:
+        assert ask(str(tmp_path), b"x", SECONDS) == b"X\n"
+    finally:
+        listening.stop()
+        server.join()
+
+
 def test_failed_open_leaves_no_socket(tmp_path: Path) -> None:
     with open_bay(tmp_path), pytest.raises(forebay.StoreLocked):
         open_bay(tmp_path)
