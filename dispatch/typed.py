@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast
 
-from ..store.errors import ArgumentError, DecodeError
+from ..store.errors import ArgumentError, DecodeError, Empty
 from ..store.message import Headers, HeaderValue, Message
 from .codecs import Codec
+from .config.checks import check_bounds
 from .config.redelivery import REJECTED
 from .consumer.consumer import Consumer
 from .consumer.processing import ExceptionTypes
@@ -236,12 +237,20 @@ class TypedQueue(TypedSender[T]):
         return TypedConsumer(self.queue.subscribe(**keywords), self.codec)
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the next value for good, as Queue.get. DecodeError: it was no value, and is gone."""
-        message = self.queue.get(timeout)
-        try:
-            return self.codec.decode(message.body)
-        except Exception as error:
-            raise DecodeError(self.name, message.message_id or "", type(error).__name__) from error
+        """Take the next value for good, as Queue.get. DecodeError: the message was no value, and is a dead letter."""
+        check_bounds(timeout, None)
+        with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
+            deliveries = consumer.take(1, timeout=timeout)
+            if not deliveries:
+                raise Empty(self.name, timeout or 0.0)
+            [delivery] = deliveries
+            try:
+                value = delivery.value
+            except DecodeError as refused:
+                delivery.reject(f"can't be decoded ({refused.problem})")
+                raise rejected(refused) from refused.__cause__
+            delivery.ack()
+        return value
 
 
 class TypedTopic(TypedSender[T]):
@@ -255,6 +264,11 @@ class TypedTopic(TypedSender[T]):
     def subscribe(self, **keywords: Any) -> TypedConsumer[T]:
         """Return a consumer of what is sent from now on. Keywords as of Topic.subscribe."""
         return TypedConsumer(self.topic.subscribe(**keywords), self.codec)
+
+
+def rejected(refused: DecodeError) -> DecodeError:
+    """Return the error of a `get` whose message became a dead letter."""
+    return DecodeError(refused.destination, refused.message_id, refused.problem, is_rejected=True)
 
 
 def encoded(codec: Codec[T], value: T) -> bytes:

@@ -200,17 +200,23 @@ class MessageTooLarge(ForebayError):
 class DecodeError(ForebayError, ValueError):
     """A body is no value of the codec that it was taken with. The delivery is as it was: read its `body`, settle it.
 
+    is_rejected: a `get` took the message, which is a dead letter now.
     What the codec raised is the cause.
     """
 
-    def __init__(self, destination: str, message_id: str, problem: str) -> None:
+    def __init__(self, destination: str, message_id: str, problem: str, is_rejected: bool = False) -> None:
         super().__init__(
             f"message {message_id} of {destination} can't be decoded ({problem}): "
-            "its body is still there; reject it, or read it with another codec"
+            + (
+                "it was rejected; read its body in the dead-letter queue"
+                if is_rejected
+                else "its body is still there; reject it, or read it with another codec"
+            )
         )
         self.destination = destination
         self.message_id = message_id
         self.problem = problem
+        self.is_rejected = is_rejected
 
 
 class SelectorError(ForebayError, ValueError):

@@ -41,6 +41,7 @@ MESSAGES_A_PART: Final = 1024
 """What settles more is done in parts, and other tasks run between them."""
 
 
+@asynchronous("a delivery of forebay.aio", block="async with delivery:")
 class AsyncDelivery:
     """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
 

@@ -18,7 +18,7 @@ from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicSubscription
 from ..topics.cursors import Edge, Landing, Moment, parse_target
-from .awaiting import awaited
+from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import LoopConfirmer, MustAwait
 from .opening import Opening
@@ -445,6 +445,7 @@ class AsyncTopic(AsyncSender):
         return self._sender.statistics()
 
 
+@asynchronous("a temporary destination of forebay.aio", block="async with bay.temporary_queue() as replies:")
 class _AsyncTemporary(AsyncSender):
     """What a temporary queue and a temporary topic have besides: they end with their handle."""
 

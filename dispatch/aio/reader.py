@@ -7,9 +7,15 @@ from typing import Self
 
 from ...store.errors import Closed
 from ..topics.reader import ITERATED_MESSAGES
+from .awaiting import asynchronous
 from .consumer import AsyncConsumer, AsyncDelivery
 
 
+@asynchronous(
+    "a reader of forebay.aio",
+    loop="async for message in reader:",
+    block="async with topic.reader(…) as reader:",
+)
 class AsyncTopicReader:
     """Made by `AsyncTopic.reader`. Belongs to its loop, and to one task at a time. As TopicReader."""
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
-from ...store.errors import DecodeError
+from ...store.errors import DecodeError, Empty
 from ...store.message import Headers, HeaderValue, Message
 from ..codecs import Codec
+from ..config.checks import check_bounds
 from ..config.redelivery import REJECTED
 from ..consumer.processing import ExceptionTypes
-from ..typed import Decoder, encoded, inner_deliveries, messages_of
+from ..typed import Decoder, encoded, inner_deliveries, messages_of, rejected
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, AsyncDelivery
 from .opening import Opening
@@ -232,12 +233,20 @@ class AsyncTypedQueue(AsyncTypedSender[T]):
 
     @awaited("queue.get()")
     async def get(self, timeout: float | None = None) -> T:
-        """Take the next value for good. DecodeError: it was no value, and is gone."""
-        message = await self.queue.get(timeout)
-        try:
-            return self.codec.decode(message.body)
-        except Exception as error:
-            raise DecodeError(self.name, message.message_id or "", type(error).__name__) from error
+        """Take the next value for good. DecodeError: the message was no value, and is a dead letter. See TypedQueue."""
+        check_bounds(timeout, None)
+        async with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
+            deliveries = await consumer.take(1, timeout=timeout)
+            if not deliveries:
+                raise Empty(self.name, timeout or 0.0)
+            [delivery] = deliveries
+            try:
+                value = await delivery.read_value()
+            except DecodeError as refused:
+                await delivery.reject(f"can't be decoded ({refused.problem})")
+                raise rejected(refused) from refused.__cause__
+            await delivery.ack()
+        return value
 
 
 class AsyncTypedTopic(AsyncTypedSender[T]):

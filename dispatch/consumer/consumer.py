@@ -257,6 +257,9 @@ class Consumer(Taker):
     ) -> list[Delivery]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
+        With a selector a take without a timeout searches one load and may
+        return [] though a later message matches: the search goes on in the
+        background, or with the next take.
         max_bytes bounds the bodies and headers together, but for the first
         message. timeout=None waits for ever. Never more than `prefetch` leaves.
         O(messages) without a disk read where the eager loader is ahead; else

@@ -72,6 +72,16 @@ class _Wheel:
         """When the next note is as old as the deadline."""
         return self.notes[0][0] + self.seconds if self.notes else inf
 
+    def unnoted(self) -> list[Taker]:
+        """Return the consumers that hold what no note knows of. O(consumers)."""
+        return [
+            consumer
+            for consumer, watched in self.consumers.items()
+            # What a transaction gave back, or was not given back for want of room, is noted once more.
+            if consumer.in_flight
+            and (consumer.delivered != watched.noted or not any(consumer in noted for _, noted in self.notes))
+        ]
+
 
 class AckDeadlines:
     """The state lock guards it; every method requires it held."""
@@ -170,7 +180,16 @@ class AckDeadlines:
         """When a take that waits should look, in monotonic seconds: something may come back to it then."""
         if self._has_background or self.next_look == inf:
             return inf
-        return min(self._next_extended, min((wheel.next_passed for wheel in self._wheels.values()), default=inf))
+        passed = min((wheel.next_passed for wheel in self._wheels.values()), default=inf)
+        return min(self._next_extended, passed, min(self.next_notes(), default=inf))
+
+    def next_notes(self) -> list[float]:
+        """Return when deliveries that no note knows of yet are to be noted, the first first, in monotonic seconds.
+
+        Whoever lets the time pass without a background looks then, or such deliveries come back later than they
+        should. O(consumers with a deadline).
+        """
+        return sorted({wheel.next_note for wheel in self._wheels.values() if wheel.unnoted()})
 
     def release_due(self) -> int:
         """Give back what is late, and note who has had how many; return how many deliveries came back."""
@@ -202,11 +221,8 @@ class AckDeadlines:
             return
         wheel.next_note = now + wheel.seconds / LOOKS
         noted: dict[Taker, int] = {}
-        for consumer, watched in wheel.consumers.items():
-            # What a transaction gave back, or was not given back for want of room, is noted once more.
-            is_new = consumer.delivered != watched.noted or not any(consumer in other for _, other in wheel.notes)
-            if consumer.in_flight and is_new:
-                noted[consumer] = watched.noted = consumer.delivered
+        for consumer in wheel.unnoted():
+            noted[consumer] = wheel.consumers[consumer].noted = consumer.delivered
         if noted:
             wheel.notes.append((now, noted))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import forebay.aio
-from forebay import ArgumentError, DecodeError, Message, Queue, TypedQueue
+from forebay import ArgumentError, DecodeError, Empty, Message, Queue, TypedQueue
 from forebay.dispatch.codecs import BYTES, JSON, MESSAGEPACK, TEXT, Codec, json_of, messagepack_of
 from forebay.testing import MemoryForebay
 
@@ -122,6 +122,22 @@ def test_handler_that_meets_no_value_makes_a_dead_letter_of_it(bay: MemoryForeba
     assert values == [1, 3] and orders.queue.depth == 0 and orders.queue.statistics().dead_lettered == 1
 
 
+def test_get_that_meets_no_value_loses_no_message(bay: MemoryForebay) -> None:
+    orders = bay.queue("orders", codec=JSON)
+    own_id = orders.queue.send(b"{")
+    orders.send(2)
+    with pytest.raises(DecodeError, match="it was rejected") as error:
+        orders.get(timeout=0)
+    assert error.value.is_rejected and error.value.__cause__ is not None
+    assert orders.get(timeout=0) == 2 and orders.queue.depth == 0
+    with pytest.raises(Empty):
+        orders.get(timeout=0)
+    bay.step()
+    dead = bay.queue("DLQ.orders").find(own_id)
+    assert dead is not None and dead.body == b"{"
+    assert dead.headers is not None and dead.headers["dead_letter_reason"] == "can't be decoded (DecodeError)"
+
+
 def test_value_that_the_codec_refuses_is_an_argument_error_and_its_slice_is_not_stored(
     bay: MemoryForebay,
 ) -> None:
@@ -151,6 +167,22 @@ def test_topic_with_a_codec_gives_values_to_its_subscriptions(bay: MemoryForebay
             with consumer.take()[0] as delivery:
                 assert delivery.value == "1.50 €"
     assert prices.topic.statistics().subscriptions["audit"].depth == 0
+
+
+def test_get_in_an_event_loop_loses_no_message(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with forebay.aio.open(tmp_path, memory_limit="16MiB") as opened:
+            orders = await opened.queue("orders", codec=JSON)
+            await orders.send_many([Message(b"{"), 2])
+            with pytest.raises(DecodeError, match="it was rejected"):
+                await orders.get(timeout=10)
+            assert await orders.get(timeout=10) == 2
+            with pytest.raises(Empty):
+                await orders.get(timeout=0)
+            dead = await (await opened.queue("DLQ.orders")).get(timeout=10)
+            assert dead.body == b"{"
+
+    asyncio.run(use())
 
 
 def test_values_in_an_event_loop(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import forebay
 ROOT = Path(forebay.__file__).parent
 
 LOOKS_ONLY = {
+    "MemoryForebay.advance",
     "AsyncConsumer._settle_all",
     "Consumer.ack_up_to",
     "Consumer.drain",

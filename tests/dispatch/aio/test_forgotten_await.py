@@ -89,6 +89,15 @@ def test_a_loop_or_block_without_async_says_so() -> None:
         async with queue.subscribe() as consumer:
             assert "write `async for delivery in consumer:`" in said(consumer, iterated)
             assert "write `async with queue.subscribe() as consumer:`" in said(consumer, entered)
+            await queue.send(b"x")
+            [delivery] = await consumer.take()
+            assert "write `async with delivery:`" in said(delivery, entered)
+            await delivery.ack()
+        async with (await bay.topic("prices")).reader("begin") as reader:
+            assert "write `async for message in reader:`" in said(reader, iterated)
+            assert "write `async with topic.reader(…) as reader:`" in said(reader, entered)
+        async with bay.temporary_queue() as replies:
+            assert "write `async with bay.temporary_queue() as replies:`" in said(replies, entered)
         assert "write `async with forebay.aio.open(…) as bay:`" in said(bay, entered)
         transaction = bay.transaction()
         assert "write `async with bay.transaction()" in said(transaction, entered)

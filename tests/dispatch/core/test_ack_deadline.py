@@ -17,6 +17,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import AckTooLate, Consumer, Delivery, DestinationPolicy, Message, SettingsError, StateError, StoreFull
 from forebay.dispatch.core.deadlines import EXTENSION_BYTES, LOOKS, WATCH_BYTES
+from forebay.testing import MemoryForebay
 
 DEADLINE = 8.0
 LATEST = DEADLINE + DEADLINE / LOOKS
@@ -146,6 +147,29 @@ def test_a_take_that_waits_gets_it_where_no_thread_looks() -> None:
         bay.clock.advance(DEADLINE)
         assert tries(other.take()) == [(b"0", 2)]
     bay.check()
+
+
+@pytest.mark.parametrize("timeout", [10 * DEADLINE, None])
+def test_a_take_that_waits_looks_by_itself_where_no_thread_does(timeout: float | None) -> None:
+    with MemoryForebay() as bay:
+        orders = bay.queue("orders")
+        orders.send(b"0")
+        with orders.subscribe(ack_deadline_seconds=DEADLINE) as stuck, orders.subscribe() as other:
+            stuck.take()
+            assert tries(other.take(timeout=timeout)) == [(b"0", 2)]
+            assert DEADLINE <= bay.clock.monotonic() <= DEADLINE * 9 / 8 + 0.01
+
+
+def test_time_that_a_test_lets_pass_at_once_ends_deadlines_of_any_length() -> None:
+    with MemoryForebay() as bay:
+        orders = bay.queue("orders")
+        orders.send_many(numbered_messages(2))
+        brief, long = orders.subscribe(ack_deadline_seconds=1), orders.subscribe(ack_deadline_seconds=100)
+        deliveries = [*brief.take(), *long.take()]
+        bay.advance(113)
+        for delivery in deliveries:
+            with pytest.raises(AckTooLate):
+                delivery.ack()
 
 
 # ------------------------------------------------------------------ too late

@@ -87,6 +87,7 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         {"destination": "orders", "message_id": "id 7", "problem": "ValueError"},
         "reject it",
     ),
+    (DecodeError("orders", "id 7", "ValueError", is_rejected=True), {"problem": "ValueError"}, "dead-letter queue"),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
     (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
     (
