@@ -25,6 +25,8 @@ def console_command(arguments: Namespace, print_line: Callable[[str], object]) -
     store = only_store(arguments.directory)
     if not 0 <= arguments.port <= 65_535:
         raise SettingsError(f"port={arguments.port} must be from 0 to 65535")
+    if "" in arguments.name:
+        raise SettingsError("name='' must be a name by which a proxy reaches the console")
     token = _token_of(arguments.token_file)
     is_alone = _is_loopback(arguments.host) and not arguments.name
     access = Access(token, (arguments.host, *arguments.name), open_reading=is_alone)

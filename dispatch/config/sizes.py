@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from typing import Final
 
 from ...store.errors import SettingsError, argument_error
 
@@ -30,6 +31,10 @@ def is_number(value: object, least: float, most: float) -> bool:
     return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
 
 
+SIZE_MAX: Final = (1 << 63) - 1
+"""What no disk and no memory passes: more than that is a slip of a finger."""
+
+
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
     """Return the bytes that a value stands for, fractions of a byte dropped.
 
@@ -43,8 +48,8 @@ def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | Non
             f'or a string such as "64MiB" (units: {", ".join(_UNIT_BYTES)})'
         )
         raise argument_error(problem, value, int, str)
-    if size_bytes < minimum or (maximum is not None and size_bytes > maximum):
-        most = "" if maximum is None else f" and at most {format_size(maximum)}"
+    if size_bytes < minimum or size_bytes > (SIZE_MAX if maximum is None else maximum):
+        most = "" if maximum is None and size_bytes <= SIZE_MAX else f" and at most {format_size(maximum or SIZE_MAX)}"
         raise SettingsError(f"{name}={reprlib.repr(value)} must be at least {format_size(minimum)}{most}")
     return size_bytes
 

@@ -108,7 +108,8 @@ class AdminSocket:
             return
         connection.setblocking(False)
         pending = bytearray()
-        while self._wait(connection, select.POLLIN, CLIENT_SECONDS):
+        deadline = time.monotonic() + CLIENT_SECONDS  # of a whole request: others wait for one that trickles in
+        while self._wait(connection, select.POLLIN, deadline - time.monotonic()):
             piece = connection.recv(_PIECE_BYTES)
             if not piece:
                 return
@@ -120,11 +121,13 @@ class AdminSocket:
             for line in lines:
                 if not self._send(connection, answer(line) + b"\n"):
                     return
+                deadline = time.monotonic() + CLIENT_SECONDS
 
     def _send(self, connection: socket.socket, content: bytes) -> bool:
         unsent = memoryview(content)
+        deadline = time.monotonic() + CLIENT_SECONDS
         while unsent:
-            if not self._wait(connection, select.POLLOUT, CLIENT_SECONDS):
+            if not self._wait(connection, select.POLLOUT, deadline - time.monotonic()):
                 return False
             sent = connection.send(unsent)
             unsent = unsent[sent:]
@@ -136,7 +139,7 @@ class AdminSocket:
         poll.register(self._woken, select.POLLIN)
         if end is not None:
             poll.register(end, event)
-        ready = [descriptor for descriptor, _ in poll.poll(None if seconds is None else seconds * 1000)]
+        ready = [descriptor for descriptor, _ in poll.poll(None if seconds is None else max(seconds, 0) * 1000)]
         if self._woken.fileno() in ready:
             raise _Stopped
         return bool(ready)

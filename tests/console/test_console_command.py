@@ -94,6 +94,7 @@ def test_console_that_others_reach_demands_the_token_for_reading_too(tmp_path: P
         (["."], 2, "is not a forebay directory"),
         (["data", "--port", "65536"], 2, "port=65536 must be from 0 to 65535"),
         (["data", "--port", "-1"], 2, "port=-1 must be"),
+        (["data", "--name", ""], 2, "name='' must be a name"),
         (["data", "--host", "no.such.host.invalid"], 2, "host=no.such.host.invalid"),
         (["data", "--token-file", "missing"], 1, "No such file"),
         (["data", "--token-file", "short"], 2, "at least 16 characters"),

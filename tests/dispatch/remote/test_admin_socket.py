@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled import interpreted
 
 import forebay
 from forebay import Forebay, Message, SettingsError
 from forebay.__main__ import main
 from forebay.dispatch.remote.requests import answer
+from forebay.store.disk import admin_socket
 from forebay.store.disk.admin_socket import ADMIN_SOCKET, REQUEST_BYTES_MAX, AdminSocket, ask
 
 SECONDS = 30.0
@@ -178,6 +180,26 @@ def test_silent_client_keeps_no_close_waiting(tmp_path: Path) -> None:
         bay.close()
         with suppress(ConnectionResetError):
             assert silent.recv(1) == b""
+
+
+@interpreted("replaces a constant of the module")
+def test_client_that_lets_a_request_trickle_in_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_socket, "CLIENT_SECONDS", 0.2)
+    with open_bay(tmp_path), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path_of(tmp_path)))
+        client.settimeout(0.05)
+        for _ in range(60):
+            with suppress(BrokenPipeError):
+                client.send(b"x")
+            try:
+                assert client.recv(1) == b""
+                break
+            except ConnectionResetError:
+                break
+            except TimeoutError:
+                pass  # still listened to
+        else:
+            pytest.fail("it keeps the connection as long as it likes")
 
 
 def test_client_waits_while_the_system_lets_no_more_clients_wait(tmp_path: Path) -> None:
