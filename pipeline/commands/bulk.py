@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ...dispatch.commands.streams import Streams
+from ...dispatch.commands.words import add_json
 from ..bulk.archive import ArchiveRow, archive, archive_local, restore, restore_local
 from ..kernels.rows import FIELDS
 from ..loading import LoadReport, lines_of, load, load_local
@@ -23,6 +24,7 @@ def add_load(parser: ArgumentParser) -> None:
     parser.add_argument("--load-id", required=True, metavar="ID", help="the same one again brings nothing")
     parser.add_argument("--broker", metavar="NAME", default="localhost", help="the store in DIR (%(default)s)")
     add_engine(parser)
+    add_json(parser, "it always does")
     parser.set_defaults(run=run_load)
 
 
@@ -47,6 +49,7 @@ def add_archive(parser: ArgumentParser) -> None:
         "--discard", action="store_true", help="delete from each store's archive/ what was read back and is the same"
     )
     add_engine(parser)
+    add_json(parser, "it always does")
     parser.set_defaults(run=run_archive)
 
 
@@ -66,6 +69,7 @@ def add_restore(parser: ArgumentParser) -> None:
     parser.add_argument("archive", metavar="ARCHIVE", help="what `archive` wrote")
     parser.add_argument("directory", metavar="DIR", help="where no store was opened yet")
     add_engine(parser)
+    add_json(parser, "it always does")
     parser.set_defaults(run=run_restore)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from ...dispatch.commands.streams import Streams
+from ...dispatch.commands.words import add_json
 from .. import local
 from ..errors import SparkMissing
 from ..kernels.fleet import find_stores
@@ -61,6 +62,7 @@ def add_pins(parser: ArgumentParser) -> None:
 def _add(parser: ArgumentParser, question: str) -> None:
     parser.add_argument("directories", metavar="DIR", nargs="+", help="of any number of brokers; a glob is fine")
     add_engine(parser)
+    add_json(parser, "it always does")
     parser.set_defaults(run=partial(run, question))
 
 

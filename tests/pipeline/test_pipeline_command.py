@@ -35,6 +35,15 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def test_whoever_asks_for_json_gets_the_lines_that_are_json_anyway(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "rebuild", str(kept)]) == 0
+    plain = lines(capsys)
+    assert main(["pipeline", "rebuild", str(kept), "--json"]) == 0
+    assert lines(capsys) == plain
+
+
 def test_each_question_is_answered_in_lines(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "check", str(kept)]) == 0
     assert lines(capsys) == []
