@@ -33,7 +33,7 @@ from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.metadata.checksum import UNBOUNDED
 
-STATES = 40_000
+STATES = 44_000
 """Power cuts with sync="always"; all tests of this folder together examine more than 100,000 states."""
 KILLS = 2_000
 SHARES = 10

@@ -25,7 +25,6 @@ LOOKS_ONLY = {
     "Forebay.prepared",
     "LaneState.read_one",
     "Maintenance._sync",
-    "OldestMessages.refresh",
     "Publisher.position",
     "Queue.depth",
     "Queue.depth_bytes",
@@ -45,9 +44,7 @@ LOOKS_ONLY = {
     "came_back",
     "explain",
     "explain_blocked",
-    "explain_consumer",
     "explain_in_short",
-    "explain_queue",
     "report_data_logs",
     "statistics_of_topic",
 }
