@@ -485,9 +485,12 @@ _METRICS: Final = (
         ("blocked_sends", "", "Sends that waited for room.", "blocked_sends"),
         ("blocked_sends_wait", "seconds", "For how long they waited.", "blocked_seconds"),
     ),
-    *_metrics("topic", "topic", True, ("messages_enqueued", "", "Messages sent to it.", "enqueued")),
     *_metrics(
-        "topic", "topic", True, ("enqueued", "bytes", "Bodies and headers of messages sent to it.", "enqueued_bytes")
+        "topic",
+        "topic",
+        True,
+        ("messages_enqueued", "", "Messages sent to it.", "enqueued"),
+        ("enqueued", "bytes", "Bodies and headers of messages sent to it.", "enqueued_bytes"),
     ),
     *_metrics(
         "topic", "topic", False, ("consumers", "", "Consumers, of durable subscriptions and others.", "consumers")

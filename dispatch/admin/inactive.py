@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
 from ..core.model import QueueArea
-from ..core.monitor import Monitor
+from ..core.monitor import Monitor, parts
 from ..core.publisher import Publisher
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
@@ -26,8 +26,6 @@ A = TypeVar("A", bound=QueueArea)
 LOOKS: Final = 10
 """In the shortest time after which a destination goes: it goes at most so much of that later."""
 LOOK_SECONDS_MIN: Final = 0.5
-AT_ONCE: Final = 100
-"""Destinations that are looked at before others have the lock again."""
 
 
 class _Seen:
@@ -87,10 +85,10 @@ class InactiveDestinations:
     def _due(self, destinations: Sequence[A], before: dict[QueueArea, _Seen], now: float) -> list[A]:
         """Return those that have had nothing to do for long enough, and note what the others had."""
         due: list[A] = []
-        for begin in range(0, len(destinations), AT_ONCE):
+        for part in parts(destinations):
             with self._monitor.lock, self._monitor.whole:
                 undecided = self._transactions.destinations()
-                for destination in destinations[begin : begin + AT_ONCE]:
+                for destination in part:
                     if destination.inactive_seconds is None or not destination.is_unused:
                         continue
                     if destination.number in undecided:

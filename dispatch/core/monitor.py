@@ -9,8 +9,9 @@ Nothing here survives the process.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Final, TypeVar
 
 from ...store.clock import Clock
 from ...store.errors import Closed, StoreFailed
@@ -18,6 +19,11 @@ from ...store.late_log import LateLogger, emit_late
 from ...store.locks import OwnedLock, Whole, holds_one
 
 logger = LateLogger("forebay.dispatch")
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 100
+"""Destinations, subscriptions or lists that are looked at before others have the lock again."""
 
 
 class Monitor:
@@ -94,3 +100,9 @@ def _call_all(due: deque[Callable[[], object]]) -> None:
 
 def _nothing() -> None:
     """Stand in for a callback."""
+
+
+def parts(everything: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield what is looked at in one section: between two of them others may have the lock."""
+    for begin in range(0, len(everything), AT_ONCE):
+        yield everything[begin : begin + AT_ONCE]

@@ -66,7 +66,7 @@ from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
 from ..core.model import LaneState, QueueArea, Taker
-from ..core.monitor import Monitor
+from ..core.monitor import Monitor, parts
 from ..core.overhead import DestinationOverhead, overhead_bytes
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
@@ -90,7 +90,6 @@ from .statistics import (
     DestinationStatistics,
     Statistics,
     destination_statistics,
-    parts,
     statistics_of_topic,
 )
 from .status import StatusOutput, StatusReporter, data_log_rows

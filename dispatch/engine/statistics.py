@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ...cache.budget import MemoryStatistics
 from ...cache.message_cache import CacheStatistics
@@ -13,14 +12,9 @@ from ...store.histogram import DurationStatistics
 from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import LaneState, QueueArea
-from ..core.monitor import Monitor
+from ..core.monitor import Monitor, parts
 from ..topics.state import TopicState
 from .duties import FailingDuty
-
-T = TypeVar("T")
-
-AT_ONCE: Final = 100
-"""Destinations or subscriptions that are looked at before others have the lock again."""
 
 
 class DestinationStatistics(NamedTuple):
@@ -178,9 +172,3 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
             consumers=sum(1 for subscription in topic.online for _ in subscription.consumers()),
             subscriptions=subscriptions,
         )
-
-
-def parts(everything: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield what is looked at before others have the lock again."""
-    for begin in range(0, len(everything), AT_ONCE):
-        yield everything[begin : begin + AT_ONCE]

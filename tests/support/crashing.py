@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -48,6 +48,27 @@ def same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
     fork = SimulatedMetadataStore(transaction_adds=metadata._transaction_adds)
     fork._history = metadata._history.copy()
     return fork
+
+
+def crashes_at(
+    disk: SimulatedDisk,
+    metadata: SimulatedMetadataStore,
+    sync: SyncMode,
+    random: Random,
+    modes: Iterable[PowerCut] = (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED, PowerCut.KEPT),
+    *,
+    loses_index: bool = True,
+) -> Iterator[tuple[SimulatedDisk, SimulatedMetadataStore, object]]:
+    """What a kill just now leaves, and where all is synced what each power cut does; last, how it came about.
+
+    loses_index: one of the power cuts takes the index too.
+    """
+    yield disk.crash_process(), same(metadata), "kill"
+    if sync == "always":
+        for mode in modes:
+            yield disk.crash_power(random, mode), metadata.crash(random), mode
+        if loses_index:
+            yield disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(), "index lost"
 
 
 @contextmanager

@@ -92,3 +92,12 @@ def numbers(messages: Iterable[Bodied]) -> list[int]:
 
 def tmp_bytes(bay: SimulatedBay) -> int:
     return bay.bay.statistics().tmp_storage.bytes
+
+
+def drain_retained(consumer: Consumer) -> list[tuple[bytes, bool]]:
+    """The body of each message there is, and whether it was retained; all are acknowledged."""
+    found: list[tuple[bytes, bool]] = []
+    while deliveries := consumer.take(100):
+        consumer.ack(deliveries)
+        found += [(delivery.body, delivery.retained) for delivery in deliveries]
+    return found

@@ -6,10 +6,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from crashing import crashes_at
 from delivering import bodies
 from inside import inside, open_forebay
 from simulated_bay import SimulatedBay
-from simulated_disk import PowerCut, SimulatedDisk
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
@@ -566,13 +567,8 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
         inside(bay).audit()
 
     def crash(call: str, name: str) -> None:
-        killed = SimulatedMetadataStore()
-        killed._history = metadata._history.copy()
-        look(disk.crash_process(), killed, (call, name))
-        if sync == "always":
-            for mode in (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED, PowerCut.KEPT):
-                look(disk.crash_power(random, mode), metadata.crash(random), (call, name, mode))
-            look(disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(), (call, name, "index lost"))
+        for image, left, how in crashes_at(disk, metadata, sync, random):
+            look(image, left, (call, name, how))
 
     bay = opened(disk, metadata)
     messages = [Message(b"%0300d" % n, headers={"n": n}) for n in range(450)]

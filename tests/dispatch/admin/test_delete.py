@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from crashing import crashes_at
 from inside import inside, open_forebay
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
@@ -459,15 +460,8 @@ def test_crash_at_any_call_leaves_the_queue_with_what_it_had_or_gone(sync: SyncM
             assert left.queue("orders").send(b"new") not in ids, context
 
     def crash(call: str, name: str) -> None:
-        killed = SimulatedMetadataStore()
-        killed._history = metadata._history.copy()
-        look(disk.crash_process(), killed, (call, name))
-        if sync == "always":
-            for mode in modes:
-                image, left = disk.crash_power(random, mode), metadata.crash(random)
-                look(image.crash_process(), left, (call, name, mode))
-            lost = SimulatedMetadataStore()
-            look(disk.crash_power(random, PowerCut.SYNCED), lost, (call, name, "index lost"))
+        for image, left, how in crashes_at(disk, metadata, sync, random, modes):
+            look(image.crash_process(), left, (call, name, how))
 
     bay = opened(disk, metadata)
     queue = bay.queue("orders")

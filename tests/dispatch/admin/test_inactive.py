@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from crashing import crashes_at
 from delivering import bodies
 from inside import inside, open_forebay
 from loops import LoopBay
@@ -221,13 +222,9 @@ def test_crash_at_any_call_leaves_it_empty_or_gone_and_what_was_sent_since(sync:
         inside(found).audit()
 
     def crash(call: str, name: str) -> None:
-        killed = SimulatedMetadataStore()
-        killed._history = metadata._history.copy()
-        look(disk.crash_process(), killed, (call, name))
-        if sync == "always":
-            for mode in (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED):
-                image, left = disk.crash_power(random, mode), metadata.crash(random)
-                look(image.crash_process(), left, (call, name, mode))
+        modes = (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED)
+        for image, left, how in crashes_at(disk, metadata, sync, random, modes, loses_index=False):
+            look(image.crash_process(), left, (call, name, how))
 
     bay = open_forebay(disk, metadata, settings, clock)
     bay.queue("kept").send_many(Message(b"") for _ in range(50))

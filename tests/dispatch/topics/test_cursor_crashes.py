@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from crashing import same
 from inside import inside, open_forebay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -41,9 +42,7 @@ class CrashedBay:
         self.disk.on_call = None
 
     def _crash(self, call: str, name: str) -> None:
-        killed = SimulatedMetadataStore()
-        killed._history = self.metadata._history.copy()
-        self._examine(self.disk.crash_process(), killed)
+        self._examine(self.disk.crash_process(), same(self.metadata))
         self._examine(self.disk.crash_process(), SimulatedMetadataStore())
         if self.settings.sync == "always":
             for mode in (PowerCut.ANY, PowerCut.SYNCED, PowerCut.KEPT):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from delivering import drain_retained
 from simulated_bay import SimulatedBay
 
 import forebay.aio
-from forebay import Consumer, DestinationPolicy, PropertiesFull, SettingsError, StoreFull, Topic
+from forebay import DestinationPolicy, PropertiesFull, SettingsError, StoreFull, Topic
 from forebay.store.format.retained import retained_name
 
 KIB = 1024
@@ -28,15 +29,6 @@ def topic(simulated: SimulatedBay) -> Topic:
     return simulated.bay.topic("prices")
 
 
-def taken(consumer: Consumer) -> list[tuple[bytes, bool]]:
-    """The body of each message there is, and whether it was retained; all are acknowledged."""
-    found: list[tuple[bytes, bool]] = []
-    while deliveries := consumer.take(100):
-        consumer.ack(deliveries)
-        found += [(delivery.body, delivery.retained) for delivery in deliveries]
-    return found
-
-
 # Who gets it.
 
 
@@ -47,8 +39,8 @@ def test_who_has_subscribed_gets_it_as_any_message_and_who_subscribes_later_gets
     topic(simulated).send(b"1.20", retain=True)
     late, durable = topic(simulated).subscribe(), topic(simulated).subscribe(durable="audit")
     topic(simulated).send(b"1.25")
-    assert taken(live) == [(b"1.20", False), (b"1.25", False)]
-    assert taken(late) == taken(durable) == [(b"1.20", True), (b"1.25", False)]
+    assert drain_retained(live) == [(b"1.20", False), (b"1.25", False)]
+    assert drain_retained(late) == drain_retained(durable) == [(b"1.20", True), (b"1.25", False)]
 
 
 def test_it_comes_with_the_id_headers_priority_group_and_timestamp_that_it_was_sent_with(
@@ -74,65 +66,65 @@ def test_a_later_one_replaces_it(simulated: SimulatedBay) -> None:
     for body in (b"1", b"2", b"3"):
         topic(simulated).send(body, retain=True)
     topic(simulated).send(b"4")
-    assert taken(topic(simulated).subscribe()) == [(b"3", True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(b"3", True)]
 
 
 def test_an_empty_body_is_delivered_and_leaves_none(simulated: SimulatedBay) -> None:
     topic(simulated).send(b"1.20", retain=True)
     live = topic(simulated).subscribe()
     topic(simulated).send(b"", retain=True)
-    assert taken(live) == [(b"1.20", True), (b"", False)]
-    assert taken(topic(simulated).subscribe()) == []
+    assert drain_retained(live) == [(b"1.20", True), (b"", False)]
+    assert drain_retained(topic(simulated).subscribe()) == []
     assert simulated.store.properties.held_bytes == 0
 
 
 def test_a_durable_subscription_that_comes_back_is_not_given_it_again(simulated: SimulatedBay) -> None:
     topic(simulated).send(b"1.20", retain=True)
     with topic(simulated).subscribe(durable="audit") as audit:
-        assert taken(audit) == [(b"1.20", True)]
-    assert taken(topic(simulated).subscribe(durable="audit")) == []
+        assert drain_retained(audit) == [(b"1.20", True)]
+    assert drain_retained(topic(simulated).subscribe(durable="audit")) == []
 
 
 def test_who_joins_a_shared_subscription_is_not_given_it_again(simulated: SimulatedBay) -> None:
     topic(simulated).send(b"1.20", retain=True)
     first = topic(simulated).subscribe(durable="audit", shared=True)
     second = topic(simulated).subscribe(durable="audit", shared=True)
-    assert taken(first) + taken(second) == [(b"1.20", True)]
+    assert drain_retained(first) + drain_retained(second) == [(b"1.20", True)]
 
 
 def test_what_is_given_back_is_retained_still(simulated: SimulatedBay) -> None:
     topic(simulated).send(b"1.20", retain=True)
     consumer = topic(simulated).subscribe()
     consumer.nack(consumer.take(1))
-    assert taken(consumer) == [(b"1.20", True)]
+    assert drain_retained(consumer) == [(b"1.20", True)]
 
 
 def test_a_selector_decides_about_it_too(simulated: SimulatedBay) -> None:
     topic(simulated).send(b"1.20", retain=True, headers={"symbol": "TEA"})
-    assert taken(topic(simulated).subscribe(selector="symbol = 'TEA'")) == [(b"1.20", True)]
-    assert taken(topic(simulated).subscribe(selector="symbol = 'RICE'")) == []
+    assert drain_retained(topic(simulated).subscribe(selector="symbol = 'TEA'")) == [(b"1.20", True)]
+    assert drain_retained(topic(simulated).subscribe(selector="symbol = 'RICE'")) == []
 
 
 def test_a_pattern_is_given_that_of_each_topic(simulated: SimulatedBay) -> None:
     for name in ("prices.tea", "prices.rice", "news"):
         simulated.bay.topic(name).send(name.encode(), retain=True)
     consumer = simulated.bay.topic("prices.*").subscribe()
-    assert sorted(taken(consumer)) == [(b"prices.rice", True), (b"prices.tea", True)]
+    assert sorted(drain_retained(consumer)) == [(b"prices.rice", True), (b"prices.tea", True)]
 
 
 def test_one_that_has_expired_is_given_to_nobody(simulated: SimulatedBay) -> None:
     topic(simulated).send(b"1.20", retain=True, expires_in=60)
-    assert taken(topic(simulated).subscribe()) == [(b"1.20", True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(b"1.20", True)]
     simulated.clock.advance(61)
-    assert taken(topic(simulated).subscribe()) == []
+    assert drain_retained(topic(simulated).subscribe()) == []
 
 
 def test_one_that_was_sent_without_persistence_is_kept_all_the_same(simulated: SimulatedBay) -> None:
     live = topic(simulated).subscribe()
     topic(simulated).send(b"1.20", retain=True, persistent=False)
-    assert taken(live) == [(b"1.20", False)]
+    assert drain_retained(live) == [(b"1.20", False)]
     simulated.reopen()
-    assert taken(topic(simulated).subscribe()) == [(b"1.20", True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(b"1.20", True)]
 
 
 @pytest.mark.parametrize("name", ["prices.tea", "prices.*"])
@@ -141,7 +133,7 @@ def test_who_subscribes_is_called_for_it(simulated: SimulatedBay, name: str) -> 
     called: list[int] = []
     consumer = simulated.bay.topic(name).subscribe(on_ready=lambda: called.append(1))
     simulated.bay.step()
-    assert called and taken(consumer) == [(b"1.20", True)]
+    assert called and drain_retained(consumer) == [(b"1.20", True)]
 
 
 def test_statistics_count_it_once_for_the_topic_and_for_each_subscription_that_it_was_given_to(
@@ -150,7 +142,7 @@ def test_statistics_count_it_once_for_the_topic_and_for_each_subscription_that_i
     topic(simulated).send(b"1.20", retain=True)
     consumers = [topic(simulated).subscribe() for _ in range(3)]
     assert topic(simulated).statistics().enqueued == 1
-    assert [taken(consumer) for consumer in consumers] == [[(b"1.20", True)]] * 3
+    assert [drain_retained(consumer) for consumer in consumers] == [[(b"1.20", True)]] * 3
 
 
 # How long it is kept.
@@ -161,7 +153,7 @@ def test_it_survives_a_close_and_a_kill_with_and_without_an_index(simulated: Sim
     topic(simulated).send(b"1.20", retain=True)
     simulated.reopen()
     simulated.crash(is_index_lost=is_index_lost)
-    assert taken(topic(simulated).subscribe()) == [(b"1.20", True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(b"1.20", True)]
 
 
 def test_it_outlives_the_data_log_in_which_it_was_sent() -> None:
@@ -173,7 +165,7 @@ def test_it_outlives_the_data_log_in_which_it_was_sent() -> None:
     queue.purge()
     assert simulated.bay.cleanup().deleted
     simulated.crash(is_index_lost=True)
-    assert taken(topic(simulated).subscribe()) == [(b"1.20", True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(b"1.20", True)]
 
 
 @pytest.mark.parametrize("is_index_lost", [False, True])
@@ -181,10 +173,10 @@ def test_it_ends_with_its_topic(simulated: SimulatedBay, is_index_lost: bool) ->
     topic(simulated).send(b"1.20", retain=True)
     topic(simulated).delete()
     assert simulated.store.properties.held_bytes == 0
-    assert taken(topic(simulated).subscribe()) == []
+    assert drain_retained(topic(simulated).subscribe()) == []
     simulated.crash(is_index_lost=is_index_lost)
     assert simulated.store.properties.held_bytes == 0
-    assert taken(topic(simulated).subscribe()) == []
+    assert drain_retained(topic(simulated).subscribe()) == []
 
 
 def test_a_topic_that_has_one_is_in_use() -> None:
@@ -196,7 +188,7 @@ def test_a_topic_that_has_one_is_in_use() -> None:
         simulated.clock.advance(10)
         simulated.bay.step()
     assert list(simulated.bay.topics()) == ["kept"]
-    assert taken(kept.subscribe()) == [(b"1.20", True)]
+    assert drain_retained(kept.subscribe()) == [(b"1.20", True)]
 
 
 # What is refused, and what it takes.
@@ -214,7 +206,7 @@ def test_what_cannot_be_retained_is_refused_and_not_sent(simulated: SimulatedBay
         topic(simulated).send(b"1.20", retain=1)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="is a pattern"):
         simulated.bay.topic("prices.*").send(b"1.20", retain=True)
-    assert taken(live) == [] and taken(topic(simulated).subscribe()) == []
+    assert drain_retained(live) == [] and drain_retained(topic(simulated).subscribe()) == []
 
 
 def test_one_that_is_too_large_to_be_kept_is_not_sent_either() -> None:
@@ -223,7 +215,7 @@ def test_one_that_is_too_large_to_be_kept_is_not_sent_either() -> None:
     live = topic(simulated).subscribe()
     with pytest.raises(PropertiesFull):
         topic(simulated).send(bytes(17 * KIB), retain=True)
-    assert taken(live) == taken(topic(simulated).subscribe()) == [(b"1.20", True)]
+    assert drain_retained(live) == drain_retained(topic(simulated).subscribe()) == [(b"1.20", True)]
     simulated.check()
 
 
@@ -237,7 +229,7 @@ def test_it_is_charged_as_a_property_and_the_host_does_not_see_it(simulated: Sim
     with bay.transaction() as transaction:
         assert dict(transaction.properties) == {"cursor": b"1042"}
     bay.properties.clear()
-    assert taken(topic(simulated).subscribe()) == [(bytes(KIB), True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(bytes(KIB), True)]
 
 
 def test_a_name_of_the_store_is_refused_to_the_host(simulated: SimulatedBay) -> None:
@@ -249,7 +241,7 @@ def test_a_duplicate_that_is_not_stored_again_replaces_nothing() -> None:
     simulated = SimulatedBay(policies={">": DestinationPolicy(duplicate_window=10)})
     for number in (1, 2, 1):
         topic(simulated).send(b"%d" % number, retain=True, message_id=f"tea-{number}", producer="shop")
-    assert taken(topic(simulated).subscribe()) == [(b"2", True)]
+    assert drain_retained(topic(simulated).subscribe()) == [(b"2", True)]
 
 
 @pytest.mark.parametrize("value", [b"?", bytes(8) + b"\x0a" + bytes(4), bytes(9) + b"\xff" * 4])
@@ -260,7 +252,7 @@ def test_one_that_makes_no_sense_is_given_to_nobody_and_logged(
     number = simulated.topic_area("prices").number
     with simulated.lock:
         simulated.store.change_properties({retained_name(number): value})
-    assert taken(topic(simulated).subscribe()) == []
+    assert drain_retained(topic(simulated).subscribe()) == []
     assert [getattr(record, "event", None) for record in caplog.records] == ["retained_message_unusable"]
 
 
@@ -277,7 +269,7 @@ def test_a_subscription_without_room_for_it_is_refused_and_not_made() -> None:
         simulated.bay.topic("prices.>").subscribe()
     assert topic(simulated).subscriptions() == [] and not simulated.topic_area("prices").online
     simulated.queue().purge()
-    assert taken(topic(simulated).subscribe(durable="audit")) == [(bytes(100 * KIB), True)]
+    assert drain_retained(topic(simulated).subscribe(durable="audit")) == [(bytes(100 * KIB), True)]
     simulated.check()
 
 

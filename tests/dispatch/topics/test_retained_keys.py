@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delivering import drain_retained
 from simulated_bay import SimulatedBay
 
 import forebay.aio
 from forebay import (
     ArgumentError,
-    Consumer,
     DestinationPolicy,
     PropertiesFull,
     SettingsError,
@@ -48,19 +48,10 @@ def keep(simulated: SimulatedBay, symbol: HeaderValue, body: bytes, **fields: An
     return topic(simulated).send(body, headers={"symbol": symbol}, retain="symbol", **fields)
 
 
-def taken(consumer: Consumer) -> list[tuple[bytes, bool]]:
-    """The body of each message there is, and whether it was retained; all are acknowledged."""
-    found: list[tuple[bytes, bool]] = []
-    while deliveries := consumer.take(100):
-        consumer.ack(deliveries)
-        found += [(delivery.body, delivery.retained) for delivery in deliveries]
-    return found
-
-
 def given(simulated: SimulatedBay, **fields: Any) -> list[bytes]:
     """The bodies that a new subscription is given, all of them as retained."""
     with topic(simulated).subscribe(**fields) as consumer:
-        found = taken(consumer)
+        found = drain_retained(consumer)
     assert all(is_retained for _, is_retained in found)
     return [body for body, _ in found]
 
@@ -73,7 +64,7 @@ def test_the_last_one_of_each_value_is_kept_and_they_come_in_the_order_of_sendin
         keep(simulated, symbol, body)
     live = topic(simulated).subscribe()
     topic(simulated).send(b"5", headers={"symbol": "TEA"})
-    assert taken(live) == [(b"2", True), (b"3", True), (b"4", True), (b"5", False)]
+    assert drain_retained(live) == [(b"2", True), (b"3", True), (b"4", True), (b"5", False)]
     assert given(simulated) == given(simulated, durable="audit") == [b"2", b"3", b"4"]
     assert given(simulated, durable="audit") == []
 
@@ -82,7 +73,7 @@ def test_who_has_subscribed_gets_each_as_any_message(simulated: SimulatedBay) ->
     live = topic(simulated).subscribe()
     keep(simulated, "ACME", b"1")
     keep(simulated, "ACME", b"2")
-    assert taken(live) == [(b"1", False), (b"2", False)]
+    assert drain_retained(live) == [(b"1", False), (b"2", False)]
 
 
 def test_values_of_different_types_are_different_values(simulated: SimulatedBay) -> None:
@@ -113,7 +104,7 @@ def test_an_empty_body_is_delivered_and_leaves_none_of_that_value(simulated: Sim
     live = topic(simulated).subscribe(selector="symbol = 'ACME'")
     keep(simulated, "ACME", b"")
     keep(simulated, "RICE", b"")
-    assert taken(live) == [(b"ACME", True), (b"", False)]
+    assert drain_retained(live) == [(b"ACME", True), (b"", False)]
     assert given(simulated) == [b"TEA"]
     keep(simulated, "TEA", b"")
     assert given(simulated) == [] and simulated.store.properties.held_bytes == 0
@@ -153,7 +144,7 @@ def test_one_that_expires_after_it_was_given_and_before_it_was_taken_is_not_take
     consumer = topic(simulated).subscribe()
     simulated.clock.advance(61)
     simulated.bay.step()
-    assert taken(consumer) == [(b"2", True)]
+    assert drain_retained(consumer) == [(b"2", True)]
 
 
 def test_a_pattern_is_given_those_of_each_topic(simulated: SimulatedBay) -> None:
@@ -163,7 +154,7 @@ def test_a_pattern_is_given_those_of_each_topic(simulated: SimulatedBay) -> None
                 f"{name} {symbol}".encode(), headers={"symbol": symbol}, retain="symbol", persistent=symbol == "TEA"
             )
     consumer = simulated.bay.topic("prices.*").subscribe()
-    found = [body for body, is_retained in taken(consumer) if is_retained]
+    found = [body for body, is_retained in drain_retained(consumer) if is_retained]
     assert sorted(found) == [b"prices.eu ACME", b"prices.eu TEA", b"prices.us ACME", b"prices.us TEA"]
 
 
@@ -173,7 +164,7 @@ def test_what_is_given_back_is_retained_still(simulated: SimulatedBay) -> None:
     consumer = topic(simulated).subscribe()
     consumer.nack(consumer.take(2))
     topic(simulated).send(b"live", persistent=False)
-    assert taken(consumer) == [(b"ACME", True), (b"TEA", True), (b"RICE", True), (b"live", False)]
+    assert drain_retained(consumer) == [(b"ACME", True), (b"TEA", True), (b"RICE", True), (b"live", False)]
 
 
 # How long they are kept.
@@ -214,7 +205,7 @@ def test_they_end_with_their_topic_and_no_other(simulated: SimulatedBay, is_inde
     topic(simulated).delete()
     simulated.crash(is_index_lost=is_index_lost)
     assert given(simulated) == []
-    assert taken(simulated.bay.topic("news").subscribe()) == [(b"headline", True)]
+    assert drain_retained(simulated.bay.topic("news").subscribe()) == [(b"headline", True)]
 
 
 def test_a_topic_that_has_one_is_in_use() -> None:
@@ -264,7 +255,7 @@ def test_a_message_that_cannot_be_told_apart_is_refused_and_not_sent(
     with pytest.raises(SettingsError, match=said):
         topic(simulated).send(body, headers=headers, retain="symbol")
     assert simulated.store.journal.end == before
-    assert taken(live) == [] and given(simulated) == []
+    assert drain_retained(live) == [] and given(simulated) == []
 
 
 def test_where_retain_is_refused_the_name_of_a_header_is_too(simulated: SimulatedBay) -> None:
@@ -303,7 +294,7 @@ def test_how_many_values_are_kept_is_bounded_and_what_finds_no_room_is_not_sent(
     live = topic(simulated).subscribe(selector="symbol < 0")
     with pytest.raises(PropertiesFull):
         keep(simulated, -1, bytes(100))
-    assert taken(live) == [] and len(given(simulated)) == values
+    assert drain_retained(live) == [] and len(given(simulated)) == values
     keep(simulated, 0, b"")
     keep(simulated, -1, bytes(100))
     assert len(given(simulated)) == values
@@ -380,7 +371,7 @@ def test_a_deletion_that_a_crash_cut_short_while_memory_was_full_is_complete_whe
     simulated.crash()
     keep(simulated, "ACME", b"", message_id="tea-2", producer="shop")
     assert given(simulated) == []
-    assert [body for body, _ in taken(topic(simulated).subscribe(durable="audit"))] == [b"1", b"", b"", b""]
+    assert [body for body, _ in drain_retained(topic(simulated).subscribe(durable="audit"))] == [b"1", b"", b"", b""]
 
 
 # Values, and an event loop.

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 
 import pytest
+from crashing import crashes_at
 from inside import inside, open_forebay
 from loops import LoopBay
 from simulated_bay import SimulatedBay
@@ -200,13 +201,9 @@ def test_crash_at_any_call_leaves_no_temporary_destination_and_all_else(sync: Sy
             left = left.crash_process()
 
     def crash(call: str, name: str) -> None:
-        killed = SimulatedMetadataStore()
-        killed._history = metadata._history.copy()
-        look(disk.crash_process(), killed, (call, name))
-        if sync == "always":
-            for mode in (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED):
-                image, left = disk.crash_power(random, mode), metadata.crash(random)
-                look(image.crash_process(), left, (call, name, mode))
+        modes = (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED)
+        for image, left, how in crashes_at(disk, metadata, sync, random, modes, loses_index=False):
+            look(image.crash_process(), left, (call, name, how))
 
     bay = open_forebay(disk, metadata, settings, ManualClock())
     for _ in range(50):

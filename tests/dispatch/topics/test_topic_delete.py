@@ -7,6 +7,7 @@ import threading
 from random import Random
 
 import pytest
+from crashing import crashes_at
 from delivering import bodies
 from inside import inside, open_forebay
 from loops import LoopBay, ticks
@@ -281,14 +282,8 @@ def test_crash_at_any_call_leaves_the_topic_with_its_subscriptions_or_gone(sync:
         inside(left).audit()
 
     def crash(call: str, name: str) -> None:
-        killed = SimulatedMetadataStore()
-        killed._history = metadata._history.copy()
-        look(disk.crash_process(), killed, (call, name))
-        if sync == "always":
-            for mode in modes:
-                image, left = disk.crash_power(random, mode), metadata.crash(random)
-                look(image.crash_process(), left, (call, name, mode))
-            look(disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(), (call, name, "index lost"))
+        for image, left, how in crashes_at(disk, metadata, sync, random, modes):
+            look(image.crash_process(), left, (call, name, how))
 
     bay = opened(disk, metadata)
     topic = bay.topic("prices")
