@@ -472,12 +472,7 @@ class MessageStore:
         PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
         """
         only_deletes = all(value is None for value in changes.values())
-        try:
-            self.properties.reserve(changes)
-        except PropertiesFull:
-            if not self._forget_expired():
-                raise
-            self.properties.reserve(changes)
+        self._with_room(lambda: self.properties.reserve(changes))
         with self.journal.whole:
             try:
                 self.journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
@@ -491,12 +486,16 @@ class MessageStore:
 
         PropertiesFull, StoreFull: none of them is.
         """
+        self._with_room(lambda: self.properties.stage(branch.properties, changes))
+
+    def _with_room(self, reserve: Callable[[], None]) -> None:
+        """Reserve room for properties, again without what has expired where there is none. PropertiesFull."""
         try:
-            self.properties.stage(branch.properties, changes)
+            reserve()
         except PropertiesFull:
             if not self._forget_expired():
                 raise
-            self.properties.stage(branch.properties, changes)
+            reserve()
 
     def _forget_expired(self) -> bool:
         """Delete the retained messages that have expired; return whether there were any. O(retained messages)."""
@@ -930,7 +929,7 @@ class MessageStore:
         return self._parts.restated(state, self.destinations, self.imports)
 
     def _root_counts(self, state: State) -> bytes:
-        """Encode of a root what goes on to change. Requires: state lock."""
+        """Encode of a root what goes on to change. Requires: the lock."""
         state.latest_ms = self.index.latest_ms
         return encode_counts(state, *self.index.counts())
 
