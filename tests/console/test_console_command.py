@@ -34,7 +34,13 @@ def bay(tmp_path: Path) -> Iterator[Forebay]:
 def served(directory: Path, *options: str) -> Iterator[tuple[str, str]]:
     """Run the command; give its address and what it says of the token."""
     command = [sys.executable, "-P", "-m", "forebay", "console", str(directory), "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+    )
     assert process.stdout is not None and process.stderr is not None
     try:
         yield process.stdout.readline().strip(), process.stdout.readline().strip()
