@@ -103,6 +103,7 @@ def test_calls_from_inside_are_refused_in_words_and_change_nothing() -> None:
         error = within(bay.lock, call)
         assert isinstance(error, NestedCall) and "set an event" in str(error), call
     assert queue.depth == 1 and len(consumer.take()) == 1
+    assert not bay.bay.statistics().failing, "a refused step is no failed background work"
     bay.check()
 
 
@@ -331,6 +332,8 @@ def test_a_log_handler_may_send_its_records_through_the_store(
 
 
 def test_what_is_logged_under_a_lock_keeps_its_time_place_and_error(caplog: pytest.LogCaptureFixture) -> None:
+    emit_late()  # of other stores of this process
+    caplog.clear()
     logger, lock = LateLogger("forebay.store"), OwnedLock()
     with lock:
         try:
