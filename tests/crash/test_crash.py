@@ -33,13 +33,14 @@ from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.metadata.checksum import UNBOUNDED
 
-STATES = 44_000
-"""Power cuts with sync="always"; all tests of this folder together examine more than 100,000 states."""
-KILLS = 2_000
+STATES = 14_000
+"""Power cuts with sync="always". The tests of this folder together examine tens of thousands of states in the minutes
+that a short run may take, and others by the million in the soak."""
+KILLS = 1_000
 SHARES = 10
 SOAK_STATES = 1_000_000
 
-DELETION_SEEDS = 60
+DELETION_SEEDS = 40
 DELETION_SOAK_SEEDS = 600
 DELETION_SHARES = 4
 DELETION_CUTS = 4

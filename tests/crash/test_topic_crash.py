@@ -13,8 +13,8 @@ from interplay import Interplay
 
 from forebay.dispatch.config.settings import SyncMode
 
-STATES = 6_000
-KILLS = 2_000
+STATES = 3_000
+KILLS = 1_000
 SOAK_STATES = 200_000
 SHARES = 4
 
