@@ -169,8 +169,8 @@ class TargetArea(ListKeeper):
         for consumer_group in lane.queue.consumer_groups.values():
             self.add_list(lane, consumer_group)
             arrange(consumer_group)
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.add_lane(lane)
+        if lane.queue.distribution is not None:
+            lane.queue.distribution.add_lane(lane)
         self.find_sole_lists(lane.queue)
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
@@ -195,7 +195,7 @@ class TargetArea(ListKeeper):
         consumer_groups = list(queue.consumer_groups.values())
         for lane in queue.all_lanes():
             lane.sole = None
-            if len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.assigner is None:
+            if len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.distribution is None:
                 lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
         if len(consumer_groups) > 1:
             for consumer_group in consumer_groups:
@@ -708,8 +708,8 @@ class TargetArea(ListKeeper):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
             lane.leave_ram((message,))
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.offer_again(lane, message)
+        if lane.queue.distribution is not None:
+            lane.queue.distribution.offer_again(lane, message)
             return
         for consumer_group in lane.queue.consumer_groups.values():
             if consumer_group.verdict(lane, message) is False:
@@ -722,7 +722,7 @@ class TargetArea(ListKeeper):
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages again of which the delay is over."""
-        if lane.queue.assigner is None:
+        if lane.queue.distribution is None:
             self.offer_runs(lane, runs)
             return
         for first, last in runs:
@@ -751,8 +751,8 @@ class TargetArea(ListKeeper):
                     target.forget_known(target.returned)
                 self.loads.request(target)
                 self.wake(consumer_group)
-        if runs and lane.queue.assigner is not None:
-            lane.queue.assigner.make_way()
+        if runs and lane.queue.distribution is not None:
+            lane.queue.distribution.make_way()
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
@@ -761,8 +761,8 @@ class TargetArea(ListKeeper):
             lane.forget_attempts(first, last)
         for target in lane.queue.lists_over(lane):
             lane.memory.lists.release(target.forget(gone))
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.forget(lane, gone)
+        if lane.queue.distribution is not None:
+            lane.queue.distribution.forget(lane, gone)
         lane.pending_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.reopen(lane.stored.number)

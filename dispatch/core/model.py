@@ -197,7 +197,7 @@ class Distribution(ABC):
         """Tell whether it hands out nothing for now, to nobody."""
 
     @abstractmethod
-    def make_group(self, selector: Selector | None) -> ConsumerGroup:
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group of the queue."""
 
     @abstractmethod
@@ -686,7 +686,7 @@ class Delivery:
         "_is_seen",
     )
     _group: str | None
-    """Of a lazy delivery that an assigner made; else not set."""
+    """Of a lazy delivery that a GroupAssigner made; else not set."""
     _is_seen: bool
     """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
@@ -1354,7 +1354,7 @@ class QueueArea(LimitedDestination):
         "admission",
         "has_groups",
         "rebalances_groups",
-        "assigner",
+        "distribution",
         "exclusive",
         "exclusives",
         "is_paused",
@@ -1385,7 +1385,7 @@ class QueueArea(LimitedDestination):
         """Messages with a group were sent there, once at least."""
         self.rebalances_groups = False
         """Its policy has `group_rebalance`."""
-        self.assigner: Distribution | None = None
+        self.distribution: Distribution | None = None
         """Where messages have groups or consumers have priorities: who gets what."""
         self.exclusive: Taker | None = None
         """The only one who gets anything."""
@@ -1424,8 +1424,9 @@ class QueueArea(LimitedDestination):
         )
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        assigner = self.assigner
-        return ConsumerGroup(selector, self.monitor.lock) if assigner is None else assigner.make_group(selector)
+        if self.distribution is None:
+            return ConsumerGroup(selector, self.monitor.lock)
+        return self.distribution.make_consumer_group(selector)
 
     def raise_if_deleted(self) -> None:
         """Closed. Requires: the lock."""
@@ -1445,7 +1446,7 @@ class QueueArea(LimitedDestination):
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Return every list of one of its lanes."""
         consumer_groups: Iterable[ConsumerGroup] = self.consumer_groups.values()
-        if self.assigner is not None:
+        if self.distribution is not None:
             consumer_groups = [*consumer_groups, *(consumer.consumer_group for consumer in self.consumers())]
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
@@ -1465,7 +1466,7 @@ class QueueArea(LimitedDestination):
         found = self.misses
         for group in self.consumer_groups.values():
             found += group.misses
-        if self.assigner is not None:
+        if self.distribution is not None:
             found += sum(consumer.consumer_group.misses for consumer in self.consumers())
         return found
 
@@ -1543,8 +1544,8 @@ class QueueArea(LimitedDestination):
             return
         for consumer in list(self.consumers()):
             consumer.reconfigure()
-            if self.assigner is not None and self.holds_up(consumer):
-                self.assigner.stand_back(consumer)
+            if self.distribution is not None and self.holds_up(consumer):
+                self.distribution.stand_back(consumer)
         for consumer_group in self.consumer_groups.values():
             # A take that waits for messages there must look again, or it would swallow what is meant for another.
             consumer_group.arrived.notify_all()

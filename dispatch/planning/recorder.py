@@ -396,7 +396,7 @@ class RecordedTargetArea(TargetArea):
         super().offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        for first, last in runs if lane.queue.assigner is None else ():
+        for first, last in runs if lane.queue.distribution is None else ():
             for sequence in range(first, last + 1):
                 self._recorder.offered(lane, sequence, is_loaded=False)
         super().offer_put_off(lane, runs)

@@ -43,7 +43,7 @@ class PatternArea(QueueArea):
         super().__init__(target_area, 0, pattern)
         self.keeper = keeper
         self.members: dict[TopicState, PatternMember] = {}
-        self.assigner = self.turns = Turns(self, target_area)
+        self.distribution = self.turns = Turns(self, target_area)
 
     @property
     def consumer_group(self) -> ConsumerGroup:
@@ -168,7 +168,7 @@ class Turns(Distribution):
         for member in self._pattern.members.values():
             member.consumer_groups.clear()
 
-    def make_group(self, selector: Selector | None) -> ConsumerGroup:
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         return SubscriptionGroup(selector, self._pattern.monitor.lock, self._pattern.keeper.verdicts)
 
     def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:

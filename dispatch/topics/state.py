@@ -563,7 +563,7 @@ class SubscriptionState(QueueArea):
         """While it has consumers: they compete, and others that say so may join them."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        if self.assigner is not None:
+        if self.distribution is not None:
             return super().make_consumer_group(selector)
         return SubscriptionGroup(selector, self.monitor.lock, self.topic.verdicts)
 

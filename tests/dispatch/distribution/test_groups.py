@@ -187,7 +187,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
         for begin in range(0, 20_000, 256):
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
-        assigner = queue._queue.assigner
+        assigner = queue._queue.distribution
         assert isinstance(assigner, GroupAssigner)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
@@ -294,7 +294,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue._queue.assigner.groups._held_back  # type: ignore[union-attr]
+        assert not queue._queue.distribution.groups._held_back  # type: ignore[union-attr]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
