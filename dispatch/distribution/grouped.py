@@ -16,7 +16,7 @@ it holds something stays with it until that is settled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import (
+    Collectors,
     ConsumerGroup,
     Delivery,
     Distribution,
@@ -36,6 +37,7 @@ from ..core.model import (
     QueueArea,
     Taker,
     TargetList,
+    collect_nothing,
     next_by_arrival,
     pair,
 )
@@ -265,8 +267,13 @@ class GroupAssigner(Distribution):
             consumer_group.arrived.notify_all()
         self.target_area.find_sole_lists(self.queue)
 
-    def make_consumer_group(self, selector: Selector | None) -> UnassignedMessages:
+    def make_consumer_group(self, queue: QueueArea, selector: Selector | None) -> UnassignedMessages:
+        """See HandsOut."""
         return UnassignedMessages(self, selector)
+
+    def single_groups(self) -> Iterable[ConsumerGroup]:
+        """See HandsOut. What is assigned to each consumer."""
+        return self.assigned_by_consumer.values()
 
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own beside the unassigned ones."""
@@ -356,6 +363,11 @@ class GroupAssigner(Distribution):
             self.target_area.wake(consumer_group)
 
     # ------------------------------------------------------------------ assigning
+
+    @property
+    def collectors(self) -> Collectors:
+        """See HandsOut."""
+        return Collectors(self.collect, collect_nothing)
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""
@@ -765,6 +777,12 @@ class GroupAssigner(Distribution):
         else:
             self._offer_run(group, lane, sequence, sequence)
 
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """See HearsOfLanes. Each by itself, as each has a group of its own."""
+        for first, last in runs:
+            for sequence in range(first, last + 1):
+                self.target_area.offer_again(lane, (sequence, b"", None, 0))
+
     def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
         for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
@@ -941,5 +959,5 @@ def note_groups(destinations: Destinations, target_area: TargetArea, queue: Queu
 
 def distribute_by_group(target_area: TargetArea, queue: QueueArea) -> None:
     """Assign messages of a queue to its consumers from now on. Requires: the lock."""
-    if queue.distribution is None:
+    if queue.distribution.is_ordinary:
         GroupAssigner(queue, target_area).take_over()

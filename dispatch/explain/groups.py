@@ -23,8 +23,6 @@ def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
 def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     """Say how many of the free messages others come first for. Requires: the lock; nothing is within its reach."""
     distribution = consumer.queue.distribution
-    if distribution is None:
-        return []
     causes: list[Cause] = []
     kept = distribution.kept_for_others(consumer)
     owned = min(sum(kept), free)
@@ -46,7 +44,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
 
 def waiting_messages(queue: QueueArea) -> int:
     """Count the messages behind one of their group that comes back later."""
-    return queue.distribution.count_waiting() if queue.distribution is not None else 0
+    return queue.distribution.count_waiting()
 
 
 def group_delayed_cause(messages: int) -> Cause:

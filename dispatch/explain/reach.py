@@ -32,7 +32,7 @@ class Reach:
         """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
         is_behind = False
         distribution = self._distribution
-        if distribution is not None and distribution.is_held_up:
+        if distribution.is_held_up:
             return None
         for target in _in_turn(consumer.consumer_group.in_turn()):
             direct = self._first_direct(consumer, target)
@@ -42,7 +42,7 @@ class Reach:
                 is_next = (
                     target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
                 )
-                is_next = is_next or distribution is not None
+                is_next = is_next or not distribution.is_ordinary
                 is_next = is_next and not (target.returned and target.returned.first < direct)
                 return target, is_next and not is_behind
             if self._has_free_behind(target):
@@ -54,7 +54,7 @@ class Reach:
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
         """Return the first sequence in RAM that the consumer could take, END if there is none."""
         able = (message for message in target.direct if is_free(target.lane, message[0]))
-        if self._distribution is None:
+        if self._distribution.is_ordinary:
             return self._first(target, None, able)
         owned = self._owned.get(target)
         if owned is None:
