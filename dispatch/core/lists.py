@@ -783,6 +783,8 @@ class TargetArea(ListKeeper):
         ]
         assert self.dispatch_bytes_max == self.shares.dispatch_bytes_max - sum(kept)
         in_flight: dict[int, Delivery] = {}
+        for lane in {target.lane for target in self.lists}:
+            lane._check()
         for target in self.lists:
             for delivery in target.lane.in_flight.values():
                 in_flight[id(delivery)] = delivery

@@ -42,7 +42,7 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock, condition_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import NOWHERE, PRIORITIES
+from ...store.numbering import BLOCK_MESSAGES, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
@@ -379,13 +379,8 @@ class ConsumerGroup:
 
         Its copies leave the caches, also where False is returned: whoever has the message has its body.
         """
-        sequence = message[0]
-        lane.drop_copies(sequence)
-        if lane.dead and sequence in lane.dead:
-            return False
-        stored = lane.stored
-        is_held = sequence in lane.in_flight or sequence in lane.parked
-        return not is_held and stored.is_pending(sequence) and not stored.is_put_off(sequence)
+        lane.drop_copies(message[0])
+        return lane.is_free(message[0])
 
     def note_group(self, lane: LaneState, message: StoredMessage) -> None:
         """Note the group of a message whose body a load has read and does not keep. Requires: notes_groups."""
@@ -1021,7 +1016,26 @@ class OverflowCache(LaneCache, Protocol):
 
 
 class LaneState:
-    """One lane as the dispatch floor sees it. The state lock guards it."""
+    """One lane as the dispatch floor sees it. The state lock guards it.
+
+    A pending message is in one of these states. Whoever moves it holds the state lock.
+
+    state        said by             it comes to it by               it leaves it by
+    unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
+                 published
+    free         none of the others  arriving; giving back; a        a hand-out, an expiry, an operator
+                                     delay or transaction that ends
+    in flight    in_flight           TargetArea: a hand-out          TargetArea.settle: ack, nack, release, close
+    parked       parked              a transaction that acknowledges its outcome; the end of the delay
+                                     it; DelayedRedelivery, where
+                                     the index has no room
+    put off      stored.put_off      Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+                                     delay
+    dead         dead                Redelivery: the last attempt    DeadLetterMover: to another queue, or away
+
+    A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
+    what is not free, or gone: see ConsumerGroup.claim.
+    """
 
     __slots__ = (
         "queue",
@@ -1096,6 +1110,39 @@ class LaneState:
     @property
     def priority(self) -> int:
         return self.stored.priority
+
+    def is_free(self, sequence: int) -> bool:
+        """Return whether a message that is published can be handed out, if it has not expired. O(log runs)."""
+        if sequence in self.in_flight or sequence in self.parked or sequence in self.dead:
+            return False
+        return self.stored.is_pending(sequence) and not self.stored.is_put_off(sequence)
+
+    def free_count(self, first: int, last: int) -> int:
+        """Return how many of a published run are free. O(what of it is pending)."""
+        count, at = 0, first
+        while (found := self.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+            at = min(found[1], last) + 1
+            count += sum(map(self.is_free, range(found[0], at)))
+        return count
+
+    @property
+    def free_messages(self) -> int:
+        """How many are free, those that are not due yet among them. O(1)."""
+        stored = self.stored
+        unpublished = max(stored.next_sequence - self.published, 0)
+        held = len(self.in_flight) + self.parked.count + self.dead.count + stored.put_off_messages
+        return stored.pending_messages - held - unpublished
+
+    def _check(self) -> None:
+        """AssertionError where a message is in two states. O(messages that are held, or few)."""
+        for runs in (self.parked, self.dead):
+            runs._check()
+            for first, last in runs:
+                assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
+        for first, last in self.dead:
+            assert not any(sequence in self.parked for sequence in range(first, last + 1))
+        if self.stored.pending_messages <= BLOCK_MESSAGES:
+            assert self.free_count(0, self.published - 1) == self.free_messages
 
     def is_retained(self, sequence: int) -> bool:
         """Return whether the message is one that its topic retained and gave to a new subscription."""

@@ -24,7 +24,6 @@ from ...cache.charge import charge_bytes
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
-from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -654,12 +653,7 @@ class GroupAssigner(Distribution):
         """Count unassigned messages and, where these have no selector, assigned ones too. O(lanes)."""
         if unassigned.selector is not None:
             return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in unassigned.lists)
-        undelivered = 0
-        for lane in self.queue.all_lanes():
-            taken = len(lane.in_flight) + lane.parked.count + lane.stored.put_off_messages
-            unpublished = max(lane.stored.next_sequence - lane.published, 0)
-            undelivered += lane.stored.pending_messages - taken - unpublished
-        return undelivered
+        return sum(lane.free_messages for lane in self.queue.all_lanes())
 
     def _assigned(self, unassigned: UnassignedMessages) -> int:
         """Count what of the undelivered messages is assigned to consumers. O(consumers)."""
@@ -889,14 +883,14 @@ class GroupAssigner(Distribution):
         behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
         for other, held in (*unassigned.withheld.items(), *unassigned.reserved_for.items(), *behind):
             if other is not consumer and other in kept and not kept[other]:
-                kept[other] = sum(_pending(lane, runs) for lane, runs in held.items())
+                kept[other] = sum(_count_free(lane, runs) for lane, runs in held.items())
         return [messages for messages in kept.values() if messages]
 
     def _in_hand(self, consumer: Taker) -> int:
         """Return how many free messages are assigned to a consumer."""
         lists = self.assigned_by_consumer[consumer].lists
         direct = sum(len(target.direct) for target in lists)
-        return direct + sum(_pending(own.lane, [*own.returned, *own.references]) for own in lists)
+        return direct + sum(_count_free(own.lane, [*own.returned, *own.references]) for own in lists)
 
     def count_waiting(self) -> int:
         """See Distribution."""
@@ -911,18 +905,9 @@ class GroupAssigner(Distribution):
         return self.groups.held_bytes, self.groups.held_back_bytes
 
 
-def _pending(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
+def _count_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     """Count the messages of these runs that are free."""
-    count = 0
-    for at, last in runs:
-        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            end = min(found[1], last)
-            count += sum(
-                not (number in lane.in_flight or number in lane.parked or lane.stored.is_put_off(number))
-                for number in range(found[0], end + 1)
-            )
-            at = end + 1
-    return count
+    return sum(lane.free_count(first, last) for first, last in runs)
 
 
 def credit(queue: QueueArea, consumer: Taker) -> int:

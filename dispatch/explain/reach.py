@@ -53,7 +53,7 @@ class Reach:
 
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
         """Return the first sequence in RAM that the consumer could take, END if there is none."""
-        able = (message for message in target.direct if is_free(target.lane, message[0]))
+        able = (message for message in target.direct if _can_be_had(target.lane, message[0]))
         if self._distribution.is_ordinary:
             return self._first(target, None, able)
         owned = self._owned.get(target)
@@ -89,9 +89,9 @@ class Reach:
         return has_more
 
 
-def is_free(lane: LaneState, sequence: int) -> bool:
+def _can_be_had(lane: LaneState, sequence: int) -> bool:
     """Return whether the message can be handed out now. Requires: the lock."""
-    return not _is_held(lane, sequence) and lane.stored.is_pending(sequence) and not _is_late(lane, sequence)
+    return lane.is_free(sequence) and not _is_late(lane, sequence)
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
@@ -110,15 +110,10 @@ def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     for at, last in runs:
         while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], min(found[1], last) + 1):
-                if not _is_held(lane, sequence) and not _is_late(lane, sequence):
+                if _can_be_had(lane, sequence):
                     return sequence
             at = found[1] + 1
     return END
-
-
-def _is_held(lane: LaneState, sequence: int) -> bool:
-    is_held = sequence in lane.in_flight or sequence in lane.parked or sequence in lane.dead
-    return is_held or lane.stored.is_put_off(sequence)
 
 
 def _is_late(lane: LaneState, sequence: int) -> bool:

@@ -627,3 +627,17 @@ def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(mon
                 known += 1
                 assert found._queue.has_groups
     assert known > 5
+
+
+def test_a_dead_letter_of_a_group_is_nothing_that_its_owner_comes_first_for() -> None:
+    bay = SimulatedBay(policies={">": DestinationPolicy(max_attempts=1)})
+    queue = bay.bay.queue("orders")
+    owner, other = queue.subscribe(), queue.subscribe(selector="kind = 'x'")
+    queue.send(b"a1", group="a", headers={"kind": "x"})
+    assert bodies(owner.take()) == [b"a1"]
+    queue.send(b"a2", group="a", headers={"kind": "x"})
+    queue.send(b"c1", headers={"kind": "y"})
+    assert other.take() == []
+    owner.nack(owner.take())
+    assert other.take() == []
+    assert reasons(bay, other) == ["dead_letter", "selector"]
