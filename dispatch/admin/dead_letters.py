@@ -316,9 +316,8 @@ class DeadLetterMover:
             gone_ones = [delivery for delivery in held if not lane.stored.is_pending(delivery.sequence)]
             for delivery in gone_ones:
                 self._target_area.settle(delivery)
-            if lane.queue.assigner is not None:
-                for delivery in gone_ones:
-                    lane.queue.assigner.settled(lane, delivery.sequence, 1)
+            for delivery in gone_ones:
+                lane.queue.distribution.settled(lane, delivery.sequence, 1)
             lane.queue.dead_lettered += len(gone_ones)
 
     def _rejected_to(self, lane: LaneState) -> str | None:

@@ -30,11 +30,11 @@ from ..config.redelivery import REJECTED
 from ..core.deadlines import AckDeadlines
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
+from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker, collect_nothing
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
-from ..distribution.grouped import assign
+from ..distribution.grouped import distribute_by_group
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
@@ -198,8 +198,9 @@ class Consumer(Taker):
         """It gets nothing, whatever is there."""
         self._credited = condition_of(makers.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
-        self._collect_one = self._target_area.collect_one
-        self._collect = self._target_area.collect
+        self._collect: Callable[[Taker, int, int | None], list[Delivery]]
+        self._collect_one: Callable[[Taker], Delivery | None]
+        self._collect, self._collect_one = queue.distribution.collectors
         self.priority = 0
         """Those of higher priority are served first. Read-only for callers."""
         self.is_exclusive = False
@@ -248,8 +249,7 @@ class Consumer(Taker):
                 return
             self.prefetch_limit = prefetch
             self.credit_came()
-            if self.queue.assigner is not None:
-                self.queue.assigner.woken()
+            self.queue.distribution.woken()
         self.monitor.run_deferred()
 
     def take(
@@ -753,26 +753,25 @@ class Consumer(Taker):
                 self.consumer_group.arm()
 
     def reconfigure(self) -> None:
-        """Take as its queue demands it now: not at all, what an assigner assigns, or as usual. Requires: the lock.
+        """Take as its queue demands it now: not at all, by its distribution, or as usual. Requires: the lock.
 
         What does so stands in the place of what others call, so that no other take asks.
         """
-        queue, target_area = self.queue, self._target_area
-        self._collect = target_area.collect if queue.assigner is None else queue.assigner.collect
-        if queue.holds_up(self):
-            self._collect_one = _nothing
+        self._collect, collect_one = self.queue.distribution.collectors
+        if self.queue.holds_up(self):
+            self._collect_one = collect_nothing
             self._is_held_up = True
             self._wait_for_credit(True)
             return
-        self._collect_one = target_area.collect_one if queue.assigner is None else _nothing
+        self._collect_one = collect_one
         if self._is_held_up:
             self._is_held_up = False
             self.credit_came()
 
     def _stand_by(self) -> None:
         """While another consumer is exclusive: what this one settles frees its groups."""
-        if self.queue.assigner is not None and not self.queue.is_paused and not self._is_closed:
-            self.queue.assigner.stand_back(self)
+        if not self.queue.is_paused and not self._is_closed:
+            self.queue.distribution.stand_back(self)
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Take messages from there from now on. Requires: the lock."""
@@ -842,16 +841,14 @@ class Consumer(Taker):
         self.prefetch_limit = DRAINING
         self._target_area.waits_for_memory.pop(self, None)
         self.reconfigure()
-        assigner = self.queue.assigner
-        if assigner is not None:
-            assigner.stand_back(self)
-            assigner.woken()
+        distribution = self.queue.distribution
+        distribution.stand_back(self)
+        distribution.woken()
         self._credited.notify_all()
         self.consumer_group.arrived.notify_all()
         self.find_out()
         # It may have been told of messages, and leaves them to others.
-        if assigner is None:
-            self._target_area.wake(self.consumer_group)
+        distribution.pass_on(self.consumer_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
@@ -896,22 +893,16 @@ class Consumer(Taker):
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = self._takes_no_more = True
-        consumer_group, target_area, assigner = self.consumer_group, self._target_area, self.queue.assigner
+        consumer_group, target_area, distribution = self.consumer_group, self._target_area, self.queue.distribution
         target_area.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
-        if assigner is not None:
-            assigner.leave(self)
-        else:
-            del consumer_group.consumers[self]
-            if not consumer_group.consumers:
-                target_area.unsubscribe(self.queue, consumer_group)
+        distribution.leave(self)
         self._reminder.closes(self, held)
         self._redelivery.return_held(held, processed)
         self._deadlines.unwatch(self)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
-        if assigner is not None:
-            assigner.woken()
+        distribution.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
         if self._signal is not None:
@@ -919,8 +910,7 @@ class Consumer(Taker):
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
-        if assigner is None:
-            target_area.wake(consumer_group)
+        distribution.pass_on(consumer_group)
         self.queue.on_consumer_closed()
 
     def find_out(self) -> None:
@@ -1035,7 +1025,7 @@ class Consumers:
         Requires: the lock, and `deadlines.room`; nothing that is asked for was refused.
         """
         if options.priority:
-            assign(self.target_area, queue)
+            distribute_by_group(self.target_area, queue)
         group = self.target_area.subscribe(queue, options.selector)
         consumer = Consumer(self, queue, group, options.prefetch, options.on_ready)
         if options.deadline_seconds:
@@ -1043,19 +1033,13 @@ class Consumers:
             consumer.ack_deadline_seconds = options.deadline_seconds
         consumer.priority, consumer.on_slow = options.priority, options.on_slow
         group.consumers[consumer] = None
-        if queue.assigner is not None:
-            queue.assigner.join(consumer, group)
+        queue.distribution.join(consumer, group)
         consumer.arm()
         if self.target_area.starving(consumer.consumer_group) is not None:
             self.target_area.wake(group)
         if options.is_exclusive:
             queue.join_exclusive(consumer)
         return consumer
-
-
-def _nothing(consumer: Taker) -> Delivery | None:
-    """Collect nothing: another way of taking decides, or nothing is handed out for now."""
-    return None
 
 
 def consumer_options(

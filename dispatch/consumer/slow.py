@@ -60,8 +60,7 @@ def _tell(target_area: TargetArea, consumer: Taker) -> None:
         consumer.in_flight,
         event="consumer_slow",
     )
-    if queue.assigner is not None:
-        queue.assigner.stand_back(consumer)
-        queue.assigner.woken()
+    queue.distribution.stand_back(consumer)
+    queue.distribution.woken()
     if consumer.on_slow is not None:
         target_area.monitor.deferred.append(partial(consumer.on_slow, consumer))

@@ -60,11 +60,13 @@ class DelayedRedelivery:
         forgotten = 0
         for number, waiting in list(self._index.put_off.items()):
             lane = self._find(number)
-            if lane is not None and lane.queue.assigner is not None and waiting.pending_messages:
-                for first, last in lane.queue.assigner.remember_put_off(lane, list(self.runs(lane))):
+            if lane is not None and waiting.pending_messages:
+                over = lane.queue.distribution.remember_put_off(lane, self.runs(lane))
+                for first, last in over:
                     waiting.forget(first, last)
                     forgotten += last - first + 1
-                self._timetable.refresh_due(waiting)
+                if over:
+                    self._timetable.refresh_due(waiting)
         self._next_due_ms = self._earliest()
         return forgotten
 

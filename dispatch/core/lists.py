@@ -29,6 +29,7 @@ from .memory_rule import MemoryRule
 from .model import (
     ConsumerGroup,
     Delivery,
+    Distribution,
     LaneState,
     ListKeeper,
     PersistentLaneState,
@@ -61,14 +62,16 @@ class TargetArea(ListKeeper):
         syncs_always: bool,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
+        ordinary: Callable[[TargetArea], Distribution],
         observer: Callable[[TargetArea], ListObserver],
         on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """pattern_of: returns the pattern whose policy a destination of that name has. observer: makes what is told
-        about lists. on_expired: called for a message that a list passed over because it has expired. on_unread,
-        on_lane_gone: see ListKeeper. The last three are called under the lock."""
+        """pattern_of: returns the pattern whose policy a destination of that name has. ordinary: makes the distribution
+        of all queues whose messages and consumers are alike. observer: makes what is told about lists. on_expired:
+        called for a message that a list passed over because it has expired. on_unread, on_lane_gone: see ListKeeper.
+        The last three are called under the lock."""
         self.monitor = monitor
         self.lock = monitor.lock
         self.whole = monitor.whole
@@ -91,6 +94,7 @@ class TargetArea(ListKeeper):
         """Of all destinations that have neither share nor reserve."""
         self.quota_memories = {pattern: QuotaMemory(budget, pattern) for pattern in shares.quotas}
         self._pattern_of = pattern_of
+        self.ordinary = ordinary(self)
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
@@ -154,7 +158,7 @@ class TargetArea(ListKeeper):
             for lane in queue.all_lanes():
                 for target in queue.lists_over(lane) if not lane.is_persistent else ():
                     self._lay_open(target)
-            consumer_group = queue.consumer_groups[key] = queue.make_consumer_group(selector)
+            consumer_group = queue.consumer_groups[key] = queue.distribution.make_consumer_group(queue, selector)
             for lane in queue.all_lanes():
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
@@ -169,8 +173,7 @@ class TargetArea(ListKeeper):
         for consumer_group in lane.queue.consumer_groups.values():
             self.add_list(lane, consumer_group)
             arrange(consumer_group)
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.add_lane(lane)
+        lane.queue.distribution.add_lane(lane)
         self.find_sole_lists(lane.queue)
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
@@ -193,9 +196,10 @@ class TargetArea(ListKeeper):
     def find_sole_lists(self, queue: QueueArea) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
         consumer_groups = list(queue.consumer_groups.values())
+        is_sole = len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.distribution.is_ordinary
         for lane in queue.all_lanes():
             lane.sole = None
-            if len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.assigner is None:
+            if is_sole:
                 lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
         if len(consumer_groups) > 1:
             for consumer_group in consumer_groups:
@@ -703,31 +707,15 @@ class TargetArea(ListKeeper):
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place in every list that has passed it."""
-        sequence = message[0]
-        if not lane.stored.is_pending(sequence):
+        if not lane.stored.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
             lane.leave_ram((message,))
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.offer_again(lane, message)
-            return
-        for consumer_group in lane.queue.consumer_groups.values():
-            if consumer_group.verdict(lane, message) is False:
-                continue
-            for target in consumer_group.lists:
-                if target.lane is lane and target.front > sequence:
-                    target.returned.add(sequence, sequence)
-                    self.loads.request(target)
-                    self.wake(consumer_group)
+        lane.queue.distribution.offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages again of which the delay is over."""
-        if lane.queue.assigner is None:
-            self.offer_runs(lane, runs)
-            return
-        for first, last in runs:
-            for sequence in range(first, last + 1):
-                self.offer_again(lane, (sequence, b"", None, 0))
+        lane.queue.distribution.offer_put_off(lane, runs)
 
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
@@ -751,8 +739,8 @@ class TargetArea(ListKeeper):
                     target.forget_known(target.returned)
                 self.loads.request(target)
                 self.wake(consumer_group)
-        if runs and lane.queue.assigner is not None:
-            lane.queue.assigner.make_way()
+        if runs:
+            lane.queue.distribution.make_way()
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
@@ -761,8 +749,7 @@ class TargetArea(ListKeeper):
             lane.forget_attempts(first, last)
         for target in lane.queue.lists_over(lane):
             lane.memory.lists.release(target.forget(gone))
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.forget(lane, gone)
+        lane.queue.distribution.forget(lane, gone)
         lane.pending_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.reopen(lane.stored.number)
@@ -796,6 +783,8 @@ class TargetArea(ListKeeper):
         ]
         assert self.dispatch_bytes_max == self.shares.dispatch_bytes_max - sum(kept)
         in_flight: dict[int, Delivery] = {}
+        for lane in {target.lane for target in self.lists}:
+            lane._check()
         for target in self.lists:
             for delivery in target.lane.in_flight.values():
                 in_flight[id(delivery)] = delivery

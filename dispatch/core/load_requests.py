@@ -186,7 +186,7 @@ class LoadRequests:
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Return whether no other consumer group, selector, assigner or counterpart has to do with its messages."""
+    """Return whether no other consumer group, selector, distribution or counterpart has to do with its messages."""
     return target.lane.sole is target and target.counterpart is None
 
 

@@ -42,12 +42,13 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock, condition_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import NOWHERE, PRIORITIES
+from ...store.numbering import BLOCK_MESSAGES, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
 from ..config.redelivery import REJECTED
 from ..selectors.selector import Selector
+from ..traits import trait
 from .monitor import Monitor
 
 DRAINING: Final = -1
@@ -184,95 +185,134 @@ class Taker(ABC):
         """Take and return nothing any more: this is the copy of a forked child."""
 
 
-class Distribution(ABC):
-    """Decides which consumer of a queue gets which message, where consumers or messages are not all alike."""
+class Collectors(NamedTuple):
+    """How a consumer takes what is in RAM. A consumer keeps both, so that no take asks for its distribution."""
 
-    @abstractmethod
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to `most` messages that are in RAM."""
+    many: Callable[[Taker, int, int | None], list[Delivery]]
+    """Hands out up to so many messages, of up to so many bytes together where that is not None."""
+    one: Callable[[Taker], Delivery | None]
+    """Hands out one message, sooner than `many` would; None: `many` is to be asked."""
+
+
+def collect_nothing(consumer: Taker) -> Delivery | None:
+    """Hand out nothing: another way of taking decides, or nothing is handed out for now."""
+    return None
+
+
+@trait
+class HandsOut:
+    """Of a distribution: who gets what when somebody takes, and who takes part. Every method requires the lock."""
+
+    is_ordinary: ClassVar[bool] = False
+    """All consumers of a group share its lists, and whoever takes gets the next message."""
 
     @property
     @abstractmethod
+    def collectors(self) -> Collectors:
+        """Return what hands out to consumers of the queue."""
+
+    @property
     def is_held_up(self) -> bool:
-        """Tell whether it hands out nothing for now, to nobody."""
+        """Return whether nothing is handed out for now, to nobody."""
+        return False
 
-    @abstractmethod
-    def make_group(self, selector: Selector | None) -> ConsumerGroup:
+    def make_consumer_group(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group of the queue."""
+        return queue.make_consumer_group(selector)
 
-    @abstractmethod
+    def single_groups(self) -> Iterable[ConsumerGroup]:
+        """Return those consumer groups that are of one consumer alone, beside those of the queue."""
+        return ()
+
     def join(self, consumer: Taker, group: ConsumerGroup) -> None:
-        """Take a new consumer of a group in."""
+        """Take in a new consumer of a group."""
 
     @abstractmethod
     def leave(self, consumer: Taker) -> None:
         """Let a closed consumer go, before what it holds is given back."""
 
-    @abstractmethod
     def stand_back(self, consumer: Taker) -> None:
-        """Give the consumer nothing more."""
+        """Give the consumer nothing more: what is kept for it is for others."""
 
-    @abstractmethod
     def woken(self) -> None:
         """Offer again what was passed over for want of credit."""
 
-    @abstractmethod
+    def pass_on(self, group: ConsumerGroup) -> None:
+        """Wake others of a group: one that was woken takes nothing any more. `woken` came before."""
+
+
+@trait
+class HearsOfLanes:
+    """Of a distribution: what it is told about the lanes of its queue. Every method requires the lock."""
+
     def add_lane(self, lane: LaneState) -> None:
-        """Take a new lane of the queue in."""
-
-    @abstractmethod
-    def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
-        """Return free messages by who owns their group, None: nobody does, without those that wait for another."""
-
-    @abstractmethod
-    def kind_of(self, consumer: Taker) -> Hashable:
-        """Return what consumers have in common who could have the same messages without an owner."""
-
-    @abstractmethod
-    def unowned_of(
-        self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
-    ) -> Iterator[StoredMessage]:
-        """Yield those of free messages without an owner that would be this consumer's if it took now."""
-
-    @abstractmethod
-    def make_way(self) -> None:
-        """Put older messages before what was assigned already."""
+        """Take a new lane of the queue in, over which each consumer group of the queue has a list."""
 
     @abstractmethod
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Offer a pending message that was handed out and is free again."""
 
     @abstractmethod
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Offer messages of which the delay is over."""
+
+    def make_way(self) -> None:
+        """Put older messages before what was assigned already."""
+
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
 
-    @abstractmethod
     def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """Take over messages that an earlier process put off; return those that can't be held back any longer."""
+        return SequenceSet()
 
-    @abstractmethod
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
         """Note that a transaction or a dead-letter queue has settled a run."""
 
-    @abstractmethod
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed."""
 
-    @abstractmethod
+
+@trait
+class ExplainsItself:
+    """Of a distribution: what explanations and audits ask. Every method requires the lock; none changes anything.
+
+    As it is here, nobody owns a message before it is handed out, and none waits for another.
+    """
+
+    def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
+        """Return free messages by who owns their group, None: nobody does, without those that wait for another."""
+        return {None: list(messages)}
+
+    def kind_of(self, consumer: Taker) -> Hashable:
+        """Return what consumers have in common who could have the same messages without an owner."""
+        return None
+
+    def unowned_of(
+        self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
+    ) -> Iterator[StoredMessage]:
+        """Return those of free messages without an owner that would be this consumer's if it took now."""
+        return iter(messages)
+
     def kept_for_others(self, consumer: Taker) -> list[int]:
         """Return how many free messages each other consumer comes first for, without those that come first for none."""
+        return []
 
-    @abstractmethod
     def count_waiting(self) -> int:
         """Return how many messages wait behind one of their group that comes back later, or somewhat more."""
+        return 0
 
-    @abstractmethod
     def is_outranked(self, consumer: Taker) -> bool:
-        """Tell whether consumers of higher priority come first for all that nobody owns."""
+        """Return whether consumers of higher priority come first for all that nobody owns."""
+        return False
 
-    @abstractmethod
     def audit(self) -> tuple[int, int]:
         """Return the bytes of memory that it holds for groups, and those of them for what holds back its group."""
+        return 0, 0
+
+
+class Distribution(HandsOut, HearsOfLanes, ExplainsItself, ABC):
+    """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
 
 
 class ConsumerGroup:
@@ -339,13 +379,8 @@ class ConsumerGroup:
 
         Its copies leave the caches, also where False is returned: whoever has the message has its body.
         """
-        sequence = message[0]
-        lane.drop_copies(sequence)
-        if lane.dead and sequence in lane.dead:
-            return False
-        stored = lane.stored
-        is_held = sequence in lane.in_flight or sequence in lane.parked
-        return not is_held and stored.is_pending(sequence) and not stored.is_put_off(sequence)
+        lane.drop_copies(message[0])
+        return lane.is_free(message[0])
 
     def note_group(self, lane: LaneState, message: StoredMessage) -> None:
         """Note the group of a message whose body a load has read and does not keep. Requires: notes_groups."""
@@ -686,7 +721,7 @@ class Delivery:
         "_is_seen",
     )
     _group: str | None
-    """Of a lazy delivery that an assigner made; else not set."""
+    """Of a lazy delivery that a GroupAssigner made; else not set."""
     _is_seen: bool
     """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
@@ -836,6 +871,8 @@ class ListKeeper(ABC):
     store: MessageStore
     syncs_always: bool
     """Acks are durable before they are confirmed."""
+    ordinary: Distribution
+    """Of all queues whose messages and consumers are alike."""
 
     @abstractmethod
     def memory_of(self, name: str) -> LaneMemory:
@@ -979,7 +1016,26 @@ class OverflowCache(LaneCache, Protocol):
 
 
 class LaneState:
-    """One lane as the dispatch floor sees it. The state lock guards it."""
+    """One lane as the dispatch floor sees it. The state lock guards it.
+
+    A pending message is in one of these states. Whoever moves it holds the state lock.
+
+    state        said by             it comes to it by               it leaves it by
+    unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
+                 published
+    free         none of the others  arriving; giving back; a        a hand-out, an expiry, an operator
+                                     delay or transaction that ends
+    in flight    in_flight           TargetArea: a hand-out          TargetArea.settle: ack, nack, release, close
+    parked       parked              a transaction that acknowledges its outcome; the end of the delay
+                                     it; DelayedRedelivery, where
+                                     the index has no room
+    put off      stored.put_off      Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+                                     delay
+    dead         dead                Redelivery: the last attempt    DeadLetterMover: to another queue, or away
+
+    A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
+    what is not free, or gone: see ConsumerGroup.claim.
+    """
 
     __slots__ = (
         "queue",
@@ -1054,6 +1110,39 @@ class LaneState:
     @property
     def priority(self) -> int:
         return self.stored.priority
+
+    def is_free(self, sequence: int) -> bool:
+        """Return whether a message that is published can be handed out, if it has not expired. O(log runs)."""
+        if sequence in self.in_flight or sequence in self.parked or sequence in self.dead:
+            return False
+        return self.stored.is_pending(sequence) and not self.stored.is_put_off(sequence)
+
+    def free_count(self, first: int, last: int) -> int:
+        """Return how many of a published run are free. O(what of it is pending)."""
+        count, at = 0, first
+        while (found := self.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+            at = min(found[1], last) + 1
+            count += sum(map(self.is_free, range(found[0], at)))
+        return count
+
+    @property
+    def free_messages(self) -> int:
+        """How many are free, those that are not due yet among them. O(1)."""
+        stored = self.stored
+        unpublished = max(stored.next_sequence - self.published, 0)
+        held = len(self.in_flight) + self.parked.count + self.dead.count + stored.put_off_messages
+        return stored.pending_messages - held - unpublished
+
+    def _check(self) -> None:
+        """AssertionError where a message is in two states. O(messages that are held, or few)."""
+        for runs in (self.parked, self.dead):
+            runs._check()
+            for first, last in runs:
+                assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
+        for first, last in self.dead:
+            assert not any(sequence in self.parked for sequence in range(first, last + 1))
+        if self.stored.pending_messages <= BLOCK_MESSAGES:
+            assert self.free_count(0, self.published - 1) == self.free_messages
 
     def is_retained(self, sequence: int) -> bool:
         """Return whether the message is one that its topic retained and gave to a new subscription."""
@@ -1354,7 +1443,7 @@ class QueueArea(LimitedDestination):
         "admission",
         "has_groups",
         "rebalances_groups",
-        "assigner",
+        "distribution",
         "exclusive",
         "exclusives",
         "is_paused",
@@ -1385,8 +1474,8 @@ class QueueArea(LimitedDestination):
         """Messages with a group were sent there, once at least."""
         self.rebalances_groups = False
         """Its policy has `group_rebalance`."""
-        self.assigner: Distribution | None = None
-        """Where messages have groups or consumers have priorities: who gets what."""
+        self.distribution: Distribution = target_area.ordinary
+        """Decides who gets what."""
         self.exclusive: Taker | None = None
         """The only one who gets anything."""
         self.exclusives: ExclusiveConsumers | None = None
@@ -1424,8 +1513,8 @@ class QueueArea(LimitedDestination):
         )
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        assigner = self.assigner
-        return ConsumerGroup(selector, self.monitor.lock) if assigner is None else assigner.make_group(selector)
+        """Return a new consumer group as the ordinary distribution has it."""
+        return ConsumerGroup(selector, self.monitor.lock)
 
     def raise_if_deleted(self) -> None:
         """Closed. Requires: the lock."""
@@ -1444,9 +1533,7 @@ class QueueArea(LimitedDestination):
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Return every list of one of its lanes."""
-        consumer_groups: Iterable[ConsumerGroup] = self.consumer_groups.values()
-        if self.assigner is not None:
-            consumer_groups = [*consumer_groups, *(consumer.consumer_group for consumer in self.consumers())]
+        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_groups())
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: Taker) -> bool:
@@ -1462,12 +1549,8 @@ class QueueArea(LimitedDestination):
     @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
-        found = self.misses
-        for group in self.consumer_groups.values():
-            found += group.misses
-        if self.assigner is not None:
-            found += sum(consumer.consumer_group.misses for consumer in self.consumers())
-        return found
+        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_groups())
+        return self.misses + sum(consumer_group.misses for consumer_group in consumer_groups)
 
     def consumers(self) -> Iterator[Taker]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
@@ -1543,8 +1626,8 @@ class QueueArea(LimitedDestination):
             return
         for consumer in list(self.consumers()):
             consumer.reconfigure()
-            if self.assigner is not None and self.holds_up(consumer):
-                self.assigner.stand_back(consumer)
+            if self.holds_up(consumer):
+                self.distribution.stand_back(consumer)
         for consumer_group in self.consumer_groups.values():
             # A take that waits for messages there must look again, or it would swallow what is meant for another.
             consumer_group.arrived.notify_all()

@@ -39,8 +39,7 @@ class Redelivery:
     def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
         """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
         lane.dead.add(first, last)
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.settled(lane, first, last - first + 1)
+        lane.queue.distribution.settled(lane, first, last - first + 1)
         self.dead[lane] = None
         self._wake_maintenance()
 
@@ -79,8 +78,7 @@ class Redelivery:
                 continue
             self._target_area.settle(delivery)
             lane.redelivered += 1
-            if lane.queue.assigner is not None:
-                lane.queue.assigner.comes_back(delivery, is_delayed=True)
+            lane.queue.distribution.comes_back(delivery, is_delayed=True)
             lane.leave_ram(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
         for first, messages, _, due in runs:
             if due:
@@ -125,8 +123,7 @@ class Redelivery:
             self.dead_letter(lane, sequence, sequence)
             return
         lane.redelivered += 1
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.comes_back(delivery, is_delayed=False)
+        lane.queue.distribution.comes_back(delivery, is_delayed=False)
         self._target_area.offer_again(lane, message)
 
     def release(self, lane: LaneState, first: int, last: int) -> None:
@@ -141,8 +138,7 @@ class Redelivery:
             else:
                 lane.redelivered += 1
                 self._target_area.offer_again(lane, (sequence, b"", None, 0))
-        if lane.queue.assigner is not None:
-            lane.queue.assigner.make_way()
+        lane.queue.distribution.make_way()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
         """Record the attempts, for a process that knows nothing of these objects."""

@@ -16,7 +16,7 @@ it holds something stays with it until that is settled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,11 +24,11 @@ from ...cache.charge import charge_bytes
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
-from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import (
+    Collectors,
     ConsumerGroup,
     Delivery,
     Distribution,
@@ -36,6 +36,7 @@ from ..core.model import (
     QueueArea,
     Taker,
     TargetList,
+    collect_nothing,
     next_by_arrival,
     pair,
 )
@@ -55,7 +56,7 @@ _Passed = dict[LaneState, SequenceSet]
 
 
 class _Promise:
-    """A message was left to a consumer of another consumer group: those behind it in groups of its bucket wait."""
+    """A message is reserved for a consumer of another consumer group: those behind it in groups of its bucket wait."""
 
     __slots__ = ("consumer", "waiting")
 
@@ -67,7 +68,7 @@ class _Promise:
 class UnassignedMessages(ConsumerGroup):
     """What the consumers with one selector share: messages that are assigned to none of them yet."""
 
-    __slots__ = ("assigner", "withheld", "left", "promises", "_waiting_consumers", "idle")
+    __slots__ = ("assigner", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
     notes_groups = True
 
     def __init__(self, assigner: GroupAssigner, selector: Selector | None) -> None:
@@ -75,7 +76,7 @@ class UnassignedMessages(ConsumerGroup):
         self.assigner = assigner
         self.withheld: dict[Taker, _Passed] = {}
         """What it has passed because another consumer group's consumer owns the group."""
-        self.left: dict[Taker, _Passed] = {}
+        self.reserved_for: dict[Taker, _Passed] = {}
         """What it has passed because another consumer group's consumer of higher priority comes first."""
         self.promises: dict[int, _Promise] = {}
         """By bucket of groups that nobody owns."""
@@ -93,7 +94,7 @@ class UnassignedMessages(ConsumerGroup):
         self.assigner.assign_owned(self)
         if self._waiting_consumers and any(target.direct or target.has_supply for target in self.lists):
             for priority in sorted(self._waiting_consumers, reverse=True):
-                if self.assigner.left(self, priority):
+                if self.assigner.unowned_quota(self, priority):
                     self._call(self._waiting_consumers.pop(priority), ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
@@ -142,14 +143,14 @@ class UnassignedMessages(ConsumerGroup):
         """Withhold messages that are in the groups of this owner."""
         put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
-    def leave(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
-        """Leave a message that nobody owns to this consumer, if it takes it: its priority is higher than who asks."""
-        put_aside(lane, self.left.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
+    def reserve_for(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
+        """Reserve a message that nobody owns for this consumer, whose priority is higher than that of who asks."""
+        put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
 
     def waits_behind_promise(self, group: str | None, lane: LaneState, sequence: int) -> bool:
-        """Let a message wait if one before it in its group was left to somebody; return whether it must."""
+        """Let a message wait if one before it in its group is reserved for somebody; return whether it must."""
         promise = self.promises.get(bucket_of(group)) if group is not None else None
         if promise is not None:
             put_aside(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
@@ -164,15 +165,15 @@ class UnassignedMessages(ConsumerGroup):
     def offer_withheld(self, consumer: Taker) -> None:
         """Offer again all that was passed over because of this consumer."""
         self._offer_lanes(self.withheld.pop(consumer, {}))
-        self._offer_left(consumer)
+        self._offer_reserved_for(consumer)
 
-    def offer_left(self, priority: int) -> None:
-        """Offer what was left to others of no higher priority, because a consumer of this one asks."""
-        for consumer in [consumer for consumer in self.left if consumer.priority <= priority]:
-            self._offer_left(consumer)
+    def offer_reserved(self, priority: int) -> None:
+        """Offer what was reserved for others of no higher priority, because a consumer of this one asks."""
+        for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
+            self._offer_reserved_for(consumer)
 
-    def _offer_left(self, consumer: Taker) -> None:
-        self._offer_lanes(self.left.pop(consumer, {}))
+    def _offer_reserved_for(self, consumer: Taker) -> None:
+        self._offer_lanes(self.reserved_for.pop(consumer, {}))
         for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
             self.end_promise(bucket)
 
@@ -250,7 +251,7 @@ class GroupAssigner(Distribution):
 
     def take_over(self) -> None:
         """Take over a queue that was an ordinary one so far."""
-        self.queue.assigner = self
+        self.queue.distribution = self
         for key, consumer_group in self.queue.consumer_groups.items():
             unassigned = self.queue.consumer_groups[key] = UnassignedMessages(self, consumer_group.selector)
             unassigned.lists, unassigned.consumers, unassigned.misses = (
@@ -265,8 +266,13 @@ class GroupAssigner(Distribution):
             consumer_group.arrived.notify_all()
         self.target_area.find_sole_lists(self.queue)
 
-    def make_group(self, selector: Selector | None) -> UnassignedMessages:
+    def make_consumer_group(self, queue: QueueArea, selector: Selector | None) -> UnassignedMessages:
+        """See HandsOut."""
         return UnassignedMessages(self, selector)
+
+    def single_groups(self) -> Iterable[ConsumerGroup]:
+        """See HandsOut. What is assigned to each consumer."""
+        return self.assigned_by_consumer.values()
 
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own beside the unassigned ones."""
@@ -346,7 +352,9 @@ class GroupAssigner(Distribution):
     def woken(self) -> None:
         """Wake who was passed over and may have something now."""
         for consumer in {
-            consumer for unassigned in self._unassigned_lists() for consumer in (*unassigned.withheld, *unassigned.left)
+            consumer
+            for unassigned in self._unassigned_lists()
+            for consumer in (*unassigned.withheld, *unassigned.reserved_for)
         }:
             if consumer.is_slow or credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
@@ -354,6 +362,11 @@ class GroupAssigner(Distribution):
             self.target_area.wake(consumer_group)
 
     # ------------------------------------------------------------------ assigning
+
+    @property
+    def collectors(self) -> Collectors:
+        """See HandsOut."""
+        return Collectors(self.collect, collect_nothing)
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""
@@ -363,8 +376,8 @@ class GroupAssigner(Distribution):
             self.target_area.groups.refuse(assigned, partial(self.target_area.wake, assigned))
             assigned.unassigned.note_waiting(consumer)
             return deliveries
-        if assigned.unassigned.left:
-            assigned.unassigned.offer_left(consumer.priority)
+        if assigned.unassigned.reserved_for:
+            assigned.unassigned.offer_reserved(consumer.priority)
         self._collect(assigned, most, max_bytes, deliveries)
         if not deliveries and self._level(assigned):
             self._collect(assigned, most, max_bytes, deliveries)
@@ -429,7 +442,7 @@ class GroupAssigner(Distribution):
 
         What belongs to other consumers on the way is assigned to them.
         """
-        left = self.left(assigned.unassigned, assigned.owner.priority)
+        quota = self.unowned_quota(assigned.unassigned, assigned.owner.priority)
         moved = 0
         while moved < most and (source := _next(unassigned)) is not None:
             message = source.direct[0]
@@ -442,17 +455,17 @@ class GroupAssigner(Distribution):
                 continue
             group = self.group_of(source.lane, message)
             if group is None or self._is_new(source.lane, message[0], group):
-                if left <= 0:
+                if quota <= 0:
                     break
                 if assigned.unassigned.waits_behind_promise(group, source.lane, message[0]):
                     self._drop(source, keeps=True)
                     continue
                 first = self._wanted_above(assigned, source.lane, message)
                 if first is not None:
-                    assigned.unassigned.leave(first, group, source.lane, message[0])
+                    assigned.unassigned.reserve_for(first, group, source.lane, message[0])
                     self._drop(source, keeps=True)
                     continue
-                left -= 1
+                quota -= 1
                 if group is not None:
                     self._give(group, self._neediest(assigned))
             moved += self._move(assigned, source, group) is assigned.owner
@@ -590,7 +603,7 @@ class GroupAssigner(Distribution):
     ) -> Iterator[StoredMessage]:
         """See Distribution."""
         assigned = self.assigned_by_consumer[consumer]
-        if self.left(assigned.unassigned, consumer.priority) <= 0:
+        if self.unowned_quota(assigned.unassigned, consumer.priority) <= 0:
             return
         for message in messages:
             group = self.group_of(lane, message)
@@ -600,9 +613,9 @@ class GroupAssigner(Distribution):
 
     # ------------------------------------------------------------------ who gets what nobody owns
 
-    def left(self, unassigned: UnassignedMessages, priority: int) -> int:
+    def unowned_quota(self, unassigned: UnassignedMessages, priority: int) -> int:
         """Return how many messages without an owner a consumer of this priority may take beside the others."""
-        return UNLIMITED if priority == self._highest else self._quota(unassigned, priority)
+        return UNLIMITED if priority == self._highest else self._beyond_credit_above(unassigned, priority)
 
     def _above(self, priority: int) -> Iterator[Taker]:
         """Yield consumers of higher priority that could take something now, the highest first. O(consumers above)."""
@@ -620,7 +633,7 @@ class GroupAssigner(Distribution):
                 ):
                     yield other
 
-    def _quota(self, unassigned: UnassignedMessages, priority: int) -> int:
+    def _beyond_credit_above(self, unassigned: UnassignedMessages, priority: int) -> int:
         """Return how many unassigned messages those of higher priority have no credit for.
 
         With a selector only those count that are known to match. O(lanes + consumers of higher priority), and
@@ -640,12 +653,7 @@ class GroupAssigner(Distribution):
         """Count unassigned messages and, where these have no selector, assigned ones too. O(lanes)."""
         if unassigned.selector is not None:
             return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in unassigned.lists)
-        undelivered = 0
-        for lane in self.queue.all_lanes():
-            taken = len(lane.in_flight) + lane.parked.count + lane.stored.put_off_messages
-            unpublished = max(lane.stored.next_sequence - lane.published, 0)
-            undelivered += lane.stored.pending_messages - taken - unpublished
-        return undelivered
+        return sum(lane.free_messages for lane in self.queue.all_lanes())
 
     def _assigned(self, unassigned: UnassignedMessages) -> int:
         """Count what of the undelivered messages is assigned to consumers. O(consumers)."""
@@ -763,6 +771,12 @@ class GroupAssigner(Distribution):
         else:
             self._offer_run(group, lane, sequence, sequence)
 
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """See HearsOfLanes. Each by itself, as each has a group of its own."""
+        for first, last in runs:
+            for sequence in range(first, last + 1):
+                self.target_area.offer_again(lane, (sequence, b"", None, 0))
+
     def _go_on(self, lane: LaneState, sequence: int, group: str | None) -> None:
         for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
@@ -863,20 +877,20 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ what explanations and audits ask
 
     def kept_for_others(self, consumer: Taker) -> list[int]:
-        """See Distribution. What is assigned to another; where that is nothing, what was left to it. O(messages)."""
+        """See Distribution. What is assigned to another; where that is nothing, what is kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self.assigned_by_consumer if other is not consumer}
         unassigned = self.assigned_by_consumer[consumer].unassigned
         behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
-        for other, held in (*unassigned.withheld.items(), *unassigned.left.items(), *behind):
+        for other, held in (*unassigned.withheld.items(), *unassigned.reserved_for.items(), *behind):
             if other is not consumer and other in kept and not kept[other]:
-                kept[other] = sum(_pending(lane, runs) for lane, runs in held.items())
+                kept[other] = sum(_count_free(lane, runs) for lane, runs in held.items())
         return [messages for messages in kept.values() if messages]
 
     def _in_hand(self, consumer: Taker) -> int:
         """Return how many free messages are assigned to a consumer."""
         lists = self.assigned_by_consumer[consumer].lists
         direct = sum(len(target.direct) for target in lists)
-        return direct + sum(_pending(own.lane, [*own.returned, *own.references]) for own in lists)
+        return direct + sum(_count_free(own.lane, [*own.returned, *own.references]) for own in lists)
 
     def count_waiting(self) -> int:
         """See Distribution."""
@@ -884,25 +898,16 @@ class GroupAssigner(Distribution):
 
     def is_outranked(self, consumer: Taker) -> bool:
         """See Distribution."""
-        return not self.left(self.assigned_by_consumer[consumer].unassigned, consumer.priority)
+        return not self.unowned_quota(self.assigned_by_consumer[consumer].unassigned, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
         """See Distribution."""
         return self.groups.held_bytes, self.groups.held_back_bytes
 
 
-def _pending(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
+def _count_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     """Count the messages of these runs that are free."""
-    count = 0
-    for at, last in runs:
-        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            end = min(found[1], last)
-            count += sum(
-                not (number in lane.in_flight or number in lane.parked or lane.stored.is_put_off(number))
-                for number in range(found[0], end + 1)
-            )
-            at = end + 1
-    return count
+    return sum(lane.free_count(first, last) for first, last in runs)
 
 
 def credit(queue: QueueArea, consumer: Taker) -> int:
@@ -934,10 +939,10 @@ def note_groups(destinations: Destinations, target_area: TargetArea, queue: Queu
     """Assign the messages of a queue that has messages with groups from now on. StoreFull. Requires: the lock."""
     if not queue.has_groups:
         destinations.note_groups(queue)
-        assign(target_area, queue)
+        distribute_by_group(target_area, queue)
 
 
-def assign(target_area: TargetArea, queue: QueueArea) -> None:
+def distribute_by_group(target_area: TargetArea, queue: QueueArea) -> None:
     """Assign messages of a queue to its consumers from now on. Requires: the lock."""
-    if queue.assigner is None:
+    if queue.distribution.is_ordinary:
         GroupAssigner(queue, target_area).take_over()

@@ -71,7 +71,8 @@ from ..core.overhead import DestinationOverhead, overhead_bytes
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import assign
+from ..distribution.grouped import distribute_by_group
+from ..distribution.ordinary import OrdinaryDistribution
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
@@ -251,6 +252,7 @@ class Engine:
             syncs_always=settings.sync == "always",
             overflow=self.overflow,
             pattern_of=self.policies.pattern_of,
+            ordinary=OrdinaryDistribution,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
             on_expired=lambda lane, sequence: self.timed.meet(lane, sequence),
             on_unread=lambda lane: self.warmer.begin(lane),
@@ -514,7 +516,7 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                assign(self.target_area, queue)
+                distribute_by_group(self.target_area, queue)
             self.topics.restore()
             self.overhead.restore(*self._counts())
             self.topics.apply_retention_rules()
@@ -774,7 +776,7 @@ class Engine:
             self.store.properties._check()
             audited["properties"] = self.store.properties.held_bytes
             queues = self.destinations.queues.values()
-            groups = [queue.assigner.audit() for queue in queues if queue.assigner is not None]
+            groups = [queue.distribution.audit() for queue in queues]
             memory = self.target_area.groups
             assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
             audited["groups"] = sum(held_bytes for held_bytes, _ in groups) - memory.owed_bytes

@@ -22,11 +22,9 @@ def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
 
 def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     """Say how many of the free messages others come first for. Requires: the lock; nothing is within its reach."""
-    assigner = consumer.queue.assigner
-    if assigner is None:
-        return []
+    distribution = consumer.queue.distribution
     causes: list[Cause] = []
-    kept = assigner.kept_for_others(consumer)
+    kept = distribution.kept_for_others(consumer)
     owned = min(sum(kept), free)
     if owned:
         count = len(kept)
@@ -37,16 +35,16 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     if waiting:
         causes.append(group_delayed_cause(waiting))
     rest = free - owned - waiting
-    if rest and assigner.is_held_up:
+    if rest and distribution.is_held_up:
         return [*causes, group_memory_cause(rest)]
-    if rest and assigner.is_outranked(consumer):
+    if rest and distribution.is_outranked(consumer):
         causes.append(Cause(PRIORITY, "a consumer of higher priority", rest, 0, None, "its takes, or its close"))
     return causes
 
 
 def waiting_messages(queue: QueueArea) -> int:
     """Count the messages behind one of their group that comes back later."""
-    return queue.assigner.count_waiting() if queue.assigner is not None else 0
+    return queue.distribution.count_waiting()
 
 
 def group_delayed_cause(messages: int) -> Cause:

@@ -398,7 +398,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     waiting = min(waiting_messages(queue), free)
     reach = Reach(queue)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
-    if not reached and queue.assigner is not None and queue.assigner.is_held_up:
+    if not reached and queue.distribution.is_held_up:
         behind = [group_delayed_cause(waiting)] if waiting else []
         return [*behind, *([group_memory_cause(free - waiting)] if free > waiting else [])]
     if not reached and waiting:
@@ -439,7 +439,7 @@ def _passed_over(queue: QueueArea, free: int) -> int:
 
     O(lists).
     """
-    if queue.assigner is not None:
+    if not queue.distribution.is_ordinary:
         return 0
     kept = 0
     for consumer_group in queue.consumer_groups.values():

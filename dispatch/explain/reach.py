@@ -20,7 +20,7 @@ class Reach:
     """
 
     def __init__(self, queue: QueueArea) -> None:
-        self._assigner = queue.assigner
+        self._distribution = queue.distribution
         self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
         """Messages in RAM that nobody holds, by who owns their group."""
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
@@ -31,8 +31,8 @@ class Reach:
     def of(self, consumer: Taker) -> tuple[TargetList, bool] | None:
         """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
         is_behind = False
-        assigner = self._assigner
-        if assigner is not None and assigner.is_held_up:
+        distribution = self._distribution
+        if distribution.is_held_up:
             return None
         for target in _in_turn(consumer.consumer_group.in_turn()):
             direct = self._first_direct(consumer, target)
@@ -42,7 +42,7 @@ class Reach:
                 is_next = (
                     target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
                 )
-                is_next = is_next or assigner is not None
+                is_next = is_next or not distribution.is_ordinary
                 is_next = is_next and not (target.returned and target.returned.first < direct)
                 return target, is_next and not is_behind
             if self._has_free_behind(target):
@@ -53,19 +53,19 @@ class Reach:
 
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
         """Return the first sequence in RAM that the consumer could take, END if there is none."""
-        able = (message for message in target.direct if is_free(target.lane, message[0]))
-        if self._assigner is None:
+        able = (message for message in target.direct if _can_be_had(target.lane, message[0]))
+        if self._distribution.is_ordinary:
             return self._first(target, None, able)
         owned = self._owned.get(target)
         if owned is None:
-            owned = self._owned[target] = self._assigner.by_owner(target.lane, able)
+            owned = self._owned[target] = self._distribution.by_owner(target.lane, able)
         own = owned.get(consumer)
         unowned = owned.get(None)
         first = own[0][0] if own else END
         if not unowned:
             return first
-        kind = self._assigner.kind_of(consumer)
-        return min(first, self._first(target, kind, self._assigner.unowned_of(consumer, target.lane, unowned)))
+        kind = self._distribution.kind_of(consumer)
+        return min(first, self._first(target, kind, self._distribution.unowned_of(consumer, target.lane, unowned)))
 
     def _first(self, target: TargetList, kind: Hashable, messages: Iterator[StoredMessage]) -> int:
         """Return the sequence of the first of these messages, which is the same for all takers of this kind."""
@@ -89,9 +89,9 @@ class Reach:
         return has_more
 
 
-def is_free(lane: LaneState, sequence: int) -> bool:
+def _can_be_had(lane: LaneState, sequence: int) -> bool:
     """Return whether the message can be handed out now. Requires: the lock."""
-    return not _is_held(lane, sequence) and lane.stored.is_pending(sequence) and not _is_late(lane, sequence)
+    return lane.is_free(sequence) and not _is_late(lane, sequence)
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
@@ -110,15 +110,10 @@ def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     for at, last in runs:
         while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], min(found[1], last) + 1):
-                if not _is_held(lane, sequence) and not _is_late(lane, sequence):
+                if _can_be_had(lane, sequence):
                     return sequence
             at = found[1] + 1
     return END
-
-
-def _is_held(lane: LaneState, sequence: int) -> bool:
-    is_held = sequence in lane.in_flight or sequence in lane.parked or sequence in lane.dead
-    return is_held or lane.stored.is_put_off(sequence)
 
 
 def _is_late(lane: LaneState, sequence: int) -> bool:

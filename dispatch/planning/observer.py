@@ -106,9 +106,7 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
     """Return how many of the messages that are there the list will still deliver. O(1)."""
     lane = target.lane
     if not target.is_shared and target.consumer_group.selector is None:
-        unpublished = lane.stored.next_sequence - lane.published
-        held = len(lane.in_flight) + lane.parked.count + lane.stored.put_off_messages
-        return max(lane.stored.pending_messages - held - unpublished, 0)
+        return max(lane.free_messages, 0)
     known = len(target.direct) + target.references.count + target.returned.count
     unseen = lane.published - target.frontier
     if not unseen:

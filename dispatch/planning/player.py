@@ -39,6 +39,7 @@ from ..core.memory_rule import MemoryRule
 from ..core.model import NO_NAMES, ConsumerGroup, Delivery, LaneState, PersistentLaneState, QueueArea, TargetList
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
+from ..distribution.ordinary import OrdinaryDistribution
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 
@@ -242,6 +243,7 @@ class TracePlayer:
             syncs_always=False,
             overflow=overflow,
             pattern_of=lambda name: None,
+            ordinary=OrdinaryDistribution,
             observer=lambda target_area: ListObserver(),
             on_expired=_ignore,
             on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit

@@ -46,7 +46,7 @@ from ..config.settings import Settings
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import ConsumerGroup, Delivery, LaneState, QueueArea, Taker, TargetList
+from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..distribution.grouped import AssignedMessages
@@ -305,6 +305,7 @@ class RecordedTargetArea(TargetArea):
         syncs_always: bool,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
+        ordinary: Callable[[TargetArea], Distribution],
         observer: Callable[[TargetArea], ListObserver],
         on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
@@ -322,6 +323,7 @@ class RecordedTargetArea(TargetArea):
             syncs_always=syncs_always,
             overflow=overflow,
             pattern_of=pattern_of,
+            ordinary=ordinary,
             observer=observer,
             on_expired=on_expired,
             on_unread=on_unread,
@@ -396,7 +398,7 @@ class RecordedTargetArea(TargetArea):
         super().offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        for first, last in runs if lane.queue.assigner is None else ():
+        for first, last in runs if lane.queue.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
                 self._recorder.offered(lane, sequence, is_loaded=False)
         super().offer_put_off(lane, runs)

@@ -563,8 +563,6 @@ class SubscriptionState(QueueArea):
         """While it has consumers: they compete, and others that say so may join them."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        if self.assigner is not None:
-            return super().make_consumer_group(selector)
         return SubscriptionGroup(selector, self.monitor.lock, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:

@@ -559,8 +559,7 @@ class Transaction:
             lane = self._lanes[number]
             lane.acknowledged += messages
             lane.parked.remove(first, first + messages - 1)
-            if lane.queue.assigner is not None:
-                lane.queue.assigner.settled(lane, first, messages)
+            lane.queue.distribution.settled(lane, first, messages)
             if lane.attempts is not None:
                 lane.forget_attempts(first, first + messages - 1)
             if lane.queue.admission is not None:

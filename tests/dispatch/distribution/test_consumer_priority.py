@@ -6,7 +6,7 @@ import pytest
 from delivering import numbers
 from simulated_bay import SimulatedBay
 
-from forebay import Message, Queue, SettingsError
+from forebay import DestinationPolicy, Message, Queue, SettingsError
 
 
 def send(queue: Queue, *numbers: int, group: str | None = None) -> None:
@@ -163,3 +163,13 @@ def test_consumer_whose_credit_came_back_is_called_for_the_next_message(queue: Q
     called.clear()
     send(queue, 2)
     assert called == ["high"]
+
+
+def test_a_dead_letter_that_is_about_to_leave_is_no_message_that_the_higher_one_leaves_to_others() -> None:
+    simulated = SimulatedBay(policies={">": DestinationPolicy(max_attempts=1)})
+    queue = simulated.bay.queue("orders")
+    low, high = queue.subscribe(), queue.subscribe(priority=1, prefetch=1)
+    send(queue, 1, 2, 3)
+    high.nack(high.take())
+    high.nack(high.take())
+    assert low.take() == [] and numbers(high.take()) == [3]

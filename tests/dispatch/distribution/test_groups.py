@@ -187,7 +187,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
         for begin in range(0, 20_000, 256):
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
-        assigner = queue._queue.assigner
+        assigner = queue._queue.distribution
         assert isinstance(assigner, GroupAssigner)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
@@ -294,7 +294,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue._queue.assigner.groups._held_back  # type: ignore[union-attr]
+        assert not queue._queue.distribution.groups._held_back  # type: ignore[union-attr]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
@@ -627,3 +627,17 @@ def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(mon
                 known += 1
                 assert found._queue.has_groups
     assert known > 5
+
+
+def test_a_dead_letter_of_a_group_is_nothing_that_its_owner_comes_first_for() -> None:
+    bay = SimulatedBay(policies={">": DestinationPolicy(max_attempts=1)})
+    queue = bay.bay.queue("orders")
+    owner, other = queue.subscribe(), queue.subscribe(selector="kind = 'x'")
+    queue.send(b"a1", group="a", headers={"kind": "x"})
+    assert bodies(owner.take()) == [b"a1"]
+    queue.send(b"a2", group="a", headers={"kind": "x"})
+    queue.send(b"c1", headers={"kind": "y"})
+    assert other.take() == []
+    owner.nack(owner.take())
+    assert other.take() == []
+    assert reasons(bay, other) == ["dead_letter", "selector"]

@@ -100,9 +100,9 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "two consumers get one message",
-        "ConsumerGroup.claim",
-        "is_held = sequence in lane.in_flight or sequence in lane.parked",
-        "is_held = sequence in lane.parked",
+        "LaneState.is_free",
+        "sequence in self.in_flight or sequence in self.parked or sequence in self.dead",
+        "sequence in self.parked or sequence in self.dead",
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",
     ),
     Bug(

@@ -1,0 +1,50 @@
+"""OrdinaryDistribution: the consumers of a group share its lists, and whoever takes gets the next message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...store.journal.reading import StoredMessage
+from ..core.lists import TargetArea
+from ..core.model import Collectors, ConsumerGroup, Distribution, LaneState, Taker
+
+
+class OrdinaryDistribution(Distribution):
+    """One for all queues whose messages and consumers are alike: it knows nothing of any of them."""
+
+    is_ordinary = True
+
+    def __init__(self, target_area: TargetArea) -> None:
+        self._target_area = target_area
+
+    @property
+    def collectors(self) -> Collectors:
+        """See HandsOut."""
+        return Collectors(self._target_area.collect, self._target_area.collect_one)
+
+    def leave(self, consumer: Taker) -> None:
+        """See HandsOut."""
+        consumer_group = consumer.consumer_group
+        del consumer_group.consumers[consumer]
+        if not consumer_group.consumers:
+            self._target_area.unsubscribe(consumer.queue, consumer_group)
+
+    def pass_on(self, group: ConsumerGroup) -> None:
+        """See HandsOut."""
+        self._target_area.wake(group)
+
+    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+        """Put the message into its place in every list that has passed it."""
+        sequence = message[0]
+        for consumer_group in lane.queue.consumer_groups.values():
+            if consumer_group.verdict(lane, message) is False:
+                continue
+            for target in consumer_group.lists:
+                if target.lane is lane and target.front > sequence:
+                    target.returned.add(sequence, sequence)
+                    self._target_area.loads.request(target)
+                    self._target_area.wake(consumer_group)
+
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Put the messages into their places in every list that has passed them. O(runs)."""
+        self._target_area.offer_runs(lane, runs)

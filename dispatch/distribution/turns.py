@@ -1,0 +1,102 @@
+"""Turns: hands the messages of several topics to the one consumer of a wildcard subscription.
+
+The highest priority comes first, and there topic by topic, so that a busy topic holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+
+from ..core.lists import TargetArea
+from ..core.model import (
+    Collectors,
+    ConsumerGroup,
+    Delivery,
+    QueueArea,
+    Taker,
+    TargetList,
+    collect_nothing,
+)
+from .ordinary import OrdinaryDistribution
+
+
+class Turns(OrdinaryDistribution):
+    """Of the area whose consumer group has the lists of all its members. O(lists) for each take.
+
+    A lane is of a member, so what becomes of its messages each member's own distribution decides.
+    """
+
+    is_ordinary = False
+
+    def __init__(self, target_area: TargetArea, members: Collection[QueueArea]) -> None:
+        """members: a view of those of now."""
+        super().__init__(target_area)
+        self._members = members
+        self._served: dict[int, int] = {}
+        """By priority, the number of the member that was served last."""
+
+    @property
+    def collectors(self) -> Collectors:
+        """See HandsOut."""
+        return Collectors(self.collect, collect_nothing)
+
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to `most` messages that are in RAM.
+
+        Of each priority the member behind the one that was served last comes first.
+        """
+        deliveries: list[Delivery] = []
+        firsts = (
+            target
+            for target in consumer.consumer_group.lists
+            if target.counterpart is None or target.lane.is_persistent
+        )
+        for priority, found in groupby(firsts, lambda target: target.lane.stored.priority):
+            lists = list(found)
+            last = self._served.get(priority, 0)
+            begin = next((at for at, target in enumerate(lists) if target.lane.queue.number > last), 0)
+            for target in (*lists[begin:], *lists[:begin]):
+                before = len(deliveries)
+                max_bytes = self._hand_out(consumer, target, most, max_bytes, deliveries)
+                if len(deliveries) > before:
+                    self._served[priority] = target.lane.queue.number
+                if len(deliveries) >= most:
+                    return deliveries
+            if any(_has_more(target) for target in lists):
+                break  # it is to be loaded, or too large for this take: what has a lower priority comes behind it
+        return deliveries
+
+    def _hand_out(
+        self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> int | None:
+        """Hand out from one list, and its counterpart; return what is left of max_bytes."""
+        target_area = self._target_area
+        if target.counterpart is not None:
+            return target_area.collect_interleaved(consumer, target, most, max_bytes, deliveries)[0]
+        if target.is_ready:
+            max_bytes = target_area.hand_out(consumer, target, most, max_bytes, deliveries)
+        if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
+            target_area.loads.request(target)
+        return max_bytes
+
+    def withdraw(self, member: QueueArea, consumer_group: ConsumerGroup) -> None:
+        """Take the lists of one member from the consumer group, and what is in flight of it from the consumer."""
+        target_area = self._target_area
+        for lane in member.all_lanes():
+            for delivery in list(lane.in_flight.values()):
+                target_area.settle(delivery)
+        target_area.withdraw(member, consumer_group)
+        for consumer in list(consumer_group.consumers):
+            consumer.credit_came()
+
+    def leave(self, consumer: Taker) -> None:
+        """See HandsOut. No member has a consumer group any more."""
+        super().leave(consumer)
+        for member in self._members:
+            member.consumer_groups.clear()
+
+
+def _has_more(target: TargetList) -> bool:
+    both = (target,) if target.counterpart is None else (target, target.counterpart)
+    return any(found.direct or found.has_supply for found in both)
