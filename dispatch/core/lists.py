@@ -89,7 +89,7 @@ class TargetArea(ListKeeper):
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
         self.common_memory = LaneMemory(self.lists_holder, self.dispatch, heads, overflowed)
         """Of all destinations that have neither share nor reserve."""
-        self.quota_memories = {pattern: QuotaMemory(budget, pattern) for pattern in shares.quotas}
+        self.quota_memories = {pattern: QuotaMemory(budget, pattern, rule.pending_cache) for pattern in shares.quotas}
         self._pattern_of = pattern_of
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
@@ -136,7 +136,8 @@ class TargetArea(ListKeeper):
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
         reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
-        memory.resize_own_caches(max(self.shares.available_bytes - reserved_by_others, 0))
+        available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
+        memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
         self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
 
     def memory_of(self, name: str) -> LaneMemory:
