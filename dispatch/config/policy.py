@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Literal, get_args
 
 from ...store.errors import ArgumentError, argument_error
-from .redelivery import CountOnClose, check_redelivery, is_dead_letter_name
+from .redelivery_delays import CountOnClose, check_redelivery, is_dead_letter_name
 from .sizes import KIB, is_number, parse_share, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]

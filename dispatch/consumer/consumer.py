@@ -26,7 +26,7 @@ from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
 from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
-from ..config.redelivery import REJECTED
+from ..config.redelivery_delays import REJECTED
 from ..core.deadlines import AckDeadlines
 from ..core.due import DueMessages
 from ..core.lists import TargetArea

@@ -317,7 +317,7 @@ class TargetArea(ListKeeper):
 
     # ------------------------------------------------------------------ arrivals
 
-    def arrive_many(self, lane: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
+    def offer_many(self, lane: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
         """Offer a slice that is stored and may be dispatched: as one, where the fast path takes it whole.
 
         content_bytes: of all of it; None: it is counted here.
@@ -349,7 +349,7 @@ class TargetArea(ListKeeper):
         if isinstance(messages, range):
             lane.arrive_unloaded(messages.stop)
         else:
-            self.arrive_many(lane, messages)
+            self.offer_many(lane, messages)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
@@ -359,7 +359,7 @@ class TargetArea(ListKeeper):
                     target.frontier = first
         lane.published = first
 
-    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
+    def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """See LaneState.arrive_unloaded."""
         lane.published = end
         if not lane.queue.consumer_groups:
@@ -370,7 +370,7 @@ class TargetArea(ListKeeper):
                     self.loads.request(target)
             self.wake(consumer_group)
 
-    def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_to_groups(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer an arrival where there are no consumers, several consumer groups, or a selector.
 
         Returns whether it is in RAM for all who may want it.

@@ -31,7 +31,7 @@ from ...store.late_log import LateLogger
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
-from ...store.numbering import LANE_MASK, LANE_SHIFT, VOLATILE
+from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ...store.progress import OnProgress, tell_nobody
 from ...store.property_table import PropertyTable, limit_bytes_of
 from ..admin.browse import Browsers
@@ -40,9 +40,9 @@ from ..admin.expiry import ExpirySweeper
 from ..admin.inactive import InactiveDestinations
 from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
-from ..admin.quarantine import Quarantine
 from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import Temporaries
+from ..admin.unreadable import Quarantine
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
     ATTEMPTS_BYTES,
@@ -545,11 +545,11 @@ class Engine:
 
     def _lane(self, number: int) -> LaneState | None:
         """Return the lane of that number, of a queue or subscription, if it is open. Requires: the lock."""
-        destination, priority = (number & ~VOLATILE) >> LANE_SHIFT, number & LANE_MASK
+        destination, priority = (number & ~NON_PERSISTENT) >> LANE_SHIFT, number & LANE_MASK
         queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
         if queue is None:
             return None
-        return (queue.non_persistent_lanes if number & VOLATILE else queue.lanes)[priority]
+        return (queue.non_persistent_lanes if number & NON_PERSISTENT else queue.lanes)[priority]
 
     def _counts(self) -> tuple[int, int, int, int]:
         """Return how many queues, topics and subscriptions there are, and queues with groups."""

@@ -11,7 +11,7 @@ from ...cache.spill.overflow import Overflow
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
-from ..admin.quarantine import Quarantine
+from ..admin.unreadable import Quarantine
 from ..config.settings import Settings
 from ..core.delays import TimedLanes
 from ..core.due import DueMessages
