@@ -144,9 +144,10 @@ class Engine:
         thrifty.add_giver(self.store.give_up_readers)
         thrifty.add_giver(self.overflow.storage.give_up_readers)
         assert self.budget.free_bytes == shares.available_bytes
+        self.guard = guard
         self.recorder: Recorder | None = None
         if trace is not None:
-            from ..planning.recorder import Recorder  # for those who plan
+            from ..planning.recorder import Recorder  # by few, and it takes time to import
 
             self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
         self._make_targets(settings, shares, clock)
@@ -161,7 +162,7 @@ class Engine:
         self._make_clients(settings)
         self._make_admin(clock)
         self._make_status(settings, status, partial(in_short, self))
-        self._make_housekeeping(settings, shares, guard, memory_figures, StuckConsumers(partial(why_stuck, self)))
+        self._make_housekeeping(settings, shares, memory_figures, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -446,7 +447,6 @@ class Engine:
         self,
         settings: Settings,
         shares: Shares,
-        guard: MemoryGuard | None,
         memory_figures: Callable[[], MemoryFigures | None],
         stuck: StuckConsumers,
     ) -> None:
@@ -465,7 +465,6 @@ class Engine:
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
-            budget=self.budget,
             overflow=self.overflow,
             due=self.due,
             measurements=Measurements(
@@ -474,14 +473,14 @@ class Engine:
             quarantine=quarantine if settings.on_missing_data_log == "report" else None,
             timed=self.timed,
             sweeper=self.sweeper,
-            topics=self.topics,
             browsers=self.browsers,
-            resizing=self.resizing,
             wakeups=self.wakeups,
-            recorder=self.recorder,
-            guard=guard,
             settings=settings,
             others=[
+                *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
+                Duty("memory guard", self._look_at_memory),
+                Duty("resize", self.resizing.step),
+                Duty("sifting of topics", self._sift_topics),
                 Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
                 Duty("stuck consumers", stuck.tell),
                 Duty("publishing", self.publisher.publish_left),
@@ -503,6 +502,19 @@ class Engine:
             self.maintenance.pause,
             self._tell_failure,
         )
+
+    def _look_at_memory(self) -> int:
+        """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
+        if self.guard is not None:
+            self.guard.look(self.monitor.monotonic(), self.budget.held_bytes)
+        return 0
+
+    def _sift_topics(self) -> int:
+        """Let topics do some of what there is, and come back soon where there is more. Requires: no lock."""
+        if not self.topics.sift():
+            return 0
+        self.wakeups.wake_maintenance()
+        return 1
 
     def _make_room(self, wanted_bytes: int) -> None:
         """Take memory from lists and caches. Requires: the lock."""
@@ -757,8 +769,7 @@ class Engine:
         return self.resizing.settings
 
     def _process_statistics(self) -> ProcessStatistics | None:
-        guard = self.maintenance.guard
-        return guard.statistics if guard is not None else None
+        return self.guard.statistics if self.guard is not None else None
 
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
