@@ -28,7 +28,7 @@ INTERPRETED = (
     "aio/transaction.py",
     "aio/typed.py",
     "aio/awaiting.py",
-    "aio/opening.py",
+    "aio/awaited_opening.py",
     "aio/send_order.py",
     "admin/*.py",  # what follows is done seldom, or for many messages at a time: compiling it made nothing faster
     "config/activemq_*.py",
@@ -63,8 +63,8 @@ INTERPRETED = (
     "recovery/quarantine.py",
     "recovery/repair.py",
     "screen/*.py",
-    "core/properties.py",
-    "transactions/properties.py",
+    "core/host_properties.py",
+    "transactions/staged_properties.py",
     "store/account.py",  # what follows is there to be inherited from, or handed in
     "config/policies.py",
     "config/policy.py",

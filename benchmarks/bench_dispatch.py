@@ -28,7 +28,7 @@ def settle(consumer: forebay.Consumer, messages: int, batch: int) -> None:
         consumer.ack(deliveries)
 
 
-@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "volatile"])
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
 def test_one_by_one(against_floor: AgainstFloor, new_queue: Callable[[], forebay.Queue], persistent: bool) -> None:
     def go(queue: forebay.Queue) -> None:
         with queue.subscribe() as consumer:
@@ -40,7 +40,7 @@ def test_one_by_one(against_floor: AgainstFloor, new_queue: Callable[[], forebay
     against_floor(MESSAGES, new_queue, go)
 
 
-@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "volatile"])
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
 def test_in_batches(against_floor: AgainstFloor, new_queue: Callable[[], forebay.Queue], persistent: bool) -> None:
     messages = [forebay.Message(BODY, persistent=persistent)] * BATCH
 

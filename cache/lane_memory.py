@@ -7,12 +7,13 @@ its own, with a quota. Nothing here survives a crash.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from .budget import Budget, Holder, Quota
 from .head_queue_cache import HeadQueueCache
 from .pending_cache import PendingCache
-from .shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, PENDING_CACHE_SHARE, QuotaBytes
+from .shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
 
 ALL_BYTES: Final = 1 << 62
 """More than any memory limit."""
@@ -82,11 +83,14 @@ class QuotaMemory(LaneMemory):
 
     is_common = False
 
-    def __init__(self, budget: Budget, pattern: str) -> None:
+    def __init__(
+        self, budget: Budget, pattern: str, make_pending_cache: Callable[[Holder, HeadQueueCache], PendingCache]
+    ) -> None:
+        """make_pending_cache: makes the cache of these destinations, as the store's rule about memory wants it."""
         quota = budget.quota(pattern)
         lists, dispatch = budget.quota_holder("target_lists", quota), budget.quota_holder("dispatch_area", quota)
         heads = HeadQueueCache(budget.quota_holder("head_queue_cache", quota), 0)
-        super().__init__(lists, dispatch, heads, PendingCache(budget.quota_holder("pending_cache", quota), heads, 0))
+        super().__init__(lists, dispatch, heads, make_pending_cache(budget.quota_holder("pending_cache", quota), heads))
         self.quota: Final[Quota] = quota
 
     @property
@@ -122,7 +126,10 @@ class QuotaMemory(LaneMemory):
         """Follow another share and reserve. Nothing is given back here."""
         self.quota.resize(quota.share_bytes, quota.reserve_bytes)
 
-    def resize_own_caches(self, available_bytes: int) -> None:
-        """Bound the caches by the share. available_bytes: what fixed parts and the reserves of others leave."""
+    def resize_own_caches(self, available_bytes: int, pending_cache_share: float) -> None:
+        """Bound the caches by the share of the limit.
+
+        available_bytes: what fixed parts and the reserves of others leave. pending_cache_share: see Shares.
+        """
         bound_bytes = min(self.quota.share_bytes, available_bytes)
-        self.resize_caches(int(bound_bytes * HEAD_QUEUE_CACHE_SHARE), int(bound_bytes * PENDING_CACHE_SHARE))
+        self.resize_caches(int(bound_bytes * HEAD_QUEUE_CACHE_SHARE), int(bound_bytes * pending_cache_share))

@@ -130,7 +130,7 @@ class MessageCache:
             enough = max(wanted_bytes, released + WORTH_BYTES) if keeper is not None else wanted_bytes
             given: list[StoredMessage] = []
             while len(messages) > stop and released < enough:
-                _, message = messages.popitem()
+                message = self._pop_victim(messages)
                 charge = charge_bytes(message)
                 self.holder.release(charge)
                 released += charge
@@ -141,6 +141,10 @@ class MessageCache:
             if keeper is not None:
                 keeper(given)
         return released
+
+    def _pop_victim(self, messages: dict[int, StoredMessage]) -> StoredMessage:
+        """Take from a lane the message that leaves first: the one that came last."""
+        return messages.popitem()[1]
 
     def _gave_back(self, lane: int) -> None:
         """Do what it takes that the newest messages of a lane have left."""

@@ -100,7 +100,8 @@ class Shares:
     available_bytes: int
     """What the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
-    pending_cache_bytes: int
+    pending_cache_share: float
+    """Most that a PendingCache may hold of what fixed parts and reserves leave to its destinations."""
     dispatch_bytes_max: int
     in_flight_bytes_max: int
     large_message_bytes: int
@@ -113,6 +114,11 @@ class Shares:
     """What is kept for destinations with a reserve; the bounds of lists and caches are of the rest."""
     quotas: Mapping[str, QuotaBytes] = field(default_factory=dict)
     """By pattern of destinations."""
+
+    @property
+    def pending_cache_bytes(self) -> int:
+        """Most that the PendingCache of the destinations without a quota may hold."""
+        return int((self.available_bytes - self.reserved_bytes) * self.pending_cache_share)
 
     @classmethod
     def of(
@@ -141,7 +147,7 @@ class Shares:
             metadata_bytes=metadata_bytes,
             available_bytes=available_bytes,
             head_queue_cache_bytes=int((limit_bytes - reserved_bytes) * HEAD_QUEUE_CACHE_SHARE),
-            pending_cache_bytes=int((available_bytes - reserved_bytes) * PENDING_CACHE_SHARE),
+            pending_cache_share=PENDING_CACHE_SHARE,
             dispatch_bytes_max=int(available_bytes * DISPATCH_AREA_SHARE),
             in_flight_bytes_max=int(available_bytes * IN_FLIGHT_SHARE),
             large_message_bytes=int(limit_bytes * LARGE_MESSAGE_SHARE),

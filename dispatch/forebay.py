@@ -28,8 +28,8 @@ from .config.checks import check_bounds, check_clock, check_codec, check_disk, c
 from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
+from .core.host_properties import Properties, StoreProperties
 from .core.model import QueueArea, Taker
-from .core.properties import Properties, StoreProperties
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.resizing import ResizeReport

@@ -14,7 +14,7 @@ from ..store.errors import ArgumentError, DecodeError, Empty
 from ..store.message import Headers, HeaderValue, Message
 from .codecs import Codec
 from .config.checks import check_bounds
-from .config.redelivery import REJECTED
+from .config.redelivery_delays import REJECTED
 from .consumer.consumer import Consumer
 from .consumer.processing import ExceptionTypes
 from .core.model import Delivery

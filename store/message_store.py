@@ -507,14 +507,17 @@ class MessageStore:
 
     # ------------------------------------------------------------------ messages
 
-    def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed."""
+    def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
+        """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed.
+
+        flags: of its record.
+        """
         if lane.is_unread:
             return self._pass_over(lane, 1, len(properties) + len(body))
         journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body, size
+                lane.priority | flags, lane.destination, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self.adds += 1
@@ -525,19 +528,12 @@ class MessageStore:
 
     def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
         """Add one message whose properties say when it expires."""
-        if lane.is_unread:
-            return self._pass_over(lane, 1, len(properties) + len(body))
-        journal, size = self.journal, len(properties) + len(body)
         try:
-            offset = journal.append_one(
-                lane.priority | TIMED, lane.destination, lane.next_sequence, timestamp, properties, body, size
-            )
-            data_log = journal.data_log
-            self.adds += 1
-            sequence = lane.add_one(data_log, offset, size, self._uses[data_log])
-            lane.put_expiry(sequence, expires_at)
-            if timestamp > self.index.latest_ms:
-                self.index.latest_ms = timestamp
+            sequence = self.add(lane, timestamp, properties, body, TIMED)
+            if not lane.is_unread:
+                lane.put_expiry(sequence, expires_at)
+                if timestamp > self.index.latest_ms:
+                    self.index.latest_ms = timestamp
             return sequence
         except BaseException as error:
             self.journal.break_by(error)

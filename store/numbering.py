@@ -9,7 +9,7 @@ LANE_SHIFT: Final = 4
 LANE_MASK: Final = (1 << LANE_SHIFT) - 1
 PRIORITIES: Final = 10
 """Priorities are below it, so that they fit those bits."""
-VOLATILE: Final = 1 << 48
+NON_PERSISTENT: Final = 1 << 48
 """Set in numbers of lanes of non-persistent messages: no lane of the index, and no subscription's, has this bit."""
 PUT_OFF: Final = 1 << 47
 """Set in the numbers under which the index knows when messages of a lane come back; no lane's number has this bit."""
@@ -32,7 +32,7 @@ NOWHERE: Final = (1 << 63) - 1
 def lanes_of(destination: int) -> list[int]:
     """Return the numbers of all lanes that a destination or subscription may have, persistent and not."""
     persistent = persistent_lanes_of(destination)
-    return [*persistent, *(VOLATILE | lane for lane in persistent)]
+    return [*persistent, *(NON_PERSISTENT | lane for lane in persistent)]
 
 
 def persistent_lanes_of(destination: int) -> list[int]:

@@ -106,18 +106,18 @@ class Browsers:
             ends = {lane: lane.published for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
         judge = ConsumerGroup(selector, self._monitor.lock)
-        for persistent, volatile in pairs:
-            for lane, begin, end in self._stretches(persistent, volatile, ends):
+        for persistent, non_persistent in pairs:
+            for lane, begin, end in self._stretches(persistent, non_persistent, ends):
                 for messages in self.loads(lane, begin, end, missed):
                     if selector is not None:
                         messages[:] = [message for message in messages if _is_wanted(judge, lane, message)]
                     yield lane, messages
 
     def _stretches(
-        self, persistent: LaneState | None, volatile: NonPersistentLaneState | None, ends: dict[LaneState, int]
+        self, persistent: LaneState | None, non_persistent: NonPersistentLaneState | None, ends: dict[LaneState, int]
     ) -> Iterator[tuple[LaneState, int, int]]:
         """Yield (lane, begin, end) of one priority's sequences, in the order of arrival. ends: of the lanes."""
-        begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, volatile) if lane is not None}
+        begins: dict[LaneState, int] = {lane: 0 for lane in (persistent, non_persistent) if lane is not None}
         while True:
             with self._monitor.lock, self._monitor.whole:
                 for lane in list(begins):
@@ -129,10 +129,10 @@ class Browsers:
                 if not begins:
                     return
                 lane, end = next(iter(begins)), NOWHERE
-                if persistent in begins and volatile in begins:
-                    lane, end = persistent, volatile.tmp_lane.before(begins[volatile])
+                if persistent in begins and non_persistent in begins:
+                    lane, end = persistent, non_persistent.tmp_lane.before(begins[non_persistent])
                     if begins[persistent] >= end:
-                        lane, end = volatile, volatile.tmp_lane.behind(begins[persistent])
+                        lane, end = non_persistent, non_persistent.tmp_lane.behind(begins[persistent])
                 end = min(end, ends[lane])
             yield lane, begins[lane], end
             begins[lane] = end

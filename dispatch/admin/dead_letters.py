@@ -26,7 +26,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
-from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
+from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import Delivery, LaneState, QueueArea

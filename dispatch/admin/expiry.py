@@ -17,7 +17,7 @@ from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
-from ..config.redelivery import EXPIRED
+from ..config.redelivery_delays import EXPIRED
 from ..core.delays import TimedLanes
 from ..core.model import LaneState
 from ..core.monitor import Monitor

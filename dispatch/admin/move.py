@@ -169,9 +169,9 @@ class Mover:
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:
                 self._timed.note(target)
-                self._publisher.arrive(target, range(placed.first, placed.first + placed.messages))
+                self._publisher.publish_when_durable(target, range(placed.first, placed.first + placed.messages))
             else:
-                self._publisher.arrive(
+                self._publisher.publish_when_durable(
                     target, [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)]
                 )
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import SECONDS_MAX, check_bounds
-from ..config.redelivery import REJECTED
+from ..config.redelivery_delays import REJECTED
 from ..consumer.consumer import DRAIN_POLL_SECONDS, LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
 from ..consumer.processing import (
     ExceptionTypes,

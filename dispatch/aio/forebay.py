@@ -24,10 +24,10 @@ from ..explain.cause import DataLogReport, Explanation
 from ..forebay import Forebay, open_forebay
 from ..queue import Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicPattern
+from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, LoopContext
 from .loop import WORKERS, LoopConfirmer, finished
-from .opening import Opening
 from .properties import AsyncProperties
 from .queue import AsyncQueue, AsyncTemporaryQueue, AsyncTemporaryTopic, AsyncTopic
 from .transaction import AsyncTransaction

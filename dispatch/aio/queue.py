@@ -18,10 +18,10 @@ from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
 from ..topic import TemporaryTopic, Topic, TopicSubscription
 from ..topics.cursors import Edge, Landing, Moment, parse_target
+from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import LoopConfirmer, MustAwait
-from .opening import Opening
 from .reader import AsyncTopicReader
 from .transaction import AsyncTransaction, inner_transaction
 

@@ -10,12 +10,12 @@ from ...store.errors import DecodeError, Empty
 from ...store.message import Headers, HeaderValue, Message
 from ..codecs import Codec
 from ..config.checks import check_bounds
-from ..config.redelivery import REJECTED
+from ..config.redelivery_delays import REJECTED
 from ..consumer.processing import ExceptionTypes
 from ..typed import Decoder, encoded, inner_deliveries, messages_of, rejected
+from .awaited_opening import Opening
 from .awaiting import asynchronous, awaited
 from .consumer import AsyncConsumer, AsyncDelivery
-from .opening import Opening
 from .queue import AsyncQueue, AsyncSender, AsyncTopic
 from .transaction import AsyncTransaction
 

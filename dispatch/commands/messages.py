@@ -24,7 +24,7 @@ from ..explain.disk import plural, size_text
 from ..forebay import Forebay
 from ..live import printable
 from ..offline import NoStore, only_store
-from .opening import add_settings, chosen_settings, known_queue, opened
+from .opened_store import add_settings, chosen_settings, known_queue, opened
 from .streams import Streams, escaped
 from .words import add_directory, add_json
 

@@ -18,7 +18,7 @@ from ..forebay import Forebay
 from ..live import printable
 from ..offline import only_store
 from ..remote.client import Result, ask_store, count_in
-from .opening import add_settings, known_queue, opened
+from .opened_store import add_settings, known_queue, opened
 from .streams import Streams
 from .words import add_directory, add_json
 

@@ -11,7 +11,7 @@ from ..config.activemq_importer import Finding, read_activemq, written
 from ..config.policy import DestinationPolicy
 from ..config.settings import Settings
 from ..config.sizes import format_size
-from .opening import chosen_settings
+from .opened_store import chosen_settings
 from .streams import Streams
 
 _TOML: Final = ".toml"

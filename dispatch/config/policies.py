@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .policy import DestinationPolicy, is_dead_letter_queue, pattern_for, policy_for
-from .redelivery import RedeliveryRule, dead_letter_name
+from .redelivery_delays import RedeliveryRule, dead_letter_name
 from .temporary import lasting_name
 
 

@@ -9,12 +9,14 @@ alone: policies are not mixed. Nothing here is written to disk.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
+from math import ulp
 from typing import Final, Literal, get_args
 
-from ...store.errors import ArgumentError, argument_error
-from .redelivery import CountOnClose, check_redelivery, is_dead_letter_name
+from ...store.errors import ArgumentError, SettingsError, argument_error
+from .redelivery_delays import CountOnClose, check_redelivery, is_dead_letter_name
 from .sizes import KIB, is_number, parse_share, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
@@ -23,6 +25,8 @@ Eviction = Literal["oldest", "newest", "lowest_priority", "latest_per_key"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
+ABOVE_ZERO: Final = ulp(0.0)
+"""The least number above 0."""
 SWEEP_SECONDS_MIN: Final = 0.1
 ACK_DEADLINE_SECONDS_MIN: Final = 1.0
 INACTIVE_SECONDS_MIN: Final = 1.0
@@ -144,68 +148,15 @@ class DestinationPolicy:
     retain_size_bytes: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_prefetch(self.prefetch)
-        if self.max_messages is not None:
-            is_right = type(self.max_messages) is int and self.max_messages >= 1
-            _check_number("max_messages", self.max_messages, is_right, int)
+        for name, check in _CHECKS:
+            check(name, getattr(self, name))
+        check_redelivery(
+            self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
+        )
         max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         retained = None if self.retain_bytes is None else parse_size("retain_bytes", self.retain_bytes, minimum=1)
         object.__setattr__(self, "retain_size_bytes", retained)
-        seconds = self.retain_seconds
-        if seconds is not None and not (is_number(seconds, 0, RETAIN_SECONDS_MAX) and seconds > 0):
-            bounds = f"seconds above 0 and up to {RETAIN_SECONDS_MAX:,}, or None"
-            raise argument_error(f"retain_seconds={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
-        _check_part("memory_share", self.memory_share, MEMORY_SHARE_BYTES_MIN)
-        _check_part("memory_reserve", self.memory_reserve, 1)
-        if self.when_full not in get_args(WhenFull):
-            problem = f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}"
-            raise argument_error(problem, self.when_full, str)
-        subscriber_max = self.subscriber_max_messages
-        if subscriber_max is not None:
-            is_right = type(subscriber_max) is int and subscriber_max >= 1
-            _check_number("subscriber_max_messages", subscriber_max, is_right, int)
-        if self.eviction not in get_args(Eviction):
-            problem = f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}"
-            raise argument_error(problem, self.eviction, str)
-        if type(self.eviction_key) is not str or not self.eviction_key:
-            problem = f"eviction_key={reprlib.repr(self.eviction_key)} must be the name of a header"
-            raise argument_error(problem, self.eviction_key, str)
-        if self.count_on_close not in get_args(CountOnClose):
-            problem = f"count_on_close={reprlib.repr(self.count_on_close)} must be one of {get_args(CountOnClose)}"
-            raise argument_error(problem, self.count_on_close, str)
-        if self.when_store_full not in get_args(WhenStoreFull):
-            problem = f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"'
-            raise argument_error(problem, self.when_store_full, str)
-        window = self.duplicate_window
-        if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
-            problem = f"duplicate_window={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
-            raise argument_error(problem, window, int)
-        seconds = self.block_timeout_seconds
-        if seconds is not None:
-            _check_number("block_timeout_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX), int, float)
-        if self.ack_deadline_seconds is not None:
-            check_ack_deadline(self.ack_deadline_seconds)
-        seconds = self.slow_consumer_seconds
-        if seconds is not None:
-            is_right = is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0
-            _check_number("slow_consumer_seconds", seconds, is_right, int, float)
-        seconds = self.inactive_seconds
-        if seconds is not None:
-            is_right = is_number(seconds, INACTIVE_SECONDS_MIN, TIMEOUT_SECONDS_MAX)
-            _check_number("inactive_seconds", seconds, is_right, int, float)
-
-        for name in ("group_rebalance", "expired_to_dead_letter"):
-            if type(getattr(self, name)) is not bool:
-                raise ArgumentError(f"{name}={reprlib.repr(getattr(self, name))} must be a bool")
-        seconds = self.expiry_sweep_seconds
-        if not is_number(seconds, SWEEP_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
-            bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
-            problem = f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}"
-            raise argument_error(problem, seconds, int, float)
-        check_redelivery(
-            self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
-        )
 
     def __dir__(self) -> list[str]:
         """Return the fields; what follows from them is for the engine."""
@@ -232,15 +183,65 @@ class DestinationPolicy:
         return self.max_messages is not None or self.max_bytes is not None
 
 
-def _check_part(name: str, part: object, least_bytes: int) -> None:
+# ---------------------------------------------------------------------- what a field may be
+
+
+def _check_part(least_bytes: int, name: str, part: object) -> None:
     """Raise SettingsError unless this is None or a part of the memory limit."""
     if part is not None and parse_share(name, part) is None:
         parse_size(name, part, minimum=least_bytes)
 
 
-def _check_number(name: str, value: object, is_right: bool, *types: type) -> None:
-    if not is_right:
-        raise argument_error(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None", value, *types)
+def _check_count(name: str, count: object) -> None:
+    """Raise SettingsError unless this is None or a number of messages."""
+    if count is not None and (type(count) is not int or count < 1):
+        raise _no_number(name, count, int)
+
+
+def _check_seconds(least: float, name: str, seconds: object) -> None:
+    """Raise SettingsError unless this is None or seconds from `least` on."""
+    if seconds is not None and not is_number(seconds, least, TIMEOUT_SECONDS_MAX):
+        raise _no_number(name, seconds, int, float)
+
+
+def _no_number(name: str, value: object, *types: type) -> SettingsError:
+    return argument_error(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None", value, *types)
+
+
+def _check_retention(name: str, seconds: object) -> None:
+    """Raise SettingsError unless this is None or for how long a topic may keep a message."""
+    if seconds is not None and not is_number(seconds, ABOVE_ZERO, RETAIN_SECONDS_MAX):
+        bounds = f"seconds above 0 and up to {RETAIN_SECONDS_MAX:,}, or None"
+        raise argument_error(f"{name}={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
+
+
+def _check_sweep(name: str, seconds: object) -> None:
+    """Raise SettingsError unless this is a time between two sweeps."""
+    if not is_number(seconds, SWEEP_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
+        bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
+        raise argument_error(f"{name}={reprlib.repr(seconds)} must be {bounds}", seconds, int, float)
+
+
+def _check_choice(choices: tuple[str, ...], name: str, choice: object) -> None:
+    if choice not in choices:
+        raise argument_error(f"{name}={reprlib.repr(choice)} must be one of {choices}", choice, str)
+
+
+def _check_header_name(name: str, header: object) -> None:
+    if type(header) is not str or not header:
+        raise argument_error(f"{name}={reprlib.repr(header)} must be the name of a header", header, str)
+
+
+def _check_window(name: str, window: object) -> None:
+    """Raise SettingsError unless this is a number of ids that deduplication remembers."""
+    if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
+        problem = f"{name}={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
+        raise argument_error(problem, window, int)
+
+
+def _check_bool(name: str, value: object) -> None:
+    if type(value) is not bool:
+        raise ArgumentError(f"{name}={reprlib.repr(value)} must be a bool")
 
 
 def check_ack_deadline(seconds: object) -> None:
@@ -251,11 +252,48 @@ def check_ack_deadline(seconds: object) -> None:
         raise argument_error(problem, seconds, int, float)
 
 
+def _check_no_or_ack_deadline(name: str, seconds: object) -> None:
+    if seconds is not None:
+        check_ack_deadline(seconds)
+
+
 def check_prefetch(prefetch: object) -> None:
     """Raise SettingsError unless this is a prefetch."""
+    _check_prefetch("prefetch", prefetch)
+
+
+def _check_prefetch(name: str, prefetch: object) -> None:
     if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
-        problem = f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}"
+        problem = f"{name}={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}"
         raise argument_error(problem, prefetch, int)
+
+
+_CHECKS: Final[tuple[tuple[str, Callable[[str, object], None]], ...]] = (
+    ("prefetch", _check_prefetch),
+    ("max_messages", _check_count),
+    ("retain_seconds", _check_retention),
+    ("memory_share", partial(_check_part, MEMORY_SHARE_BYTES_MIN)),
+    ("memory_reserve", partial(_check_part, 1)),
+    ("when_full", partial(_check_choice, get_args(WhenFull))),
+    ("subscriber_max_messages", _check_count),
+    ("eviction", partial(_check_choice, get_args(Eviction))),
+    ("eviction_key", _check_header_name),
+    ("count_on_close", partial(_check_choice, get_args(CountOnClose))),
+    ("when_store_full", partial(_check_choice, get_args(WhenStoreFull))),
+    ("duplicate_window", _check_window),
+    ("block_timeout_seconds", partial(_check_seconds, 0)),
+    ("ack_deadline_seconds", _check_no_or_ack_deadline),
+    ("slow_consumer_seconds", partial(_check_seconds, ABOVE_ZERO)),
+    ("inactive_seconds", partial(_check_seconds, INACTIVE_SECONDS_MIN)),
+    ("group_rebalance", _check_bool),
+    ("expired_to_dead_letter", _check_bool),
+    ("expiry_sweep_seconds", _check_sweep),
+)
+"""Fields of a policy, each with what raises SettingsError where it may not be so. What becomes bytes, and what belongs
+together, is checked beside it."""
+
+
+# ---------------------------------------------------------------------- patterns
 
 
 def check_policies(policies: object) -> None:

@@ -26,7 +26,7 @@ from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
 from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
-from ..config.redelivery import REJECTED
+from ..config.redelivery_delays import REJECTED
 from ..core.deadlines import AckDeadlines
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
@@ -279,18 +279,23 @@ class Consumer(Taker):
                 try:
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
-                    if not self._takes_no_more and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
+                    if self._takes_no_more:
+                        raise self._over()
+                    if self.in_flight < self.prefetch_limit or not self.prefetch_limit:
                         one = self._collect_one(self)
                         if one is not None:
                             return [one]
+                    most = self._credit(1)
+                    deliveries = self._collect(self, most, max_bytes) if most > 0 else []
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
-        deliveries = self.take_direct(max_messages, max_bytes)
+        else:
+            deliveries = self.take_direct(max_messages, max_bytes)
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
-            if monitor.deferred:
-                monitor.run_deferred()
+        if monitor.deferred:
+            monitor.run_deferred()
         return deliveries
 
     def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:

@@ -92,7 +92,7 @@ class TargetArea(ListKeeper):
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
         self.common_memory = LaneMemory(self.lists_holder, self.dispatch, heads, overflowed)
         """Of all destinations that have neither share nor reserve."""
-        self.quota_memories = {pattern: QuotaMemory(budget, pattern) for pattern in shares.quotas}
+        self.quota_memories = {pattern: QuotaMemory(budget, pattern, rule.pending_cache) for pattern in shares.quotas}
         self._pattern_of = pattern_of
         self.ordinary = ordinary(self)
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
@@ -140,7 +140,8 @@ class TargetArea(ListKeeper):
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
         reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
-        memory.resize_own_caches(max(self.shares.available_bytes - reserved_by_others, 0))
+        available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
+        memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
         self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
 
     def memory_of(self, name: str) -> LaneMemory:
@@ -320,7 +321,7 @@ class TargetArea(ListKeeper):
 
     # ------------------------------------------------------------------ arrivals
 
-    def arrive_many(self, lane: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
+    def offer_many(self, lane: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
         """Offer a slice that is stored and may be dispatched: as one, where the fast path takes it whole.
 
         content_bytes: of all of it; None: it is counted here.
@@ -352,7 +353,7 @@ class TargetArea(ListKeeper):
         if isinstance(messages, range):
             lane.arrive_unloaded(messages.stop)
         else:
-            self.arrive_many(lane, messages)
+            self.offer_many(lane, messages)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
@@ -362,7 +363,7 @@ class TargetArea(ListKeeper):
                     target.frontier = first
         lane.published = first
 
-    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
+    def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """See LaneState.arrive_unloaded."""
         lane.published = end
         if not lane.queue.consumer_groups:
@@ -373,7 +374,7 @@ class TargetArea(ListKeeper):
                     self.loads.request(target)
             self.wake(consumer_group)
 
-    def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_to_groups(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer an arrival where there are no consumers, several consumer groups, or a selector.
 
         Returns whether it is in RAM for all who may want it.

@@ -46,7 +46,7 @@ from ...store.numbering import BLOCK_MESSAGES, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
-from ..config.redelivery import REJECTED
+from ..config.redelivery_delays import REJECTED
 from ..selectors.selector import Selector
 from ..traits import trait
 from .monitor import Monitor
@@ -879,15 +879,15 @@ class ListKeeper(ABC):
         """Return what the messages of a destination are charged to."""
 
     @abstractmethod
-    def arrive(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_to_groups(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer a message that arrived to every list of its lane. Return whether RAM has it for all who want it."""
 
     @abstractmethod
-    def arrive_many(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
+    def offer_many(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
         """Offer a slice that arrived."""
 
     @abstractmethod
-    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
+    def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
 
     @abstractmethod
@@ -1238,7 +1238,7 @@ class LaneState:
         target_area = self.queue.target_area
         sole = self.sole
         if sole is None:
-            target_area.arrive(self, message)
+            target_area.offer_to_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             body = message[2]  # charge_bytes, without its call: every single message comes by
@@ -1260,7 +1260,7 @@ class LaneState:
 
     def arrive_unloaded(self, end: int) -> None:
         """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
-        self.queue.target_area.arrive_unloaded(self, end)
+        self.queue.target_area.offer_unloaded(self, end)
 
     def leave_ram(self, messages: Sequence[StoredMessage]) -> None:
         """Let messages leave RAM. Nothing to do where the journal has them."""
@@ -1668,19 +1668,19 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
     """
     counterpart = target.counterpart
     assert counterpart is not None
-    persistent, volatile = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
+    persistent, non_persistent = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
     next_persistent = persistent.next_sequence
-    next_volatile = volatile.next_sequence
-    if next_volatile is None:
+    next_non_persistent = non_persistent.next_sequence
+    if next_non_persistent is None:
         return persistent, NOWHERE
     if next_persistent is None:
-        return volatile, NOWHERE
-    lane = volatile.lane
+        return non_persistent, NOWHERE
+    lane = non_persistent.lane
     assert isinstance(lane, NonPersistentLaneState)
-    before = lane.tmp_lane.before(next_volatile)
+    before = lane.tmp_lane.before(next_non_persistent)
     if next_persistent < before:
         return persistent, before
-    return volatile, lane.tmp_lane.behind(next_persistent)
+    return non_persistent, lane.tmp_lane.behind(next_persistent)
 
 
 def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:

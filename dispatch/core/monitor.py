@@ -35,7 +35,11 @@ class Monitor:
         self.is_inside = self.lock.is_owned
         """Whether this thread is inside a section."""
         self.bare_lock = self.lock.bare()
-        """The same lock for the sections of single messages, which say themselves what its entry says else."""
+        """The same lock for the sections of single messages, which say themselves what its entry says else.
+
+        The five of them, in Sender and Consumer, look alike. With `with lock, whole:` each would cost 51 instructions
+        of the interpreter and not 24, which is 6 % of a message's 1,355; see decision 17.
+        """
         self.whole = Whole(self.lock)
         """`with lock, whole:` is for what changes something: it is done whole, or the store lets nobody in any more."""
         self.clock_ms = clock.time_ms

@@ -160,7 +160,7 @@ class Publisher(Confirmer):
         with self._monitor.lock:
             return self._journal.end
 
-    def arrive(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
+    def publish_when_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """Dispatch stored messages as soon as that is safe. Requires: the lock."""
         if self.syncs_always:
             self.unpublished.append((self._journal.end, lane, messages))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ..config.policies import Policies
-from ..config.redelivery import RedeliveryRule
+from ..config.redelivery_delays import RedeliveryRule
 from .delays import DelayedRedelivery
 from .lists import TargetArea
 from .model import Delivery, LaneState, counted_runs

@@ -31,7 +31,7 @@ from ...store.late_log import LateLogger
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
-from ...store.numbering import LANE_MASK, LANE_SHIFT, VOLATILE
+from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ...store.progress import OnProgress, tell_nobody
 from ...store.property_table import PropertyTable, limit_bytes_of
 from ..admin.browse import Browsers
@@ -40,9 +40,9 @@ from ..admin.expiry import ExpirySweeper
 from ..admin.inactive import InactiveDestinations
 from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
-from ..admin.quarantine import Quarantine
 from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import Temporaries
+from ..admin.unreadable import Quarantine
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
     ATTEMPTS_BYTES,
@@ -145,9 +145,10 @@ class Engine:
         thrifty.add_giver(self.store.give_up_readers)
         thrifty.add_giver(self.overflow.storage.give_up_readers)
         assert self.budget.free_bytes == shares.available_bytes
+        self.guard = guard
         self.recorder: Recorder | None = None
         if trace is not None:
-            from ..planning.recorder import Recorder  # for those who plan
+            from ..planning.recorder import Recorder  # by few, and it takes time to import
 
             self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
         self._make_targets(settings, shares, clock)
@@ -162,7 +163,7 @@ class Engine:
         self._make_clients(settings)
         self._make_admin(clock)
         self._make_status(settings, status, partial(in_short, self))
-        self._make_housekeeping(settings, shares, guard, memory_figures, StuckConsumers(partial(why_stuck, self)))
+        self._make_housekeeping(settings, shares, memory_figures, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -448,7 +449,6 @@ class Engine:
         self,
         settings: Settings,
         shares: Shares,
-        guard: MemoryGuard | None,
         memory_figures: Callable[[], MemoryFigures | None],
         stuck: StuckConsumers,
     ) -> None:
@@ -467,7 +467,6 @@ class Engine:
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
-            budget=self.budget,
             overflow=self.overflow,
             due=self.due,
             measurements=Measurements(
@@ -476,14 +475,14 @@ class Engine:
             quarantine=quarantine if settings.on_missing_data_log == "report" else None,
             timed=self.timed,
             sweeper=self.sweeper,
-            topics=self.topics,
             browsers=self.browsers,
-            resizing=self.resizing,
             wakeups=self.wakeups,
-            recorder=self.recorder,
-            guard=guard,
             settings=settings,
             others=[
+                *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
+                Duty("memory guard", self._look_at_memory),
+                Duty("resize", self.resizing.step),
+                Duty("sifting of topics", self._sift_topics),
                 Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
                 Duty("stuck consumers", stuck.tell),
                 Duty("publishing", self.publisher.publish_left),
@@ -505,6 +504,19 @@ class Engine:
             self.maintenance.pause,
             self._tell_failure,
         )
+
+    def _look_at_memory(self) -> int:
+        """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
+        if self.guard is not None:
+            self.guard.look(self.monitor.monotonic(), self.budget.held_bytes)
+        return 0
+
+    def _sift_topics(self) -> int:
+        """Let topics do some of what there is, and come back soon where there is more. Requires: no lock."""
+        if not self.topics.sift():
+            return 0
+        self.wakeups.wake_maintenance()
+        return 1
 
     def _make_room(self, wanted_bytes: int) -> None:
         """Take memory from lists and caches. Requires: the lock."""
@@ -547,11 +559,11 @@ class Engine:
 
     def _lane(self, number: int) -> LaneState | None:
         """Return the lane of that number, of a queue or subscription, if it is open. Requires: the lock."""
-        destination, priority = (number & ~VOLATILE) >> LANE_SHIFT, number & LANE_MASK
+        destination, priority = (number & ~NON_PERSISTENT) >> LANE_SHIFT, number & LANE_MASK
         queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
         if queue is None:
             return None
-        return (queue.non_persistent_lanes if number & VOLATILE else queue.lanes)[priority]
+        return (queue.non_persistent_lanes if number & NON_PERSISTENT else queue.lanes)[priority]
 
     def _counts(self) -> tuple[int, int, int, int]:
         """Return how many queues, topics and subscriptions there are, and queues with groups."""
@@ -759,8 +771,7 @@ class Engine:
         return self.resizing.settings
 
     def _process_statistics(self) -> ProcessStatistics | None:
-        guard = self.maintenance.guard
-        return guard.statistics if guard is not None else None
+        return self.guard.statistics if self.guard is not None else None
 
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""

@@ -1,29 +1,26 @@
-"""Maintenance: what an engine does in the background besides loading, each thing when its time has come."""
+"""Maintenance: what an engine does in the background besides loading, each thing when its time has come.
+
+Syncs, checkpoints, cleanups and releases have a time, and are here. What looks by itself whether there is something to
+do comes as a list of duties.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ...cache.budget import Budget
-from ...cache.process.guard import MemoryGuard
 from ...cache.spill.overflow import Overflow
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
-from ..admin.quarantine import Quarantine
+from ..admin.unreadable import Quarantine
 from ..config.settings import Settings
 from ..core.delays import TimedLanes
 from ..core.due import DueMessages
 from ..core.monitor import Monitor
-from ..topics.registry import Topics
 from .background import Wakeups
 from .duties import Duty, FailingDuty
 from .measurements import Measurements
-from .resizing import Resizing
-
-if TYPE_CHECKING:
-    from ..planning.recorder import Recorder
 
 RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While something is to be relocated, so often is asked whether the traffic leaves room for it."""
@@ -40,34 +37,25 @@ class Maintenance:
         *,
         monitor: Monitor,
         store: MessageStore,
-        budget: Budget,
         overflow: Overflow,
         due: DueMessages,
         measurements: Measurements,
         quarantine: Quarantine | None,
         timed: TimedLanes,
         sweeper: ExpirySweeper,
-        topics: Topics,
         browsers: Browsers,
-        resizing: Resizing,
         wakeups: Wakeups,
-        recorder: Recorder | None,
-        guard: MemoryGuard | None,
         settings: Settings,
         others: Iterable[Duty],
     ) -> None:
         """quarantine: None: what does not verify stays where it is. others: more to do at each step."""
         self._monitor = monitor
         self._store = store
-        self._budget = budget
         self._overflow = overflow
         self._due = due
         self._timed = timed
-        self._topics = topics
         self._browsers = browsers
-        self._resizing = resizing
         self._wakeups = wakeups
-        self._recorder, self.guard = recorder, guard
         self._measurements = measurements
         self._settings = settings
         now = monitor.monotonic()
@@ -82,14 +70,7 @@ class Maintenance:
         self._cleanup_duty = Duty("cleanup", self._clean_up)
         self._quarantine_duties = (Duty("quarantine", quarantine.step),) if quarantine is not None else ()
         self._attest_duty = Duty("attest", store.attest)
-        self._others = (
-            Duty("trace", self._write_trace),
-            Duty("memory guard", self._look_at_memory),
-            Duty("resize", self._resize),
-            self._expiry_duty,
-            Duty("sifting of topics", self._sift),
-            *others,
-        )
+        self._others = (self._expiry_duty, *others)
         self._all = (
             self._sync_duty,
             self._release_duty,
@@ -146,23 +127,6 @@ class Maintenance:
             self._browsers.release_given_back()
             done += self._measurements.take(now)
             return done + self._overflow.compact()
-
-    def _write_trace(self) -> int:
-        return self._recorder.write() if self._recorder is not None else 0
-
-    def _look_at_memory(self) -> int:
-        if self.guard is not None:
-            self.guard.look(self._monitor.monotonic(), self._budget.held_bytes)
-        return 0
-
-    def _resize(self) -> int:
-        return self._resizing.go_on() if self._resizing.is_under_way else 0
-
-    def _sift(self) -> int:
-        if not self._topics.sift():
-            return 0
-        self._wakeups.wake_maintenance()
-        return 1
 
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._settings.checkpoint_interval_seconds

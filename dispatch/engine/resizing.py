@@ -123,6 +123,10 @@ class Resizing:
             memory.limit_bytes, memory.held_bytes, is_settled, awaited, self._monitor.monotonic() - began
         )
 
+    def step(self) -> int:
+        """Look again where a change is under way; return 1 once all has come free. Requires: no lock."""
+        return int(self.go_on()) if self.is_under_way else 0
+
     def go_on(self) -> bool:
         """Look again whether all has come free; whether it has. Requires: no lock."""
         self._fit_index()

@@ -9,6 +9,7 @@ when it meets a reference before the loader did, which is a miss.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from heapq import nsmallest
 from itertools import chain
@@ -26,7 +27,7 @@ from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
-from ..core.model import NO_NAMES, Load, TargetList
+from ..core.model import NO_NAMES, LaneState, Load, TargetList
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -488,7 +489,6 @@ class EagerLoader:
         if load.survey is not None:
             target.lane.note_survey(load.survey)
         is_alive = target in target_area.lists
-        stored = target.lane.stored
         if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
@@ -498,11 +498,7 @@ class EagerLoader:
                 target.returned.remove(first, min(last, load.last))
                 target.references.remove(first, min(last, load.last))
         target.frontier = max(target.frontier, load.last + 1)
-        # Where memory ran short meanwhile, the watermark fell: what lies behind it becomes a reference.
-        while kept and target.references and kept[-1][0] > target.references.first:
-            message = kept.pop()
-            kept_bytes -= charge_bytes(message)
-            target.references.add(message[0], message[0])
+        kept_bytes -= _refer_behind_watermark(target, kept)
         target.lane.memory.lists.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
             target.put_back(kept)
@@ -515,14 +511,8 @@ class EagerLoader:
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
         target.lane.loaded(load)
-        for sequence, problem in load.unreadable:
-            if is_alive and stored.is_pending(sequence):
-                target.lane.unreadable += 1
-                place = f"{target.lane.id_prefix}{sequence}"
-                logger.error(
-                    "message %s can't be read and is passed over: %s", place, problem, event="message_unreadable"
-                )
-                target.lane.give_up(sequence)
+        if load.unreadable and is_alive:
+            _give_up(target.lane, load.unreadable)
         target.consumer_group.load_ended(target_area.monitor.deferred)
         if target_area.waits_for_memory:
             target_area.relieve()
@@ -560,6 +550,29 @@ class EagerLoader:
             kept.append(message)
             kept_bytes += charge_bytes(message)
         return kept, kept_bytes
+
+
+def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> int:
+    """Make references of what memory ran short for while it was read: the watermark fell, and they lie behind it.
+
+    They leave `kept`. Return their charge.
+    """
+    charge = 0
+    while kept and target.references and kept[-1][0] > target.references.first:
+        message = kept.pop()
+        charge += charge_bytes(message)
+        target.references.add(message[0], message[0])
+    return charge
+
+
+def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
+    """Pass over messages that can't be read and that are pending still, each with a line in the log."""
+    for sequence, problem in unreadable:
+        if lane.stored.is_pending(sequence):
+            lane.unreadable += 1
+            place = f"{lane.id_prefix}{sequence}"
+            logger.error("message %s can't be read and is passed over: %s", place, problem, event="message_unreadable")
+            lane.give_up(sequence)
 
 
 assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1

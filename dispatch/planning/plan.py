@@ -110,7 +110,7 @@ def settings_of(header: TraceHeader, limit_bytes: int) -> Settings:
     return Settings(
         memory_limit=limit_bytes,
         index_cache_size=header.index_cache_bytes or None,
-        persistent_index=not header.has_volatile_index,
+        persistent_index=not header.has_index_in_ram,
     )
 
 

@@ -356,11 +356,11 @@ class RecordedTargetArea(TargetArea):
         self._recorder.tick(seconds)
         super().measure(seconds)
 
-    def arrive_unloaded(self, lane: LaneState, end: int) -> None:
+    def offer_unloaded(self, lane: LaneState, end: int) -> None:
         if lane.queue.is_queue:
             self._recorder.look(lane)
             self._recorder.unloaded(lane, end)
-        super().arrive_unloaded(lane, end)
+        super().offer_unloaded(lane, end)
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
         delivery = super().collect_one(consumer)

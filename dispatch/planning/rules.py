@@ -104,11 +104,8 @@ class _OldestFirstCache(PendingCache):
     def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane, message) or (self.give_back(charge_bytes(message)) > 0 and self.put(lane, message))
 
-    def give_back(self, wanted_bytes: int) -> int:
-        held_bytes = self.holder.held_bytes
-        while held_bytes - self.holder.held_bytes < wanted_bytes and (lane := self._fullness.fullest()) is not None:
-            self.take(lane, next(iter(self._lanes[lane])))
-        return held_bytes - self.holder.held_bytes
+    def _pop_victim(self, messages: dict[int, StoredMessage]) -> StoredMessage:
+        return messages.pop(next(iter(messages)))
 
 
 class OldestFirst(MemoryRule):
@@ -147,14 +144,14 @@ class KeepNone(MemoryRule):
 
 
 class OverflowShare(MemoryRule):
-    """The PendingCache may hold another part of what the fixed parts leave."""
+    """Each PendingCache may hold another part of what the fixed parts leave."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
         self._share = share
 
     def divide(self, shares: Shares) -> Shares:
-        return replace(shares, pending_cache_bytes=int((shares.available_bytes - shares.reserved_bytes) * self._share))
+        return replace(shares, pending_cache_share=self._share)
 
 
 # ---------------------------------------------------------------------- prefetch

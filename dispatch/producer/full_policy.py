@@ -18,7 +18,7 @@ from ...store.message import HeaderValue
 from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from ..config.redelivery import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
+from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
 from ..core.model import LaneState, QueueArea
 from ..core.removal import Removals
 from ..distribution.grouped import note_groups
@@ -63,8 +63,8 @@ def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes:
     Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
     """
     removed = 0
-    for persistent, volatile in zip_longest(queue.lanes, queue.non_persistent_lanes):
-        lanes = [_Oldest(removals, lane) for lane in (persistent, volatile) if lane is not None]
+    for persistent, non_persistent in zip_longest(queue.lanes, queue.non_persistent_lanes):
+        lanes = [_Oldest(removals, lane) for lane in (persistent, non_persistent) if lane is not None]
         try:
             while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
                 oldest, first, last = found
@@ -91,12 +91,12 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
     if len(runs) == 1:
         oldest, run = runs[0]
         return oldest, *run
-    (persistent, of_persistent), (volatile, of_volatile) = runs
-    stored = cast(NonPersistentLane, volatile.lane.stored)
-    before = stored.before(of_volatile[0])
+    (persistent, of_persistent), (non_persistent, of_non_persistent) = runs
+    stored = cast(NonPersistentLane, non_persistent.lane.stored)
+    before = stored.before(of_non_persistent[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
-    return volatile, of_volatile[0], min(of_volatile[1], stored.behind(of_persistent[0]) - 1)
+    return non_persistent, of_non_persistent[0], min(of_non_persistent[1], stored.behind(of_persistent[0]) - 1)
 
 
 def dead_letter_on_overflow(
@@ -126,11 +126,11 @@ def dead_letter_on_overflow(
                 target = producers.destinations.lane(dead_letters.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix
                 sequence = store.append_slice(target.index_lane, timestamp, [(properties, body)])
-                producers.publisher.arrive(target, ((sequence, properties, body, timestamp),))
+                producers.publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
             else:
-                volatile = producers.destinations.non_persistent_lane(dead_letters, priority)
-                id_prefix = volatile.id_prefix
-                sequence = volatile.add(timestamp, properties, body)
+                non_persistent = producers.destinations.non_persistent_lane(dead_letters, priority)
+                id_prefix = non_persistent.id_prefix
+                sequence = non_persistent.add(timestamp, properties, body)
         queue.dead_lettered += 1
     return own_id if own_id is not None else f"{id_prefix}{sequence}"
 

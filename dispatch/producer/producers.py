@@ -143,7 +143,7 @@ class Producers:
             self.arrive_timed(lane, timestamp, first, part, times)
             return first
         arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
-        self.publisher.arrive(lane, arrived)
+        self.publisher.publish_when_durable(lane, arrived)
         return first
 
     def keep_once(
@@ -204,9 +204,9 @@ class Producers:
         """Let timed messages arrive that are stored, the first with that sequence. Requires: the lock."""
         self.timed.note(lane)
         if any([due_at for _, due_at in times]):
-            self.publisher.arrive(lane, range(first, first + len(part)))
+            self.publisher.publish_when_durable(lane, range(first, first + len(part)))
             return
-        self.publisher.arrive(
+        self.publisher.publish_when_durable(
             lane,
             [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)],
         )

@@ -240,7 +240,7 @@ class SendPipeline:
                 if producers.syncs_always:
                     producers.publisher.unpublished.append((producers.journal.end, lane, arrived))
                 else:
-                    producers.target_area.arrive_many(lane, arrived, stored.added_bytes - before_bytes)
+                    producers.target_area.offer_many(lane, arrived, stored.added_bytes - before_bytes)
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)
@@ -254,7 +254,7 @@ class SendPipeline:
         timestamp = producers.clock_ms()
         prefix = lane.id_prefix
         if batch.transaction is not None:
-            batch.transaction.add_volatile(lane, timestamp, batch.contents, batch.own_ids, ids)
+            batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
         with producers.lock, producers.monitor.whole:
             if producers.monitor.is_closed:

@@ -25,7 +25,7 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS, MessageStore
-from ...store.numbering import LANE_SHIFT, NOWHERE, PRIORITIES, VOLATILE
+from ...store.numbering import LANE_SHIFT, NON_PERSISTENT, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.model import (
@@ -355,7 +355,7 @@ class TopicLaneState(PersistentLaneState):
             if lane.sole is None:
                 one_by_one.append(lane)
             else:
-                lane.queue.target_area.arrive_many(lane, messages)
+                lane.queue.target_area.offer_many(lane, messages)
         if one_by_one:
             for message in messages:
                 self._offer(message, one_by_one)
@@ -385,7 +385,7 @@ class TopicLaneState(PersistentLaneState):
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
             if count and lane.sole is not None:
-                lane.queue.target_area.arrive_many(lane, messages[:count])
+                lane.queue.target_area.offer_many(lane, messages[:count])
         for at, message in enumerate(messages):
             one_by_one = [lane for lane, count in admitted if at < count and lane.sole is None]
             if one_by_one:
@@ -592,9 +592,9 @@ class SubscriptionState(QueueArea):
             assert stored is not None
             assert isinstance(topic_lane, TopicLaneState)
             lane = self.lanes[priority] = SubscriptionLaneState(self, stored, topic_lane)
-            volatile = self.non_persistent_lanes[priority]
-            if volatile is not None:
-                volatile.persistent = lane
+            non_persistent = self.non_persistent_lanes[priority]
+            if non_persistent is not None:
+                non_persistent.persistent = lane
             self.target_area.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane
@@ -620,7 +620,7 @@ class SubscriptionState(QueueArea):
         for lane in self.all_lanes():
             self.target_area.on_lane_gone(lane)
 
-    def _volatile(self) -> Iterator[NonPersistentLaneState]:
+    def _non_persistent(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)
 
     @property
@@ -630,7 +630,7 @@ class SubscriptionState(QueueArea):
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
             counts += (lane.dead.count, lane.parked.count, len(lane.in_flight))
-        counts += (lane.stored.pending_messages for lane in self._volatile())
+        counts += (lane.stored.pending_messages for lane in self._non_persistent())
         return self.selector is None and not any(counts)
 
     @property
@@ -640,17 +640,17 @@ class SubscriptionState(QueueArea):
             for lane, stored in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
             if lane is not None and stored is not None
         )
-        return persistent + sum(lane.stored.next_sequence - lane.first_sequence for lane in self._volatile())
+        return persistent + sum(lane.stored.next_sequence - lane.first_sequence for lane in self._non_persistent())
 
     @property
     def depth(self) -> int:
         persistent = sum(stored.depth[0] for stored in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.stored.pending_messages for lane in self._volatile())
+        return persistent + sum(lane.stored.pending_messages for lane in self._non_persistent())
 
     @property
     def depth_bytes(self) -> int:
         persistent = sum(stored.depth[1] for stored in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.stored.pending_bytes for lane in self._volatile())
+        return persistent + sum(lane.stored.pending_bytes for lane in self._non_persistent())
 
     def volume(self, lanes: Sequence[LaneState]) -> Volume:
         """See QueueArea. Lanes that nobody has opened yet count, too."""
@@ -679,7 +679,7 @@ class FanOut:
         self.queue = topic
         self.priority = priority
         self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
-        self.pool = VOLATILE | topic.number << LANE_SHIFT | priority
+        self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         """In which its lanes share what they have no room for."""
         self.next_sequence = 0
         self.sent_bytes = 0

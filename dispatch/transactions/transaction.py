@@ -41,13 +41,13 @@ from ...store.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
+from ..core.host_properties import Properties
 from ..core.lists import TargetArea
 from ..core.model import Delivery, LaneState, PersistentLaneState, QueueArea, Taker
 from ..core.monitor import Monitor
-from ..core.properties import Properties
 from ..core.publisher import Postponed, Publisher
 from ..core.redelivery import Redelivery
-from .properties import StagedProperties
+from .staged_properties import StagedProperties
 
 BRANCH_CHARGE_BYTES: Final = 3_072
 """A transaction without content: its objects and columns."""
@@ -99,7 +99,7 @@ class _Gathered:
         return self.content_bytes + GATHERED_CHARGE_BYTES * len(self.contents)
 
 
-class VolatileTarget(Protocol):
+class NonPersistentTarget(Protocol):
     """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
@@ -119,7 +119,7 @@ class _Kept(Postponed):
     def __init__(
         self,
         registry: TransactionRegistry,
-        target: VolatileTarget,
+        target: NonPersistentTarget,
         timestamp: int,
         properties: bytes,
         body: bytes,
@@ -277,9 +277,9 @@ class Transaction:
         duplicates.hold((found,), branch.number)
         self._sent += 1
 
-    def add_volatile(
+    def add_non_persistent(
         self,
-        target: VolatileTarget,
+        target: NonPersistentTarget,
         timestamp: int,
         contents: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -306,7 +306,7 @@ class Transaction:
                 ids.append(own_id)
 
     def _keep(
-        self, target: VolatileTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
+        self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
     ) -> None:
         kept = _Kept(self.registry, target, timestamp, properties, body, found)
         self.registry.charge(kept.charge_bytes)
@@ -413,12 +413,12 @@ class Transaction:
         self,
         delivery: Delivery,
         target: PersistentLaneState | None,
-        non_persistent_target: VolatileTarget | None,
+        non_persistent_target: NonPersistentTarget | None,
         message: StoredMessage,
     ) -> None:
         """Hold a delivery that is a dead letter from the commit on, and send that; StoreFull: neither.
 
-        target, volatile_target: where dead letters go that are persistent, and that are not; and message: what is
+        target, non_persistent_target: where dead letters go that are persistent, and that are not; and message: what is
         stored there, with its own timestamp. It is a message that was sent before, so no id is looked up. Requires:
         the lock; the delivery is in flight.
         """
@@ -604,10 +604,10 @@ class Transaction:
                 unloaded[lane] = range(first if known is None else known.start, first + messages)
                 continue
             if lane in unloaded:
-                self._publisher.arrive(lane, unloaded.pop(lane))
+                self._publisher.publish_when_durable(lane, unloaded.pop(lane))
             self._let_go(gathered)
             timestamp = gathered.timestamp
-            self._publisher.arrive(
+            self._publisher.publish_when_durable(
                 lane,
                 [
                     (sequence, properties, body, timestamp)
@@ -615,7 +615,7 @@ class Transaction:
                 ],
             )
         for lane, sequences in unloaded.items():
-            self._publisher.arrive(lane, sequences)
+            self._publisher.publish_when_durable(lane, sequences)
         self._written.clear()
 
     def rollback(self) -> None:

@@ -30,7 +30,7 @@ BLOCK_BYTES_MAX: Final = 1 << 16
 EVENT_BYTES_MAX: Final = 40
 LANES_MAX: Final = 1 << 20
 NUMBER_MAX: Final = 1 << 62
-VOLATILE_INDEX: Final = 1
+INDEX_IN_RAM: Final = 1
 """Flag: the store ran with persistent_index=False."""
 
 TICK: Final = 0
@@ -66,10 +66,10 @@ class TraceHeader:
     memory_limit_bytes: int
     index_cache_bytes: int
     """0: as large as follows from the limit."""
-    has_volatile_index: bool
+    has_index_in_ram: bool
 
     def encode(self) -> bytes:
-        flags = VOLATILE_INDEX if self.has_volatile_index else 0
+        flags = INDEX_IN_RAM if self.has_index_in_ram else 0
         fields = (MAGIC, VERSION, flags, 0, self.memory_limit_bytes, self.index_cache_bytes)
         return HEADER.pack(*fields, zlib.crc32(HEADER.pack(*fields, 0)[:-4]))
 
@@ -122,7 +122,7 @@ class TraceReader:
             raise SettingsError(f"it is a trace of version {version}, and this library reads version {VERSION}")
         if crc != zlib.crc32(raw[:-4]):
             raise SettingsError("the header of the trace is damaged")
-        self.header = TraceHeader(limit_bytes, index_bytes, bool(flags & VOLATILE_INDEX))
+        self.header = TraceHeader(limit_bytes, index_bytes, bool(flags & INDEX_IN_RAM))
         self.unread_bytes = 0
         """Bytes behind the last block that verifies, once all events were read."""
 

@@ -22,7 +22,7 @@ from typing import Final
 from ..account import Account, Unlimited
 from ..format.state import CountedRun
 from ..late_log import LateLogger
-from ..numbering import LANE_SHIFT, VOLATILE, lanes_of
+from ..numbering import LANE_SHIFT, NON_PERSISTENT, lanes_of
 from .pending_lane import PendingLane
 
 logger = LateLogger("forebay.store")
@@ -177,7 +177,7 @@ class DeliveryCountTable:
         """Return whether the journal tells the counts of this lane; it does not where the process takes the lane with
         it.
         """
-        return lane < VOLATILE and lane >> LANE_SHIFT not in self.local
+        return lane < NON_PERSISTENT and lane >> LANE_SHIFT not in self.local
 
     def put(self, lane: int, first: int, last: int, attempts: int) -> None:
         """Count first..last of a lane as delivered so often."""

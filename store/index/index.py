@@ -15,7 +15,7 @@ from ..account import Account
 from ..format.record import RecordDamaged, check_run
 from ..format.state import LaneCounts, UseCounts
 from ..format.times import NEVER
-from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, PUT_OFF, VOLATILE, lanes_of
+from ..numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, PUT_OFF, lanes_of
 from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
@@ -97,7 +97,7 @@ class Index:
     def keep_put_off(self, destinations: Container[int]) -> None:
         """Forget what waits in destinations and subscriptions other than these, and what was not persistent."""
         for lane, put_off in self.put_off.items():
-            if lane & VOLATILE or lane >> LANE_SHIFT not in destinations:
+            if lane & NON_PERSISTENT or lane >> LANE_SHIFT not in destinations:
                 put_off.forget_all()
 
     def lane_numbered(self, number: int) -> Lane:

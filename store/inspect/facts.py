@@ -12,11 +12,28 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from ..disk.disk import File
 from ..format.branch import Branch, Commit
-from ..format.decode import Acked, Counted, Deleted, Needed, RolledBack, Sought, Survived, Unsubscribed, decode
+from ..format.decode import (
+    Acked,
+    Attested,
+    Counted,
+    Deleted,
+    Dropped,
+    Lost,
+    Needed,
+    RolledBack,
+    Sealed,
+    Sought,
+    Survived,
+    Unknown,
+    Unsubscribed,
+    decode,
+)
+from ..format.host_properties import PropertyChanges
+from ..format.imports import ImportMark
 from ..format.properties import decode_properties, own_identity
 from ..format.record import (
     ACK,
@@ -28,6 +45,7 @@ from ..format.record import (
     SUBSCRIBE,
     Header,
     RecordDamaged,
+    Slice,
     decode_slice,
 )
 from ..format.state import (
@@ -260,7 +278,8 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
     kind = KIND_NAMES.get(record.kind, f"kind {record.kind}")
     row = Fact(found.offset, record.length, kind)
     rows: list[Fact] = []
-    match decode(record, found.head):
+    payload = decode(record, found.head)
+    match payload:
         case Acked(number, priority, ranges):
             rows = [_run(row, names, number << LANE_SHIFT | priority, *run) for run in ranges]
         case Counted(number, priority, runs):
@@ -279,6 +298,12 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
             row = row._replace(transaction=f"{number:x}")
         case Destination() | Deleted() | Subscription() | Unsubscribed() | Sought() as named:
             row = _named(row, names, named.number)
+        case State() | Dropped() | Attested() | Lost() | ImportMark() | PropertyChanges() | Sealed() | Unknown():
+            pass  # it says nothing of a destination, and no message follows from it
+        case Slice():
+            raise AssertionError("a slice has a row for each message")
+        case _:
+            assert_never(payload)
     yield from rows or [row]
 
 

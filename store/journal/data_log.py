@@ -48,9 +48,14 @@ from ..numbering import LANE_SHIFT
 from .forward_reader import ForwardReader
 
 FORMAT_VERSION: Final = 3
-"""Of the data logs that are begun from here on."""
+"""Of the data logs that are begun from here on.
+
+Raise it for whatever an older reader would take for something else or pass over with harm: other bytes of a kind, a
+new flag, a new part of a state record, and each new kind unless the store is the same without its records. Replay
+passes over a kind that it does not know (`Unknown`); a version that it does not know is refused before any record.
+"""
 VERSIONS_READ: Final = frozenset((2, 3))
-"""Version 2 has no host properties, and nothing else is different in it."""
+"""What version 2 wrote means the same in version 3, which added kinds and parts: one reader serves both."""
 DATA_LOG_HEADER_BYTES: Final = 64
 DIRECTORY_MARK: Final = 0x52494446
 RECORDS_MAX: Final = 1 << 18

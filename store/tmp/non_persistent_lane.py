@@ -20,7 +20,7 @@ from ..errors import Closed, StoreFull
 from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
 from ..index.pending_lane import PendingLane
 from ..journal.reading import StoredMessage
-from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NOWHERE, VOLATILE
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT, NOWHERE
 from ..sequence_set import SequenceSet
 from .turns import Turns
 
@@ -63,7 +63,7 @@ class NonPersistentLane(PendingLane):
 
     def __init__(self, account: Account, destination: int, priority: int) -> None:
         """account: pays for the blocks."""
-        super().__init__(VOLATILE | destination << LANE_SHIFT | priority, destination, priority)
+        super().__init__(NON_PERSISTENT | destination << LANE_SHIFT | priority, destination, priority)
         self.pool = self.number
         """Number under which messages without room in RAM wait to be spilled: lanes of one fan-out share it."""
         self.newest_turn = 0

@@ -120,7 +120,7 @@ def test_small_messages_that_leave_ram_one_by_one_take_little_memory_for_their_p
     bay = SimulatedBay(memory_limit="4MiB")
     for number in range(3):
         bay.queue(f"q{number}").subscribe()
-    fill_volatile(bay, 12, 1_000)
+    fill_non_persistent(bay, 12, 1_000)
     bay.check()
     spilled = bay.bay.statistics().tmp_storage.messages
     assert spilled > 5_000
@@ -145,6 +145,6 @@ def test_many_queues_of_few_small_messages_do_not_use_up_what_their_places_are_p
     bay.check()
 
 
-def fill_volatile(bay: SimulatedBay, rounds: int, count: int) -> None:
+def fill_non_persistent(bay: SimulatedBay, rounds: int, count: int) -> None:
     for number in range(rounds):
         bay.queue(f"q{number % 4}").send_many(Message(b"16 bytes of body", persistent=False) for _ in range(count))

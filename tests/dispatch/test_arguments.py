@@ -388,7 +388,7 @@ INTERNAL = {
     "move_to",
     "add",
     "acknowledged_in",
-    "add_volatile",
+    "add_non_persistent",
     "meet",
     "keep_room",
     "retain",

@@ -21,7 +21,7 @@ from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Transaction
-from forebay.dispatch.config.redelivery import SUBSCRIPTION
+from forebay.dispatch.config.redelivery_delays import SUBSCRIPTION
 from forebay.dispatch.config.settings import SyncMode
 from forebay.testing import ManualClock
 

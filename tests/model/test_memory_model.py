@@ -103,7 +103,7 @@ class Model:
         self.free: dict[str, SortedDict[tuple[int, int], Sent]] = {name: SortedDict() for name in QUEUES}
         self.parked: list[tuple[str, Sent]] = []
         self.takers: list[Taker] = []
-        self.volatile_share = self.random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        self.non_persistent_share = self.random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         self.ack_weight = self.random.choice((1.0, 1.0, 0.1))
         """Seeds that seldom acknowledge fill memory with what is in flight."""
         self.arrivals = 0
@@ -158,7 +158,7 @@ class Model:
             headers = {"n": random.randrange(100), "kind": random.choice(("tea", "salt", "rice", None))}
         priority = random.choice((4, 4, 4, 4, 0, 9, 5))
         own_id = f"own-{self.arrivals}-{random.random()}" if random.random() < 0.05 else None
-        persistent = random.random() > self.volatile_share
+        persistent = random.random() > self.non_persistent_share
         return Message(FILLER[begin : begin + size], headers, priority, own_id, persistent), begin
 
     def sent(self, queue: str, message: Message, begin: int, message_id: str) -> None:

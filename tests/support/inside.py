@@ -306,7 +306,7 @@ class Inside:
         self.__engine.background._threads = [thread]
 
     def guard_with(self, guard: MemoryGuard) -> None:
-        self.__engine.maintenance.guard = guard
+        self.__engine.guard = guard
 
     def set_monotonic(self, monotonic: Callable[[], float]) -> None:
         self.__engine.monitor.monotonic = monotonic

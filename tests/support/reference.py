@@ -277,7 +277,7 @@ BLOCKS = {
     "docs/reference/errors.md": ("errors", errors_tree),
     "docs/reference/log-events.md": ("events", events_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
-    "docs/internals/overview.md": ("layers", layers_list),
+    "docs/internals/layers.md": ("layers", layers_list),
 }
 """Page, name of the block in it, and what makes the block."""
 

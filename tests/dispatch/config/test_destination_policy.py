@@ -13,7 +13,7 @@ from simulated_bay import SimulatedBay
 from forebay import DestinationPolicy, Message, Settings, SettingsError
 from forebay.dispatch.config.policies import Policies
 from forebay.dispatch.config.policy import matches, policy_for
-from forebay.dispatch.config.redelivery import RedeliveryRule
+from forebay.dispatch.config.redelivery_delays import RedeliveryRule
 
 MATCHES = [
     ("orders", "orders", True),

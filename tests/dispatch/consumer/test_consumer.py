@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from compiled import interpreted
+from counting import counted_calls
 from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
@@ -531,3 +533,12 @@ def test_a_batch_is_synced_once_where_its_ack_is_in_the_journal_and_never_where_
         before = bay.journal.syncs
         consumer.ack(held)
         assert bay.journal.syncs == before + syncs
+
+
+@interpreted("counts calls of Python functions")
+def test_a_take_of_one_that_finds_nothing_looks_into_the_list_once_before_it_looks_whether_to_wait() -> None:
+    bay = SimulatedBay()
+    with bay.queue().subscribe() as consumer, counted_calls() as calls:
+        assert consumer.take() == []
+    assert calls["TargetArea.collect_one"] == 1
+    assert calls["TargetArea.collect"] == 2, "under the lock of that look, and once it is known that nothing is due"

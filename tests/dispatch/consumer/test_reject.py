@@ -66,13 +66,13 @@ def test_from_a_dead_letter_queue_what_is_rejected_is_gone() -> None:
 
 def test_what_is_not_persistent_is_rejected_too() -> None:
     bay = numbered(1)
-    bay.queue().send(b"volatile", persistent=False)
+    bay.queue().send(b"non_persistent", persistent=False)
     with bay.queue().subscribe() as consumer:
         consumer.reject([*consumer.take(5), *consumer.take(5)], reason="no")
         assert consumer.in_flight == bay.queue().depth == 0
     reader = bay.queue("DLQ.orders").subscribe()
     dead = [*reader.take(5), *reader.take(5)]
-    assert [(each.body, each.persistent) for each in dead] == [(b"0", True), (b"volatile", False)]
+    assert [(each.body, each.persistent) for each in dead] == [(b"0", True), (b"non_persistent", False)]
     assert bay.bay.statistics().destinations["orders"].dead_lettered == 2
     bay.check()
 
@@ -229,7 +229,7 @@ def test_a_dead_letter_that_fails_elsewhere_names_no_subscription_any_more(how: 
 
 def test_what_is_settled_or_anothers_is_not_rejected_and_nothing_is_changed() -> None:
     bay = numbered(3)
-    bay.queue().send(b"volatile", persistent=False)
+    bay.queue().send(b"non_persistent", persistent=False)
     consumer, other = bay.queue().subscribe(), bay.queue().subscribe()
     done, kept, foreign, _ = *consumer.take(2), *other.take(2), *other.take(2)
     done.ack()

@@ -68,11 +68,11 @@ def test_a_release_gives_credit_and_wakes_the_other_consumers() -> None:
 
 def test_a_released_message_that_is_not_persistent_comes_again_too() -> None:
     bay = numbered(0)
-    bay.queue().send(b"volatile", persistent=False)
+    bay.queue().send(b"non_persistent", persistent=False)
     with bay.queue().subscribe() as consumer:
         consumer.release(consumer.take())
         [again] = consumer.take()
-        assert (again.body, again.attempts) == (b"volatile", 1)
+        assert (again.body, again.attempts) == (b"non_persistent", 1)
 
 
 def test_what_is_settled_or_a_transactions_or_anothers_is_not_released() -> None:

@@ -8,7 +8,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, SettingsError
-from forebay.dispatch.config.redelivery import RedeliveryRule, dead_letter_name, is_dead_letter_name
+from forebay.dispatch.config.redelivery_delays import RedeliveryRule, dead_letter_name, is_dead_letter_name
 from forebay.store.inspect.dump import dump
 
 

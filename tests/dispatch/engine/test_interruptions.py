@@ -33,7 +33,7 @@ SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 PLACES = int(os.environ.get("FOREBAY_PLACES", "30"))
 STORED = 40
 HELD = 8
-VOLATILE = 1000
+NON_PERSISTENT = 1000
 """From this number on messages are not persistent."""
 
 
@@ -53,11 +53,11 @@ class World:
         self.store = SimulatedBay(1, max_file_length="256KiB", policies=policies, **fields)
         self.queue, self.other = self.store.queue(queue), self.store.queue("other")
         self.queue.send_many([Message(body(n)) for n in range(STORED)])
-        self.queue.send_many([Message(body(n), persistent=False) for n in range(VOLATILE, VOLATILE + 10)])
+        self.queue.send_many([Message(body(n), persistent=False) for n in range(NON_PERSISTENT, NON_PERSISTENT + 10)])
         self.consumer = self.queue.subscribe(prefetch=20)
         self.held = self.consumer.take(HELD)
         self.must = set(range(STORED))
-        self.may = set(range(VOLATILE, VOLATILE + 10))
+        self.may = set(range(NON_PERSISTENT, NON_PERSISTENT + 10))
         self.is_closed = self.is_deleted = False
 
     def sent(self, *numbers: int) -> None:
@@ -228,11 +228,11 @@ def drained(world: World) -> Counter[int]:
     return found
 
 
-def check_contents(world: World, found: Counter[int], *, are_volatile_kept: bool) -> None:
+def check_contents(world: World, found: Counter[int], *, are_non_persistent_kept: bool) -> None:
     assert not [number for number, times in found.items() if times > 1], "delivered twice"
     assert world.must <= found.keys(), "lost"
     assert found.keys() <= world.must | world.may, "from nowhere"
-    assert are_volatile_kept or not any(VOLATILE <= number < VOLATILE + 10 for number in found)
+    assert are_non_persistent_kept or not any(NON_PERSISTENT <= number < NON_PERSISTENT + 10 for number in found)
 
 
 def check_after(world: World, outcome: Outcome) -> None:
@@ -243,7 +243,7 @@ def check_after(world: World, outcome: Outcome) -> None:
         outcome.whole += 1
         if not world.is_closed:
             store.check()
-            check_contents(world, drained(world), are_volatile_kept=True)
+            check_contents(world, drained(world), are_non_persistent_kept=True)
             store.check()
     else:
         outcome.failed += 1
@@ -263,7 +263,7 @@ def check_after(world: World, outcome: Outcome) -> None:
     found: Counter[int] = Counter()
     for name in store.bay.destinations():
         found.update(number_of(message.body) for message in store.queue(name).browse())
-    check_contents(world, found, are_volatile_kept=False)
+    check_contents(world, found, are_non_persistent_kept=False)
     store.check()
 
 

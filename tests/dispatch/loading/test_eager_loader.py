@@ -502,13 +502,13 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> No
     queue.send_many(Message(b"x" * 16, persistent=n % 2 == 0) for n in range(400))
     consumer = queue.subscribe()
     bay.bay.step()
-    persistent, volatile = bay.lists()
-    assert len(persistent.direct) == len(volatile.direct) == 200
+    persistent, non_persistent = bay.lists()
+    assert len(persistent.direct) == len(non_persistent.direct) == 200
     while persistent.direct:
         message = persistent.evict_last()
         bay.target_area.lists_holder.release(charge_bytes(message))
     filling = bay.budget.holder("host")
-    bay.target_area.make_room(bay.budget.limit_bytes, volatile, least=200)
+    bay.target_area.make_room(bay.budget.limit_bytes, non_persistent, least=200)
     assert filling.reserve(bay.budget.free_bytes)
     assert 50 < len(consumer.take(256)) <= 200
     filling.release(filling.held_bytes)

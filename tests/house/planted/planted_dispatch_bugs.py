@@ -188,7 +188,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a non-persistent message of a transaction is sent at once",
-        "Transaction.add_volatile",
+        "Transaction.add_non_persistent",
         "self._keep(target, timestamp, properties, body, found)",
         "target.add(timestamp, properties, body)",
         f"{EVERYTHING}::test_each_subscription_gets_what_a_transaction_sent_to_its_topic_with_the_commit",

@@ -152,7 +152,7 @@ def test_further_messages_of_a_slice_have_12_bytes_of_overhead() -> None:
     assert len(several([(b"", b"x" * 100)] * 256)) == SLICE_BYTES + 256 * (ENTRY_BYTES + 100) == 52 + 256 * 112
 
 
-def test_kinds_and_limits_of_format_version_1_never_change() -> None:
+def test_numbers_of_kinds_and_limits_of_records_never_change() -> None:
     assert KIND_NAMES == {
         1: "message",
         2: "ack",

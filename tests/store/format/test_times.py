@@ -153,7 +153,7 @@ def timed(time: int, kind: int) -> bytes:
     return block.pack()
 
 
-@pytest.mark.parametrize("maker", ["sqlite", "memory", "volatile"])
+@pytest.mark.parametrize("maker", ["sqlite", "memory", "non_persistent"])
 @pytest.mark.parametrize("kind", [DUE, EXPIRY])
 def test_index_by_time_gives_blocks_of_a_lane_in_the_order_of_their_times(
     kind: int, maker: str, tmp_path: Path
@@ -161,7 +161,7 @@ def test_index_by_time_gives_blocks_of_a_lane_in_the_order_of_their_times(
     store: MetadataStore = SimulatedMetadataStore()
     if maker == "sqlite":
         store = SqliteMetadataStore(str(tmp_path), bytes(16), 4096, 1 << 20)
-    elif maker == "volatile":
+    elif maker == "non_persistent":
         store = MemoryMetadataStore(1 << 20)
     store.load()
     puts = [(5, number, timed(100 - number // 2, kind)) for number in range(20)]
@@ -174,7 +174,7 @@ def test_index_by_time_gives_blocks_of_a_lane_in_the_order_of_their_times(
     store.commit(2, 1, b"root", [(5, 19, timed(200, kind)), (5, 18, b"")], [(5, 17)])
     changed = [row for row in expected if row[1] < 17] + [(200, 19)]
     assert store.timed(kind, 5, (0, -1), NEVER, 100) == changed
-    if maker != "volatile":
+    if maker != "non_persistent":
         snapshot = store.load()
         assert snapshot is not None
         assert {lane: times[kind] for lane, times in snapshot.earliest.items()} == {5: changed[0][0], 6: 1}
