@@ -294,7 +294,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue._queue.distribution.groups._held_back  # type: ignore[union-attr]
+        assert not queue._queue.distribution.groups._held_back  # type: ignore[attr-defined]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
