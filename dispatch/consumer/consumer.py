@@ -175,8 +175,7 @@ class Consumer(Taker):
         self._due, self._take_durations = makers.due, makers.take_durations
         self._deadlines = makers.deadlines
         self.ack_deadline_seconds = None
-        self._redelivery = makers.redelivery
-        self._reject = makers.reject
+        self._redelivery, self._reject = makers.redelivery, makers.reject
         self._transactions = makers.transactions
         self.confirmer: Confirmer = makers.publisher
         self.queue = queue
