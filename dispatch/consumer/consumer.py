@@ -34,6 +34,7 @@ from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Loa
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
+from ..distribution.exclusive import ExclusiveConsumers
 from ..distribution.grouped import distribute_by_group
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
@@ -148,6 +149,7 @@ class Consumer(Taker):
         "_redelivery",
         "_reject",
         "_reminder",
+        "_exclusives",
         "_signal",
         "_store",
         "_take_durations",
@@ -216,7 +218,7 @@ class Consumer(Taker):
         self.stuck_since = self.moved_at
         self.tell_at = 0.0
         """Of these three see Taker."""
-        self._reminder = makers.reminder
+        self._reminder, self._exclusives = makers.reminder, makers.exclusives
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
@@ -905,7 +907,7 @@ class Consumer(Taker):
         self._redelivery.return_held(held, processed)
         self._deadlines.unwatch(self)
         if self.is_exclusive:
-            self.queue.leave_exclusive(self)
+            self._exclusives.leave(self)
         distribution.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
@@ -1020,6 +1022,7 @@ class Consumers:
         self.policies = policies
         self.reject = reject
         self.reminder = AckReminder()
+        self.exclusives = ExclusiveConsumers()
         self.take_durations = DurationHistogram()
         """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
 
@@ -1042,7 +1045,7 @@ class Consumers:
         if self.target_area.starving(consumer.consumer_group) is not None:
             self.target_area.wake(group)
         if options.is_exclusive:
-            queue.join_exclusive(consumer)
+            self.exclusives.join(consumer)
         return consumer
 
 

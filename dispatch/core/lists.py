@@ -24,6 +24,7 @@ from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .group_memory import GroupMemory
+from .list_order import arrange, next_by_arrival
 from .load_requests import LoadRequests
 from .memory_rule import MemoryRule
 from .model import (
@@ -36,8 +37,6 @@ from .model import (
     QueueArea,
     Taker,
     TargetList,
-    arrange,
-    next_by_arrival,
 )
 from .monitor import Monitor
 from .observer import ListObserver

@@ -10,27 +10,33 @@ and costs nothing, so a list over ten million messages costs what one over
 ten thousand costs. What came back from a consumer waits in `returned`; all
 of it lies before the watermark and is offered first.
 
-These classes are one module because each knows the others. What acts on them
-lies above: TargetArea hands out, the loader reads, consumers settle. The
-state lock guards all of them. Nothing here survives the process.
+These classes are one module because each names the others in the types of its
+attributes or methods: a queue its lanes and consumer groups, a lane its queue,
+the deliveries in flight and its only list, a list its lane, group and load, a
+delivery its lane and consumer. The abstract classes are here for the same
+reason: what a Taker, a Distribution or the ListKeeper is given and returns are
+lanes, lists and deliveries. What needs none of them is in contracts.py,
+judging.py and dispatch/distribution.
+
+What acts on them lies above: TargetArea hands out, the loader reads, consumers
+settle. The state lock guards all of them. Nothing here survives the process.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from itertools import islice, pairwise, takewhile
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from itertools import islice, takewhile
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.lane_memory import LaneMemory
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.errors import Closed, ForebayError, StateError, StoreFailed
-from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
+from ...store.format.properties import decode_properties, group_of, message_id_of
 from ...store.format.record import RecordDamaged, Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times, times_of
@@ -49,6 +55,8 @@ from ..admission.limits import DestinationLimits, LimitedDestination
 from ..config.redelivery_delays import REJECTED
 from ..selectors.selector import Selector
 from ..traits import trait
+from .contracts import LaneCache, LaneStore, OverflowCache
+from .judging import values_of
 from .monitor import Monitor
 
 DRAINING: Final = -1
@@ -923,98 +931,6 @@ class ListKeeper(ABC):
         """Note that a lane has ended."""
 
 
-class Source(Protocol):
-    """Where a message was sent, as far as it can be asked for that."""
-
-    @property
-    def priority(self) -> int: ...
-    @property
-    def id_prefix(self) -> str: ...
-    @property
-    def delivery_mode(self) -> str: ...
-
-
-def values_of(
-    source: Source, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
-) -> dict[str, HeaderValue]:
-    """Return what a selector may ask a message for: these of its own fields, and its headers of these names, or all.
-
-    RecordDamaged where that is no text.
-    """
-    properties = message[1]
-    values: dict[str, HeaderValue] = {}
-    if properties:
-        values = decode_properties(properties)[0] if names is None else header_values(properties, names)
-    if fields:
-        own_id = message_id_of(properties) if "JMSMessageID" in fields else None
-        values |= {
-            "JMSPriority": source.priority,
-            "JMSMessageID": own_id if own_id is not None else f"{source.id_prefix}{message[0]}",
-            "JMSTimestamp": message[3],
-            "JMSDeliveryMode": source.delivery_mode,
-            "JMSXGroupID": group_of(properties) if "JMSXGroupID" in fields else None,
-        }
-    return values
-
-
-class LaneStore(Protocol):
-    """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
-
-    @property
-    def timetable(self) -> LaneDueTimes:
-        """Return what finds the messages whose time has come."""
-
-    def remove(self, lane: Any, first: int, last: int) -> int:
-        """Acknowledge a run; returns how many were pending. Requires: the lock."""
-
-    def remove_one(self, lane: Any, sequence: int) -> int:
-        """Remove one message."""
-
-    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
-        """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
-
-    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """(messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
-
-
-class LaneDueTimes(Protocol):
-    """As DueTimes. Every method requires the lock."""
-
-    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
-
-    def expired_blocks(self, lane: Any, now_ms: int) -> list[int]: ...
-
-    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
-
-    def refresh_expiry(self, lane: Any) -> None: ...
-
-
-class LaneCache(Protocol):
-    """Where messages of a lane may be that are in RAM and in no list."""
-
-    served: int
-
-    def has(self, lane: int) -> bool: ...
-
-    def may_have(self, lane: int, last: int) -> bool: ...
-
-    def peek(self, lane: int, sequence: int) -> StoredMessage | None: ...
-
-    def take(self, lane: int, sequence: int) -> StoredMessage | None: ...
-
-    def is_shared(self, lane: int) -> bool: ...
-
-
-class OverflowCache(LaneCache, Protocol):
-    """The cache that takes what a list has no room for."""
-
-    def put(self, lane: int, message: StoredMessage) -> bool: ...
-
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool: ...
-
-    def forget_runs(self, lane: int, gone: SequenceSet) -> None: ...
-
-
 class LaneState:
     """One lane as the dispatch floor sees it. The state lock guards it.
 
@@ -1394,33 +1310,6 @@ class NonPersistentLaneState(LaneState):
         """Give the next message that sequence. StoreFull: see NonPersistentLane."""
 
 
-class ExclusiveConsumers:
-    """The exclusive consumers of one queue: that of the highest priority first, then who came first. O(log n) each."""
-
-    def __init__(self) -> None:
-        self._consumers: set[Taker] = set()
-        self._arrivals = 0
-        self._heap: list[tuple[int, int, Taker]] = []
-        """By priority and arrival. Who has left may still be here, beside as many as have not."""
-
-    def join(self, consumer: Taker) -> None:
-        self._consumers.add(consumer)
-        self._arrivals += 1
-        heappush(self._heap, (-consumer.priority, self._arrivals, consumer))
-
-    def leave(self, consumer: Taker) -> None:
-        self._consumers.remove(consumer)
-        if len(self._heap) > 2 * len(self._consumers):
-            self._heap = [entry for entry in self._heap if entry[2] in self._consumers]
-            heapify(self._heap)
-
-    def first(self) -> Taker | None:
-        """Return who comes first; None: nobody is here."""
-        while self._heap and self._heap[0][2] not in self._consumers:
-            heappop(self._heap)
-        return self._heap[0][2] if self._heap else None
-
-
 class Volume(NamedTuple):
     """How much is in a queue, and has come and left since the directory was opened; see the properties of QueueArea."""
 
@@ -1445,7 +1334,6 @@ class QueueArea(LimitedDestination):
         "rebalances_groups",
         "distribution",
         "exclusive",
-        "exclusives",
         "is_paused",
         "is_deleted",
         "is_forgotten",
@@ -1478,8 +1366,6 @@ class QueueArea(LimitedDestination):
         """Decides who gets what."""
         self.exclusive: Taker | None = None
         """The only one who gets anything."""
-        self.exclusives: ExclusiveConsumers | None = None
-        """That one and those that wait to take over, once there was one."""
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
@@ -1597,41 +1483,6 @@ class QueueArea(LimitedDestination):
     def on_consumer_closed(self) -> None:
         """Do what a queue does when a consumer has closed. Requires: the lock."""
 
-    def join_exclusive(self, consumer: Taker) -> None:
-        """Give everything to an exclusive consumer, or let it wait for the one that has it. Requires: the lock."""
-        consumer.is_exclusive = True
-        if self.exclusives is None:
-            self.exclusives = ExclusiveConsumers()
-        self.exclusives.join(consumer)
-        if self.exclusive is None:
-            self._choose_exclusive()
-
-    def leave_exclusive(self, consumer: Taker) -> None:
-        """Let a closed exclusive consumer go, which has given back what it held. Requires: the lock."""
-        assert self.exclusives is not None
-        self.exclusives.leave(consumer)
-        if self.exclusive is consumer:
-            self._choose_exclusive()
-
-    def _choose_exclusive(self) -> None:
-        """Choose the first in line with the highest priority; where nobody is, all share.
-
-        All others have no credit meanwhile, by the same means as in a paused queue, so nobody else pays for the
-        question. O(log exclusive consumers) where one follows another, else O(consumers).
-        """
-        assert self.exclusives is not None
-        before, self.exclusive = self.exclusive, self.exclusives.first()
-        if before is not None and self.exclusive is not None:
-            self.exclusive.reconfigure()  # the others got nothing before, and get nothing now
-            return
-        for consumer in list(self.consumers()):
-            consumer.reconfigure()
-            if self.holds_up(consumer):
-                self.distribution.stand_back(consumer)
-        for consumer_group in self.consumer_groups.values():
-            # A take that waits for messages there must look again, or it would swallow what is meant for another.
-            consumer_group.arrived.notify_all()
-
     def catch_up(self) -> None:
         """Make depth what it is: a topic lets go late of what no subscription needs any more."""
 
@@ -1642,45 +1493,6 @@ class QueueArea(LimitedDestination):
     @property
     def depth_bytes(self) -> int:
         return sum(lane.stored.pending_bytes for lane in self.all_lanes())
-
-
-def arrange(consumer_group: ConsumerGroup) -> None:
-    """Put the lists of a consumer group in the order in which they are looked at, and pair them."""
-    consumer_group.lists.sort(
-        key=lambda target: (-target.lane.stored.priority, target.lane.queue.number, not target.lane.is_persistent)
-    )
-    pair(consumer_group)
-
-
-def pair(consumer_group: ConsumerGroup) -> None:
-    """Find the lists of a consumer group that have one priority of one destination."""
-    for target, following in pairwise(consumer_group.lists):
-        one, other = target.lane, following.lane
-        if one.stored.priority == other.stored.priority and one.queue is other.queue:
-            target.pair(following)
-            following.pair(target)
-
-
-def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
-    """Return which of a list and its counterpart goes first, and the sequence of its own before which the other is due.
-
-    Where only one has something, that one, as far as it goes. O(log turns).
-    """
-    counterpart = target.counterpart
-    assert counterpart is not None
-    persistent, non_persistent = (target, counterpart) if target.lane.is_persistent else (counterpart, target)
-    next_persistent = persistent.next_sequence
-    next_non_persistent = non_persistent.next_sequence
-    if next_non_persistent is None:
-        return persistent, NOWHERE
-    if next_persistent is None:
-        return non_persistent, NOWHERE
-    lane = non_persistent.lane
-    assert isinstance(lane, NonPersistentLaneState)
-    before = lane.tmp_lane.before(next_non_persistent)
-    if next_persistent < before:
-        return persistent, before
-    return non_persistent, lane.tmp_lane.behind(next_persistent)
 
 
 def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:

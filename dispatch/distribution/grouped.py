@@ -26,6 +26,7 @@ from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
+from ..core.list_order import next_by_arrival, pair
 from ..core.lists import TargetArea
 from ..core.model import (
     Collectors,
@@ -37,8 +38,6 @@ from ..core.model import (
     Taker,
     TargetList,
     collect_nothing,
-    next_by_arrival,
-    pair,
 )
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector

@@ -7,7 +7,8 @@ from typing import Final
 
 from ...store.journal.reading import StoredMessage
 from ...store.numbering import BLOCK_MESSAGES
-from ..core.model import LaneState, QueueArea, Taker, TargetList, next_by_arrival
+from ..core.list_order import next_by_arrival
+from ..core.model import LaneState, QueueArea, Taker, TargetList
 
 END: Final = 1 << 62
 """Behind every sequence."""

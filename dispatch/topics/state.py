@@ -27,21 +27,19 @@ from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS, MessageStore
 from ...store.numbering import LANE_SHIFT, NON_PERSISTENT, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
+from ..core.contracts import LaneDueTimes, LaneStore, Source
 from ..core.destinations import Destinations
+from ..core.judging import values_of
 from ..core.model import (
     NO_NAMES,
     ConsumerGroup,
-    LaneDueTimes,
     LaneState,
-    LaneStore,
     ListKeeper,
     Load,
     NonPersistentLaneState,
     PersistentLaneState,
     QueueArea,
-    Source,
     Volume,
-    values_of,
 )
 from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector

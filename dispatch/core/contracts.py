@@ -1,0 +1,83 @@
+"""What lanes and lists ask of the store, of caches, and of whatever a selector judges, in words of their own.
+
+Protocols: what fulfils them lies below, in store and cache, and knows nothing of them. TargetArea, consumers and
+distributions are asked by way of the abstract classes ListKeeper, Taker and Distribution; these stand in model.py,
+because their methods take and return the lanes, lists and deliveries that know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from ...store.journal.reading import StoredMessage
+from ...store.sequence_set import SequenceSet
+
+
+class Source(Protocol):
+    """Where a message was sent, as far as it can be asked for that."""
+
+    @property
+    def priority(self) -> int: ...
+    @property
+    def id_prefix(self) -> str: ...
+    @property
+    def delivery_mode(self) -> str: ...
+
+
+class LaneStore(Protocol):
+    """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
+
+    @property
+    def timetable(self) -> LaneDueTimes:
+        """Return what finds the messages whose time has come."""
+
+    def remove(self, lane: Any, first: int, last: int) -> int:
+        """Acknowledge a run; returns how many were pending. Requires: the lock."""
+
+    def remove_one(self, lane: Any, sequence: int) -> int:
+        """Remove one message."""
+
+    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
+        """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
+
+    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """(messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
+
+
+class LaneDueTimes(Protocol):
+    """As DueTimes. Every method requires the lock."""
+
+    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+
+    def expired_blocks(self, lane: Any, now_ms: int) -> list[int]: ...
+
+    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
+
+    def refresh_expiry(self, lane: Any) -> None: ...
+
+
+class LaneCache(Protocol):
+    """Where messages of a lane may be that are in RAM and in no list."""
+
+    served: int
+
+    def has(self, lane: int) -> bool: ...
+
+    def may_have(self, lane: int, last: int) -> bool: ...
+
+    def peek(self, lane: int, sequence: int) -> StoredMessage | None: ...
+
+    def take(self, lane: int, sequence: int) -> StoredMessage | None: ...
+
+    def is_shared(self, lane: int) -> bool: ...
+
+
+class OverflowCache(LaneCache, Protocol):
+    """The cache that takes what a list has no room for."""
+
+    def put(self, lane: int, message: StoredMessage) -> bool: ...
+
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool: ...
+
+    def forget_runs(self, lane: int, gone: SequenceSet) -> None: ...

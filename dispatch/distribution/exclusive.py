@@ -1,0 +1,85 @@
+"""ExclusiveConsumers: of the exclusive consumers of a queue one gets everything; the others wait to take over.
+
+All other consumers have no credit meanwhile, by the same means as in a paused
+queue, so nobody else pays for the question. Nothing of it survives the process.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from ..core.model import QueueArea, Taker
+
+
+class ExclusiveConsumers:
+    """Those of all queues. The state lock guards it; every method requires it held."""
+
+    def __init__(self) -> None:
+        self._lines: dict[QueueArea, _Line] = {}
+        """Of queues that have any."""
+
+    def join(self, consumer: Taker) -> None:
+        """Give everything to an exclusive consumer, or let it wait for the one that has it."""
+        queue = consumer.queue
+        consumer.is_exclusive = True
+        line = self._lines.get(queue)
+        if line is None:
+            line = self._lines[queue] = _Line()
+        line.join(consumer)
+        if queue.exclusive is None:
+            _choose(queue, line)
+
+    def leave(self, consumer: Taker) -> None:
+        """Let a closed exclusive consumer go, which has given back what it held."""
+        queue = consumer.queue
+        line = self._lines[queue]
+        line.leave(consumer)
+        if line.first() is None:
+            del self._lines[queue]
+        if queue.exclusive is consumer:
+            _choose(queue, line)
+
+
+def _choose(queue: QueueArea, line: _Line) -> None:
+    """Choose the first in line with the highest priority; where nobody is, all share.
+
+    O(log exclusive consumers) where one follows another, else O(consumers).
+    """
+    before, queue.exclusive = queue.exclusive, line.first()
+    if before is not None and queue.exclusive is not None:
+        queue.exclusive.reconfigure()  # the others got nothing before, and get nothing now
+        return
+    for consumer in list(queue.consumers()):
+        consumer.reconfigure()
+        if queue.holds_up(consumer):
+            queue.distribution.stand_back(consumer)
+    for consumer_group in queue.consumer_groups.values():
+        # A take that waits for messages there must look again, or it would swallow what is meant for another.
+        consumer_group.arrived.notify_all()
+
+
+class _Line:
+    """Those of one queue: that of the highest priority first, then who came first. O(log n) each."""
+
+    def __init__(self) -> None:
+        self._consumers: set[Taker] = set()
+        self._arrivals = 0
+        self._heap: list[tuple[int, int, Taker]] = []
+        """By priority and arrival. Who has left may still be here, beside as many as have not."""
+
+    def join(self, consumer: Taker) -> None:
+        self._consumers.add(consumer)
+        self._arrivals += 1
+        heappush(self._heap, (-consumer.priority, self._arrivals, consumer))
+
+    def leave(self, consumer: Taker) -> None:
+        self._consumers.remove(consumer)
+        if len(self._heap) > 2 * len(self._consumers):
+            self._heap = [entry for entry in self._heap if entry[2] in self._consumers]
+            heapify(self._heap)
+
+    def first(self) -> Taker | None:
+        """Return who comes first; None: nobody is here."""
+        while self._heap and self._heap[0][2] not in self._consumers:
+            heappop(self._heap)
+        return self._heap[0][2] if self._heap else None
