@@ -206,8 +206,8 @@ class AsyncConsumer:
         self._engine = caller.engine
         self._consumer = consumer
         self._lines = lines
-        self._interest = consumer.consumer_group
-        self._line = lines.enter(self, self._interest)
+        self._consumer_group = consumer.consumer_group
+        self._line = lines.enter(self, self._consumer_group)
         self._waits: dict[asyncio.Future[None], bool] = {}
         """Of its own takes; True: in the line, False: for credit."""
 
@@ -298,7 +298,7 @@ class AsyncConsumer:
                     is_called = await self._wait(search, deadline, was_called)
                 else:
                     return []
-                search.is_scanned = self._interest.selector is not None
+                search.is_scanned = self._consumer_group.selector is not None
         finally:
             if is_called:
                 self._line.pass_on()
@@ -343,9 +343,9 @@ class AsyncConsumer:
 
         What waited in the other line looks again.
         """
-        self._lines.exit(self, self._interest)
-        self._interest = self._consumer.consumer_group
-        self._line = self._lines.enter(self, self._interest)
+        self._lines.exit(self, self._consumer_group)
+        self._consumer_group = self._consumer.consumer_group
+        self._line = self._lines.enter(self, self._consumer_group)
         for future in self._waits:
             _wake(future)
 
@@ -353,7 +353,7 @@ class AsyncConsumer:
         """End this consumer's takes, whoever closed it; the takes of others rely on it no more."""
         for future in self._waits:
             _wake(future)
-        self._lines.exit(self, self._interest)
+        self._lines.exit(self, self._consumer_group)
         self._line.call()
 
     def __aiter__(self) -> AsyncConsumer:

@@ -1,4 +1,7 @@
-"""Standing back: lists that the eager loader leaves to their consumers, because these never pause.
+"""LoadRequests: which lists want loading, and which the eager loader leaves to their consumers.
+
+A list asks when it runs low and there is something to load for it. The loader
+serves whoever asked, but stands back from lists whose consumers never pause.
 
 The loader gains time while a consumer waits, for a device, for others, for
 its next turn. One that always computes gives it none: under one interpreter
@@ -120,7 +123,7 @@ class LoadRequests:
 
     def missed(self, target: TargetList) -> None:
         """Note that a take found the list empty and is about to load for it, or to wait for the loader."""
-        if target not in self.left_alone and self._is_stuck(target):
+        if target not in self.left_alone and self._never_fills(target):
             self._leave(target)
 
     def _judge(self, target: TargetList, trial: Trial) -> None:
@@ -144,7 +147,7 @@ class LoadRequests:
 
     def leaves(self, target: TargetList) -> bool:
         """Return whether the loader stands back from a list that it was about to load for."""
-        if target.direct_bytes * 2 < target.low_watermark_bytes or not self._is_stuck(target):
+        if target.direct_bytes * 2 < target.low_watermark_bytes or not self._never_fills(target):
             return False  # nearly empty: the consumer would have to load before it was judged
         self._leave(target)
         return True
@@ -164,7 +167,7 @@ class LoadRequests:
 
     # ------------------------------------------------------------------ both
 
-    def _is_stuck(self, target: TargetList) -> bool:
+    def _never_fills(self, target: TargetList) -> bool:
         """Return whether much was loaded and the list never was full: its consumer may be one that does not pause."""
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False

@@ -667,13 +667,14 @@ class TargetList:
 
 @dataclass(slots=True)
 class Load:
-    """One load under way.
+    """Messages on their way from the caches and the disk into one list.
 
-    held: messages by sequence; those too large to hold have no body. messages: in order, those of a *plain* load,
-    which brings what it chose as it is: the usual case, and one pass less over all of them.
+    It begins and ends under the lock, and reads outside it. Meanwhile nobody else loads for the list.
     """
 
+    # What is loaded, chosen as it begins.
     target: TargetList
+    """The list that it is for."""
     runs: list[tuple[int, int]]
     """What is loaded, in order, all in one block."""
     last: int
@@ -681,20 +682,33 @@ class Load:
     is_scan: bool
     """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
     is_return: bool
+    """The runs are of messages that came back."""
     purges: int
     """Of the lane, when the load began."""
     began_at: float
+    """When it was chosen."""
     was_shared: bool = False
     """Its list was, when the load began."""
-    is_plain: bool = False
-    messages: list[StoredMessage] = field(default_factory=list)
-    held: dict[int, StoredMessage] = field(default_factory=dict)
     from_cache: set[int] = field(default_factory=set)
+    """Those of `held` that a cache gave away."""
     regions: list[Region] = field(default_factory=list)
+    """Where the rest lies on disk."""
     reserved_bytes: int = 0
+    """Charged to the lists for its messages."""
     buffer_bytes: int = 0
+    """Charged for the buffer of its reads."""
+    is_plain: bool = False
+    """It brings what it chose as it is, all from disk: the usual case, and one pass less over all of them."""
+
+    # What was found, in caches as it begins and on disk as it reads: this is put into the list.
+    messages: list[StoredMessage] = field(default_factory=list)
+    """Of a plain load, in order."""
+    held: dict[int, StoredMessage] = field(default_factory=dict)
+    """Of any other, by sequence; those too large to hold have no body."""
     unwanted: set[int] = field(default_factory=set)
+    """What the selector does not match, or can't judge."""
     unreadable: list[tuple[int, str]] = field(default_factory=list)
+    """What can't be read, and why."""
     survey: BlockSurvey | None = None
     """Takes down what the headers of the messages are; None: that is known, or of no use."""
 

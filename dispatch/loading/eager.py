@@ -51,8 +51,8 @@ class EagerLoader:
         """Of loads, from their choice until all of it is in RAM. The state lock guards it."""
 
     @property
-    def loads(self) -> int:
-        """Loads that were read."""
+    def load_count(self) -> int:
+        """How many loads were read."""
         return self.durations.count
 
     def step(self) -> bool:

@@ -1,4 +1,4 @@
-"""The head loader: fills the HeadQueueCache with the heads of queues that nobody reads yet.
+"""CacheWarmer: fills the HeadQueueCache with the heads of queues that nobody reads yet.
 
 It works when a store was opened with a backlog, when the last consumer of a
 queue has gone, and when memory is plentiful again after the cache gave some
