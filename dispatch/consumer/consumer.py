@@ -199,8 +199,6 @@ class Consumer(Taker):
         """It gets nothing, whatever is there."""
         self._credited = condition_of(makers.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
-        self._collect: Callable[[Taker, int, int | None], list[Delivery]]
-        self._collect_one: Callable[[Taker], Delivery | None]
         self._collect, self._collect_one = queue.distribution.collectors
         self.priority = 0
         """Those of higher priority are served first. Read-only for callers."""

@@ -146,7 +146,7 @@ class Destinations:
     def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic. Requires: no lock. Closed: it is deleted."""
         with self._monitor.lock, self._monitor.whole:
-            queue.raise_if_deleted()
+            queue.raise_if_not_sendable()
             return queue.lanes[priority] or self._add_lane(queue, priority)
 
     def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
@@ -168,7 +168,7 @@ class Destinations:
     def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
         with self._monitor.lock, self._monitor.whole:
-            queue.raise_if_deleted()
+            queue.raise_if_not_sendable()
             return self.non_persistent_lane(queue, priority)
 
     def non_persistent_lane(

@@ -1421,6 +1421,10 @@ class QueueArea(LimitedDestination):
         if self.is_deleted:
             raise Closed("the queue" if self.is_queue else "the topic")
 
+    def raise_if_not_sendable(self) -> None:
+        """Raise what a send to it raises before it has a lane. Closed: it is deleted. Requires: the lock."""
+        self.raise_if_deleted()
+
     def drop_lanes(self) -> None:
         """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
         self.lanes = [None] * PRIORITIES

@@ -53,8 +53,8 @@ class PatternArea(QueueArea):
         (found,) = self.consumer_groups.values()
         return found
 
-    def raise_if_deleted(self) -> None:
-        """Refuse to make a lane: nothing is sent to a pattern. SettingsError."""
+    def raise_if_not_sendable(self) -> None:
+        """See QueueArea. SettingsError: nothing can be sent to a pattern."""
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def all_lanes(self) -> Iterator[LaneState]:
