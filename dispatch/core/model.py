@@ -1049,18 +1049,23 @@ class LaneState:
 
     def free_count(self, first: int, last: int) -> int:
         """Return how many of a published run are free. O(what of it is pending)."""
-        count, at = 0, first
-        while (found := self.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            at = min(found[1], last) + 1
-            count += sum(map(self.is_free, range(found[0], at)))
-        return count
+        pending = self._pending_within(first, last)
+        return sum(self.is_free(sequence) for begin, end in pending for sequence in range(begin, end + 1))
+
+    def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield runs of what is pending in a run."""
+        while (found := self.stored.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
+            yield found[0], min(found[1], last)
+            first = found[1] + 1
 
     @property
     def free_messages(self) -> int:
-        """How many are free, those that are not due yet among them. O(1)."""
+        """How many are free, those that are not due yet among them. O(1), and the blocks with dead letters."""
         stored = self.stored
         unpublished = max(stored.next_sequence - self.published, 0)
-        held = len(self.in_flight) + self.parked.count + self.dead.count + stored.put_off_messages
+        held = len(self.in_flight) + self.parked.count + stored.put_off_messages
+        for first, last in self.dead:  # what an earlier process moved away is still among them until the next step
+            held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
         return stored.pending_messages - held - unpublished
 
     def _check(self) -> None:
