@@ -33,7 +33,7 @@ from ...store.message import Message
 from ...store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
 from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState, QueueArea
+from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState, QueueArea, is_lazy, message_of
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 
@@ -254,8 +254,8 @@ class Browsers:
             for low, high in runs:
                 for sequence in range(low, high + 1):
                     delivery = in_flight.get(sequence)
-                    if delivery is not None and delivery._body is not None:
-                        found[sequence] = (sequence, delivery._properties, delivery._body, delivery._timestamp)
+                    if delivery is not None and not is_lazy(delivery):
+                        found[sequence] = message_of(delivery)
                     for cache in caches:
                         cached = cache.peek(number, sequence)
                         if cached is not None:

@@ -29,7 +29,7 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import Delivery, LaneState, QueueArea
+from ..core.model import Delivery, LaneState, QueueArea, consumer_of, content_of, is_lazy, lane_of
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
@@ -272,7 +272,7 @@ class DeadLetterMover:
         """
         if transaction is not None:
             for delivery in deliveries:
-                self._reject_in(transaction, delivery, _content(delivery), reason, check)
+                self._reject_in(transaction, delivery, content_of(delivery), reason, check)
             return
         remaining = list(deliveries)
         while remaining:
@@ -283,7 +283,7 @@ class DeadLetterMover:
                 check(remaining)
                 self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                 for delivery in batch:
-                    delivery._consumer.credit_came()
+                    consumer_of(delivery).credit_came()
                 position = self._store.journal.end
             self._publisher.confirm(position)
             self._monitor.run_deferred()
@@ -331,7 +331,7 @@ class DeadLetterMover:
         self, transaction: Transaction, delivery: Delivery, message: StoredMessage, reason: str, check: Check
     ) -> None:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
-        lane = delivery._lane
+        lane = lane_of(delivery)
         to = self._rejected_to(lane)
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -401,22 +401,15 @@ def _read_batch(deliveries: Sequence[Delivery]) -> dict[Delivery, StoredMessage]
 
     Requires: no lock.
     """
-    lane, read_bytes = deliveries[0]._lane, 0
+    lane, read_bytes = lane_of(deliveries[0]), 0
     batch: dict[Delivery, StoredMessage] = {}
-    for delivery in islice((held for held in deliveries if held._lane is lane), BATCH_MESSAGES):
+    for delivery in islice((held for held in deliveries if lane_of(held) is lane), BATCH_MESSAGES):
         if read_bytes >= READ_BYTES:
             break
-        batch[delivery] = message = _content(delivery)
-        if delivery._body is None:
+        batch[delivery] = message = content_of(delivery)
+        if is_lazy(delivery):
             read_bytes += len(message[1]) + len(message[2] or b"")
     return batch
-
-
-def _content(delivery: Delivery) -> StoredMessage:
-    """Return what is to be stored again. A lazy one is read. Requires: no lock."""
-    if delivery._body is not None:
-        return delivery.sequence, delivery._properties, delivery._body, delivery._timestamp
-    return delivery._load()
 
 
 def _first_block(stored: JournaledLane) -> int:

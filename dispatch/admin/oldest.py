@@ -13,7 +13,7 @@ from typing import Final
 from ...store.format.places import Extent
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import Region, sent_at
-from ..core.model import LaneState, QueueArea
+from ..core.model import LaneState, QueueArea, message_of
 from ..core.monitor import Monitor
 
 READS_MAX: Final = 20
@@ -75,7 +75,7 @@ class OldestMessages:
     def _sent_in_ram(self, lane: LaneState, sequence: int) -> int:
         delivery = lane.in_flight.get(sequence)
         if delivery is not None:
-            return delivery._timestamp
+            return message_of(delivery)[3]
         message = lane.peek(sequence)
         for target in lane.queue.lists_over(lane):
             if target.direct and target.direct[0][0] == sequence:

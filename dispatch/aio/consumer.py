@@ -28,7 +28,7 @@ from ..consumer.processing import (
     give_back,
     report,
 )
-from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight
+from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight, is_lazy, mark_seen, number_of
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .send_order import SendOrder
@@ -120,7 +120,7 @@ class AsyncDelivery:
     @property
     def is_lazy(self) -> bool:
         """Tell whether the body is not in RAM: `read` it."""
-        return self._delivery._body is None
+        return is_lazy(self._delivery)
 
     async def read(self) -> Message:
         """Body, headers, priority and id as one. The loop goes on while a lazy one is read; nothing is kept."""
@@ -151,11 +151,11 @@ class AsyncDelivery:
 
     async def __aenter__(self) -> AsyncDelivery:
         """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
-        self._delivery._is_seen = True
+        mark_seen(self._delivery)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self._delivery) and self._delivery._number != LATE:
+        if not is_in_flight(self._delivery) and number_of(self._delivery) != LATE:
             return
         if kind is None:
             await self.ack()
@@ -454,7 +454,7 @@ class AsyncConsumer:
         try:
             while True:
                 for delivery in await self.take(1, timeout=None):
-                    delivery._delivery._is_seen = True
+                    mark_seen(delivery._delivery)
                     return delivery
         except Closed:
             raise StopAsyncIteration from None

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
 from ...store.late_log import LateLogger
-from ..core.model import Delivery, is_in_flight
+from ..core.model import Delivery, is_in_flight, lane_of
 
 logger = LateLogger("forebay.dispatch")
 
@@ -219,7 +219,7 @@ def give_back(delivery: Delivery) -> None:
 
 def came_back(delivery: Delivery) -> bool:
     """Return whether a delivery that is settled is in its place again, to be delivered once more."""
-    lane = delivery._lane
+    lane = lane_of(delivery)
     with lane.queue.monitor.lock:
         if delivery.sequence in lane.parked:
             return False

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...store.late_log import LateLogger
-from ..core.model import Delivery, Taker
-from ..core.redelivery import is_seen
+from ..core.model import Delivery, Taker, is_seen
 
 logger = LateLogger("forebay.dispatch")
 

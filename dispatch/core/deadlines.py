@@ -19,7 +19,7 @@ from ...cache.budget import Holder
 from ...store.errors import StoreFull
 from ...store.late_log import LateLogger
 from .lists import TargetArea
-from .model import LATE, Delivery, LaneState, QueueArea, Taker
+from .model import Delivery, LaneState, QueueArea, Taker, consumer_of, lane_of, mark_late, number_of
 from .monitor import Monitor
 from .redelivery import Redelivery
 
@@ -159,11 +159,11 @@ class AckDeadlines:
         if len(extended) + len(deliveries) > watched.prune_at:
             self._prune(consumer, watched)
             watched.prune_at = max(STALE_MIN, 2 * (len(extended) + len(deliveries)))
-        fresh = sum((held._lane, held.sequence) not in extended for held in deliveries)
+        fresh = sum((lane_of(held), held.sequence) not in extended for held in deliveries)
         self._charge(EXTENSION_BYTES * fresh)
         until = self._monitor.monotonic() + seconds
         for delivery in deliveries:
-            extended[delivery._lane, delivery.sequence] = delivery._number, until
+            extended[lane_of(delivery), delivery.sequence] = number_of(delivery), until
         self._next_extended = min(self._next_extended, until)
         self.next_look = min(self.next_look, until)
 
@@ -250,11 +250,11 @@ class AckDeadlines:
         """Collect from one lane. It holds what is in flight in the order of hand-outs, so the oldest come first."""
         waiting = set(limits)
         for delivery in lane.in_flight.values():
-            consumer = delivery._consumer
+            consumer = consumer_of(delivery)
             limit = limits.get(consumer)
             if limit is None:
                 continue
-            if delivery._number > limit:
+            if number_of(delivery) > limit:
                 waiting.discard(consumer)
                 if not waiting:
                     return
@@ -264,11 +264,11 @@ class AckDeadlines:
                     return
 
     def _is_extended(self, delivery: Delivery) -> bool:
-        extended = self._watched[delivery._consumer].extended
+        extended = self._watched[consumer_of(delivery)].extended
         if not extended:
             return False
-        found = extended.get((delivery._lane, delivery.sequence))
-        return found is not None and found[0] == delivery._number
+        found = extended.get((lane_of(delivery), delivery.sequence))
+        return found is not None and found[0] == number_of(delivery)
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
         """Collect what was extended and is late now. O(extended deliveries)."""
@@ -294,8 +294,8 @@ class AckDeadlines:
     def _give_back(self, late: list[Delivery], now: float) -> None:
         self._redelivery.take_back(late, 0.0)
         for delivery in late:
-            delivery._number = LATE
-        for consumer in dict.fromkeys(delivery._consumer for delivery in late):
+            mark_late(delivery)
+        for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
             consumer.credit_came()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
@@ -323,4 +323,4 @@ class AckDeadlines:
 
 def _is_held(consumer: Taker, key: _Key, number: int) -> bool:
     delivery = key[0].in_flight.get(key[1])
-    return delivery is not None and delivery._consumer is consumer and delivery._number == number
+    return delivery is not None and consumer_of(delivery) is consumer and number_of(delivery) == number

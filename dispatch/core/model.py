@@ -881,6 +881,70 @@ class Delivery:
         return f"<Delivery {self._lane.id_prefix}{self.sequence} attempt {self.attempts}>"
 
 
+# What the library asks of a Delivery and hosts do not see. Where every single ack comes by, in core/lists.py and
+# consumer/consumer.py, its attributes are read without these calls.
+
+
+def lane_of(delivery: Delivery) -> LaneState:
+    """Return the lane that it was handed out from."""
+    return delivery._lane
+
+
+def consumer_of(delivery: Delivery) -> Taker:
+    """Return to whom it was handed out."""
+    return delivery._consumer
+
+
+def number_of(delivery: Delivery) -> int:
+    """Return which of its consumer's deliveries it is; LATE where its deadline has passed."""
+    return delivery._number
+
+
+def mark_late(delivery: Delivery) -> None:
+    """Note that it was not settled before its deadline."""
+    delivery._number = LATE
+
+
+def message_of(delivery: Delivery) -> StoredMessage:
+    """Return what was handed out; a lazy one has no body, as in a list."""
+    return delivery.sequence, delivery._properties, delivery._body, delivery._timestamp
+
+
+def content_of(delivery: Delivery) -> StoredMessage:
+    """Return what was handed out with its body; a lazy one is read. StoreFailed. Requires: no lock."""
+    return delivery._load() if delivery._body is None else message_of(delivery)
+
+
+def is_lazy(delivery: Delivery) -> bool:
+    """Return whether RAM does not hold its body."""
+    return delivery._body is None
+
+
+def content_bytes(delivery: Delivery) -> int:
+    """Return the bytes of its body and headers in RAM; none of a lazy one."""
+    return 0 if delivery._body is None else len(delivery._properties) + len(delivery._body)
+
+
+def is_seen(delivery: Delivery) -> bool:
+    """Return whether somebody has looked at its body or headers, or was handed it by an iteration."""
+    return getattr(delivery, "_is_seen", False)
+
+
+def mark_seen(delivery: Delivery) -> None:
+    """Note that somebody has it in hand."""
+    delivery._is_seen = True
+
+
+def kept_group(delivery: Delivery) -> str | None:
+    """Return the group that was kept for it; None: there was none to keep."""
+    return getattr(delivery, "_group", None)
+
+
+def keep_group(delivery: Delivery, group: str | None) -> None:
+    """Keep the group of a lazy delivery, whose headers RAM does not hold."""
+    delivery._group = group
+
+
 def is_in_flight(delivery: Delivery) -> bool:
     """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
     return delivery._lane.in_flight.get(delivery.sequence) is delivery
@@ -1043,7 +1107,8 @@ class LaneState:
 
     def is_free(self, sequence: int) -> bool:
         """Return whether a message that is published can be handed out, if it has not expired. O(log runs)."""
-        if sequence in self.in_flight or sequence in self.parked or sequence in self.dead:
+        parked, dead = self.parked, self.dead
+        if sequence in self.in_flight or (parked.count and sequence in parked) or (dead.count and sequence in dead):
             return False
         return self.stored.is_pending(sequence) and not self.stored.is_put_off(sequence)
 

@@ -15,7 +15,7 @@ from ...store.errors import Closed
 from ...store.format.times import Times
 from ...store.journal.reading import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from .model import LaneState, Load, NonPersistentLaneState, QueueArea, TargetList
+from .model import LaneState, Load, NonPersistentLaneState, QueueArea, TargetList, is_lazy, message_of
 
 
 class SpillingLane(NonPersistentLaneState):
@@ -189,8 +189,8 @@ class SpillingLane(NonPersistentLaneState):
             if message is not None:
                 return message
         delivery = self.in_flight.get(sequence)
-        if delivery is not None and delivery._body is not None:
-            return sequence, delivery._properties, delivery._body, delivery._timestamp
+        if delivery is not None and not is_lazy(delivery):
+            return message_of(delivery)
         # What came back may be in a list again, for others.
         found = (target.peek(sequence) for target in self.queue.lists_over(self))
         return next((message for message in found if message is not None), None)

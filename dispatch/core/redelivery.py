@@ -16,7 +16,7 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import RedeliveryRule
 from .delays import DelayedRedelivery
 from .lists import TargetArea
-from .model import Delivery, LaneState, counted_runs
+from .model import Delivery, LaneState, counted_runs, is_seen, lane_of, message_of
 
 
 class Redelivery:
@@ -79,7 +79,7 @@ class Redelivery:
             self._target_area.settle(delivery)
             lane.redelivered += 1
             lane.queue.distribution.comes_back(delivery, is_delayed=True)
-            lane.leave_ram(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
+            lane.leave_ram((message_of(delivery),))
         for first, messages, _, due in runs:
             if due:
                 self._delayed.schedule(lane, first, first + messages - 1, due)
@@ -116,7 +116,7 @@ class Redelivery:
     def _put_back(self, lane: LaneState, delivery: Delivery, rule: RedeliveryRule) -> None:
         """Give a delivery its place again, at once, or let it be a dead letter."""
         sequence = delivery.sequence
-        message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
+        message = message_of(delivery)
         self._target_area.settle(delivery)
         if rule.is_last(delivery.attempts):
             lane.leave_ram((message,))
@@ -165,15 +165,10 @@ class Redelivery:
             lane.record_attempts(runs)
 
 
-def is_seen(delivery: Delivery) -> bool:
-    """Return whether somebody looked at it, or was given it by iteration."""
-    return getattr(delivery, "_is_seen", False)
-
-
 def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
     found: dict[LaneState, list[Delivery]] = {}
     for delivery in deliveries:
-        found.setdefault(delivery._lane, []).append(delivery)
+        found.setdefault(lane_of(delivery), []).append(delivery)
     return found
 
 

@@ -38,6 +38,12 @@ from ..core.model import (
     Taker,
     TargetList,
     collect_nothing,
+    consumer_of,
+    is_lazy,
+    keep_group,
+    kept_group,
+    lane_of,
+    message_of,
 )
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
@@ -309,7 +315,7 @@ class GroupAssigner(Distribution):
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
             group = self._group_in_flight(delivery)
             if group is not None:
-                self.groups.halt(delivery._lane, delivery.sequence, group)
+                self.groups.halt(lane_of(delivery), delivery.sequence, group)
         assigned.idle.drop(consumer)
         if self.groups.owned(consumer):
             self.groups.release(consumer, self.groups.buckets(consumer))
@@ -390,9 +396,9 @@ class GroupAssigner(Distribution):
         assigned.idle.drop(consumer)
         if self._known:
             for delivery in deliveries:
-                group = self._known.pop((delivery._lane, delivery.sequence), None)
-                if delivery._body is None:
-                    delivery._group = group
+                group = self._known.pop((lane_of(delivery), delivery.sequence), None)
+                if is_lazy(delivery):
+                    keep_group(delivery, group)
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._lowest:
@@ -718,7 +724,7 @@ class GroupAssigner(Distribution):
         """Buckets of which it holds a message. O(in flight)."""
         held = [delivery for lane in self.queue.all_lanes() for delivery in lane.in_flight.values()]
         held += consumer.held_in_transactions()
-        groups = (self._group_in_flight(delivery) for delivery in held if delivery._consumer is consumer)
+        groups = (self._group_in_flight(delivery) for delivery in held if consumer_of(delivery) is consumer)
         return {bucket_of(group) for group in groups if group is not None}
 
     # ------------------------------------------------------------------ giving back
@@ -824,10 +830,9 @@ class GroupAssigner(Distribution):
         return message[2] is None and (lane, message[0]) not in self._known
 
     def _group_in_flight(self, delivery: Delivery) -> str | None:
-        if delivery._body is None:
-            return getattr(delivery, "_group", None)
-        message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
-        return self.group_of(delivery._lane, message)
+        if is_lazy(delivery):
+            return kept_group(delivery)
+        return self.group_of(lane_of(delivery), message_of(delivery))
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
@@ -835,9 +840,9 @@ class GroupAssigner(Distribution):
         if group is None:
             return
         if is_delayed:
-            self.groups.halt(delivery._lane, delivery.sequence, group)
-        elif delivery._body is None:
-            self._known[delivery._lane, delivery.sequence] = group
+            self.groups.halt(lane_of(delivery), delivery.sequence, group)
+        elif is_lazy(delivery):
+            self._known[lane_of(delivery), delivery.sequence] = group
 
     def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """See Distribution. Reads each of the messages. One that can't be read holds back nobody."""

@@ -21,7 +21,18 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER
 from ...store.numbering import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
-from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList
+from ..core.model import (
+    Delivery,
+    LaneState,
+    QueueArea,
+    Taker,
+    TargetList,
+    consumer_of,
+    content_bytes,
+    is_lazy,
+    lane_of,
+    message_of,
+)
 from ..engine.engine import Engine
 from ..queue import Queue
 from ..topic import Topic
@@ -70,12 +81,13 @@ class _Part:
 
     def add(self, delivery: Delivery) -> None:
         self.messages += 1
-        if delivery._body is not None:
-            self.bytes += len(delivery._properties) + len(delivery._body)
+        if is_lazy(delivery):
+            self.bytes += lane_of(delivery).stored.lengths(delivery.sequence, delivery.sequence)[0]
         else:
-            self.bytes += delivery._lane.stored.lengths(delivery.sequence, delivery.sequence)[0]
-        if delivery._timestamp and (self.oldest_ms is None or delivery._timestamp < self.oldest_ms):
-            self.oldest_ms = delivery._timestamp
+            self.bytes += content_bytes(delivery)
+        sent_ms = message_of(delivery)[3]
+        if sent_ms and (self.oldest_ms is None or sent_ms < self.oldest_ms):
+            self.oldest_ms = sent_ms
 
 
 @dataclass(slots=True)
@@ -184,7 +196,7 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
     lanes = list(queue.all_lanes())
     for lane in lanes:
         for delivery in lane.in_flight.values():
-            places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
+            places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
         _count(places.unsynced, lane, [(lane.published, END)])
         _count(places.dead, lane, lane.dead)
         places.unreadable += lane.unreadable
@@ -323,7 +335,7 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
         wanted: dict[Taker, _Part] = {}
         for delivery in (held for lane in consumer.queue.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
-                wanted.setdefault(delivery._consumer, _Part()).add(delivery)
+                wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
             else:
                 unmatched += 1
         places.in_flight = wanted
@@ -342,11 +354,10 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
     """Return whether it may match: of a lazy one nobody knows without a read."""
-    if delivery._body is None:
+    if is_lazy(delivery):
         return True
-    message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
     try:
-        return consumer.consumer_group.wants(delivery._lane, message)
+        return consumer.consumer_group.wants(lane_of(delivery), message_of(delivery))
     except RecordDamaged:
         return False
 

@@ -36,7 +36,18 @@ from ..consumer.consumer import Consumer
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import NO_NAMES, ConsumerGroup, Delivery, LaneState, PersistentLaneState, QueueArea, TargetList
+from ..core.model import (
+    NO_NAMES,
+    ConsumerGroup,
+    Delivery,
+    LaneState,
+    PersistentLaneState,
+    QueueArea,
+    TargetList,
+    consumer_of,
+    is_lazy,
+    message_of,
+)
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..distribution.ordinary import OrdinaryDistribution
@@ -351,10 +362,10 @@ class TracePlayer:
             count -= len(deliveries)
             self.deliveries += len(deliveries)
             for delivery in deliveries:
-                if delivery._body is None:
+                if is_lazy(delivery):
                     length = target.lane.stored.lengths(delivery.sequence, delivery.sequence)[0]
                     self.lazy_bytes += content_charge_bytes(length)
-                elif delivery._timestamp == ARRIVED:
+                elif message_of(delivery)[3] == ARRIVED:
                     self.hits += 1
                 if not first <= delivery.sequence < end:
                     self.strays += 1
@@ -373,8 +384,8 @@ class TracePlayer:
             self._forget_run(state, first, count)
 
     def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
-        for consumer in {id(delivery._consumer): delivery._consumer for delivery in deliveries}.values():
-            self.target_area.settle_run(lane, [found for found in deliveries if found._consumer is consumer])
+        for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
+            self.target_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
 
     def _let_go(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)

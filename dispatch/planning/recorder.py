@@ -46,7 +46,7 @@ from ..config.settings import Settings
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList
+from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..distribution.grouped import AssignedMessages
@@ -385,7 +385,7 @@ class RecordedTargetArea(TargetArea):
 
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)
-        lane, sequence = delivery._lane, delivery.sequence
+        lane, sequence = lane_of(delivery), delivery.sequence
         # An ack has removed the message before; a message that is given back is pending still.
         self._recorder.settled(lane, sequence, 1, is_done=not lane.stored.is_pending(sequence))
 
@@ -418,9 +418,9 @@ def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:
     """Return deliveries in order as runs: (lane, first sequence, how many)."""
     runs: list[tuple[LaneState, int, int]] = []
     for delivery in deliveries:
-        if runs and runs[-1][0] is delivery._lane and sum(runs[-1][1:]) == delivery.sequence:
+        if runs and runs[-1][0] is lane_of(delivery) and sum(runs[-1][1:]) == delivery.sequence:
             lane, first, count = runs[-1]
             runs[-1] = (lane, first, count + 1)
         else:
-            runs.append((delivery._lane, delivery.sequence, 1))
+            runs.append((lane_of(delivery), delivery.sequence, 1))
     return runs

@@ -43,7 +43,7 @@ from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
 from ..core.host_properties import Properties
 from ..core.lists import TargetArea
-from ..core.model import Delivery, LaneState, PersistentLaneState, QueueArea, Taker
+from ..core.model import Delivery, LaneState, PersistentLaneState, QueueArea, Taker, consumer_of, content_bytes, lane_of
 from ..core.monitor import Monitor
 from ..core.publisher import Postponed, Publisher
 from ..core.redelivery import Redelivery
@@ -434,12 +434,12 @@ class Transaction:
             self._holder.release(HELD_CHARGE_BYTES)
             raise
         self._hold((delivery,))
-        self._rejected[delivery._lane] = self._rejected.get(delivery._lane, 0) + 1
+        self._rejected[lane_of(delivery)] = self._rejected.get(lane_of(delivery), 0) + 1
 
     def _hold(self, deliveries: Sequence[Delivery]) -> None:
         """Requires: they are charged."""
         for delivery in deliveries:
-            lane, sequence = delivery._lane, delivery.sequence
+            lane, sequence = lane_of(delivery), delivery.sequence
             del lane.in_flight[sequence]
             lane.parked.add(sequence, sequence)
             self._held.setdefault(lane, {})[sequence] = delivery
@@ -448,7 +448,7 @@ class Transaction:
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether its outcome decides about this delivery. Requires: the lock."""
-        return self._branch.acknowledges(delivery._lane.stored.number, delivery.sequence)
+        return self._branch.acknowledges(lane_of(delivery).stored.number, delivery.sequence)
 
     def acknowledged_in(self, lane: int) -> SequenceSet:
         """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
@@ -491,17 +491,17 @@ class Transaction:
 
     def _take_back(self, delivery: Delivery) -> None:
         """Take a delivery back: it is in flight as if nothing had been."""
-        delivery._lane.parked.remove(delivery.sequence, delivery.sequence)
-        delivery._lane.in_flight[delivery.sequence] = delivery
+        lane_of(delivery).parked.remove(delivery.sequence, delivery.sequence)
+        lane_of(delivery).in_flight[delivery.sequence] = delivery
 
     def _settle_held(self) -> None:
         """Take the deliveries from their consumers with their charge."""
         target_area = self.registry.target_area
         for held in self._held.values():
             for delivery in held.values():
-                delivery._lane.in_flight[delivery.sequence] = delivery
+                lane_of(delivery).in_flight[delivery.sequence] = delivery
                 target_area.settle(delivery)
-                delivery._consumer.credit_came()
+                consumer_of(delivery).credit_came()
 
     # ------------------------------------------------------------------ outcomes
 
@@ -664,7 +664,7 @@ class Transaction:
             self._take_back(delivery)
         is_put_off = self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
-            delivery._consumer.credit_came()
+            consumer_of(delivery).credit_came()
         self._end(ROLLED_BACK)
         return is_put_off
 
@@ -887,7 +887,7 @@ class TransactionRegistry:
             delivery
             for transaction in self.undecided.values()
             for delivery in transaction.held
-            if delivery._consumer is consumer
+            if consumer_of(delivery) is consumer
         ]
 
     def prepared(self) -> list[Transaction]:
@@ -902,7 +902,7 @@ class TransactionRegistry:
     def audit(self) -> tuple[int, int]:
         """(charge of the transactions, charge of the deliveries that are in flight with them), from the live ones."""
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
-        bodies = sum(len(delivery._properties) + len(delivery._body) for delivery in held if delivery._body is not None)
+        bodies = sum(map(content_bytes, held))
         own = sum(message.charge_bytes for _, message in self.publisher.postponed)
         for transaction in self.undecided.values():
             gathered = sum(len(properties) + len(body) for properties, body in transaction.gathered)
