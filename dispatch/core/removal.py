@@ -22,7 +22,11 @@ RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 
 
 class Removals:
-    """Removes messages that no consumer holds. The state lock guards it; every method requires it held."""
+    """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
+
+    What is put off, or a dead letter, can be removed, though nobody can be handed it: this asks something else than
+    LaneState.is_free.
+    """
 
     def __init__(self, store: MessageStore, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
         self._branches = store.branches
