@@ -86,7 +86,7 @@ class Browsers:
         """Charges of loads that nobody holds any more, until somebody has the lock."""
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
-        """Yield what is pending, in order, as messages with their ids. See the module. Requires: no lock."""
+        """Yield what is pending, in order, as messages with their ids. Requires: no lock."""
         for window in self.windows(queue, selector):
             yield from window
 

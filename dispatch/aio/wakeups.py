@@ -44,7 +44,7 @@ class LoopWaker:
 
 
 class FairWaiters:
-    """See the module. Belongs to the loop's thread."""
+    """A line of takes of one event loop, first come, first served. Belongs to the loop's thread."""
 
     __slots__ = ("_waiting", "_is_called", "_called", "is_armed")
 

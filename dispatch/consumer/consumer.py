@@ -561,6 +561,8 @@ class Consumer(Taker):
                         if deliveries._consumer is not self or lane.in_flight.get(sequence) is not deliveries:
                             self._check_held((deliveries,))
                         lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
+                        # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
+                        # is an ack that was not confirmed, and the message comes again.
                         self._target_area.settle(deliveries)
                         if lane.attempts is not None:
                             lane.forget_attempts(sequence, sequence)

@@ -10,7 +10,7 @@ from .monitor import Monitor
 
 
 class DueMessages:
-    """See the module."""
+    """The messages that come back, are due or are late, behind one question: when the next of them is."""
 
     def __init__(
         self, monitor: Monitor, delayed: DelayedRedelivery, timed: TimedLanes, deadlines: AckDeadlines

@@ -74,7 +74,7 @@ class Grace:
 
 
 class LoadRequests:
-    """Which lists want loading, and which are left to their consumers. The state lock guards it.
+    """What the eager loader is to do: lists that run low, but for those whose consumers load for themselves.
 
     Every method requires the lock.
     """

@@ -89,7 +89,8 @@ class Publisher(Confirmer):
         self.postponed: deque[tuple[int, Postponed]] = deque()
         """Non-persistent messages of commits, and up to where the journal must be durable before they are given."""
         self._first_seen: object = None
-        """What was first of these when `publish_left` last looked."""
+        """The first entry of `unpublished`, or else of `postponed`, when `publish_left` last looked: one that is still
+        there at the next look was left behind."""
 
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
@@ -161,7 +162,7 @@ class Publisher(Confirmer):
             return self._journal.end
 
     def publish_when_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
-        """Dispatch stored messages as soon as that is safe. Requires: the lock."""
+        """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock."""
         if self.syncs_always:
             self.unpublished.append((self._journal.end, lane, messages))
         else:

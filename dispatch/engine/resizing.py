@@ -50,7 +50,10 @@ class ResizeReport:
 
 
 class Resizing:
-    """See the module. One for each engine. Thread-safe: of two calls at once, the later limit stays."""
+    """Changes the memory limit while everything goes on. One for each engine.
+
+    Thread-safe: of two calls at once, the later limit stays.
+    """
 
     def __init__(
         self,

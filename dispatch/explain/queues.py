@@ -9,7 +9,7 @@ that is the cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -400,29 +400,43 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
 
 def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Cause]:
     """Return what the messages that nobody has wait for."""
-    free, name = places.free, destination_text(queue)
-    if not free:
+    if not places.free:
         return []
     consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]
     if not consumers:
-        return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
-    waiting = min(waiting_messages(queue), free)
+        return [Cause(NO_CONSUMER, destination_text(queue), places.free, 0, None, f"a consumer of {queue.name!r}")]
     reach = Reach(queue)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
-    if not reached and queue.distribution.is_held_up:
-        behind = [group_delayed_cause(waiting)] if waiting else []
-        return [*behind, *([group_memory_cause(free - waiting)] if free > waiting else [])]
-    if not reached and waiting:
-        free -= waiting
-        return [group_delayed_cause(waiting), *([_unreadable(queue, free)] if free else [])]
-    if not reached:
-        unreadable = free
-        if all(consumer.consumer_group.selector is not None for consumer in consumers):
-            unreadable = min(free, places.unreadable)
-        causes = [_unreadable(queue, unreadable)] if unreadable else []
-        if free > unreadable:
-            causes.append(_unmatched(name, free - unreadable))
-        return causes
+    if reached:
+        return [*_causes_of_reached(engine, queue, places, reached)]
+    return [*_causes_of_unreached(queue, places, consumers)]
+
+
+def _causes_of_unreached(queue: QueueArea, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
+    """Yield why the free messages are for none of the consumers."""
+    waiting = min(waiting_messages(queue), places.free)
+    rest = places.free - waiting
+    if waiting:
+        yield group_delayed_cause(waiting)
+    if not rest:
+        return
+    if queue.distribution.is_held_up:
+        yield group_memory_cause(rest)
+        return
+    unreadable = rest
+    if not waiting and all(consumer.consumer_group.selector is not None for consumer in consumers):
+        unreadable = min(rest, places.unreadable)
+    if unreadable:
+        yield _unreadable(queue, unreadable)
+    if rest > unreadable:
+        yield _unmatched(destination_text(queue), rest - unreadable)
+
+
+def _causes_of_reached(
+    engine: Engine, queue: QueueArea, places: _Places, reached: Sequence[tuple[Taker, tuple[TargetList, bool]]]
+) -> Iterator[Cause]:
+    """Yield what keeps consumers from free messages that come next for them. reached: see Reach.of."""
+    free, name = places.free, destination_text(queue)
     able = [
         (consumer, target, is_direct)
         for consumer, (target, is_direct) in reached
@@ -431,18 +445,20 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     ]
     holder = f"{len(reached)} consumer{plural(len(reached))}"
     if queue.is_paused:
-        return [_paused(queue, free)]
-    if not able:
+        yield _paused(queue, free)
+    elif not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
-        return [Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")]
-    if engine.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
-        return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
-    if any(is_direct for _, _, is_direct in able):
+        yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
+    elif engine.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
+        yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
+    elif any(is_direct for _, _, is_direct in able):
         unmatched = max(_passed_over(queue, free) - places.unreadable, 0)
         frees = f"{'its' if len(reached) == 1 else 'their'} next take"
-        ready = Cause(READY, holder, free - unmatched, 0, None, frees)
-        return [ready, _unmatched(name, unmatched)] if unmatched else [ready]
-    return [_loading(engine, name, able[0][1])]
+        yield Cause(READY, holder, free - unmatched, 0, None, frees)
+        if unmatched:
+            yield _unmatched(name, unmatched)
+    else:
+        yield _loading(engine, name, able[0][1])
 
 
 def _passed_over(queue: QueueArea, free: int) -> int:

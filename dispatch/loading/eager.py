@@ -39,7 +39,7 @@ CACHED_MESSAGES_MIN: Final = 64
 
 
 class EagerLoader:
-    """See the module. `step` does one load and says whether there was one to do."""
+    """Loads for the list that starves first. `step` does one load and says whether there was one to do."""
 
     def __init__(self, target_area: TargetArea, reading: Holder) -> None:
         """reading: pays for read buffers."""

@@ -90,6 +90,7 @@ class Sender:
 
     # ------------------------------------------------------------------ one message
 
+    # What is under the lock is no method of its own: a call costs a send 3 %, 19 of 626 interpreted instructions.
     def send(
         self,
         body: bytes | bytearray | memoryview,
@@ -144,7 +145,6 @@ class Sender:
             if lane is None:
                 lane = self._pipeline.lane(priority)
             now_ms = now_ms or producers.clock_ms()
-            # No method of its own: a call costs a send 3 % (19 of 626 instructions of the interpreter).
             if producers.is_inside():
                 raise NestedCall
             with producers.bare_lock:

@@ -56,7 +56,7 @@ SIEVE_STEPS: Final = 16
 
 
 class Topics(PatternKeeper):
-    """See the module. The state lock guards it."""
+    """All topics, their subscriptions, and what is done for them unasked. The state lock guards it."""
 
     def __init__(
         self,

@@ -65,6 +65,7 @@ class Acked(NamedTuple):
     """Number of the destination, or of the subscription that acknowledged."""
     priority: int
     ranges: list[Range]
+    """(first sequence, messages) of each run."""
 
 
 class Counted(NamedTuple):
@@ -82,18 +83,21 @@ class Deleted(NamedTuple):
     """A delete record: the queue is gone with everything in it."""
 
     number: int
+    """Of the queue or topic."""
 
 
 class Unsubscribed(NamedTuple):
     """An unsubscribe record: the durable subscription has ended."""
 
     number: int
+    """Of the subscription."""
 
 
 class Sought(NamedTuple):
     """A seek record: what exists from there on is pending for a durable subscription, and nothing before it."""
 
     number: int
+    """Of the subscription."""
     firsts: list[tuple[int, int]]
     """(priority, sequence) of each lane that was moved."""
 
@@ -102,6 +106,7 @@ class Dropped(NamedTuple):
     """A drop record: nothing needs these data logs any more."""
 
     data_logs: list[int]
+    """Their ids."""
 
 
 class Lost(NamedTuple):
@@ -118,21 +123,25 @@ class RolledBack(NamedTuple):
     """A rollback record: the transaction's messages never were."""
 
     number: int
+    """Of the transaction."""
 
 
 class Survived(NamedTuple):
     """A survivors record: nothing else is left of all that was written to a data log."""
 
     data_log: int
+    """Id of the one that is about to be deleted, with everything else in it."""
     ranges: list[Survivors]
+    """What is live in it."""
 
 
 class Needed(NamedTuple):
     """A needs record: which subscriptions need some messages of a topic's lane."""
 
     run: Survivors
+    """The messages, in one block of the lane."""
     needs: list[Survivors]
-    """`lane` is the number of a subscription."""
+    """The part of the run that each subscription needs. `lane` is the number of a subscription."""
 
 
 class Sealed(NamedTuple):

@@ -334,9 +334,10 @@ class Journal:
     # ------------------------------------------------------------------ rolling
 
     def _make_room(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
-        """Roll, or move the limit, or refuse what meets one: appends call it where they would pass `_limit`.
+        """Make room for an append that would pass `_limit`, which is as far as appends go without a question.
 
-        flags: of a slice.
+        Raises what stands in the way: a failed or closed journal, a write stall, a full disk. Else a record that fits
+        the data log raises the limit, and one that does not begins the next data log. flags: of a slice.
         """
         if self._limit < 0:
             raise self.failure or Closed("the store")
@@ -457,7 +458,8 @@ class Journal:
     def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
         """Seal the newest data log and begin the next one. StoreFull: neither was done. Requires: the lock.
 
-        is_adding: what it is for is refused rather than given space of the reserve.
+        size: bytes of the record that is to fit. is_adding: it adds messages, so without space on the disk it is
+        refused; anything else may have the reserve.
         """
         old, old_id, next_id = self._file, self.data_log, self.data_log + 1
         assert old is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,6 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 LINES_MAX = {
     "README.md": 200,
-    "docs/internals/overview.md": 300,
     "docs/internals/": 200,
     "docs/decisions/": 60,
     "": 300,
@@ -203,6 +203,54 @@ def test_layers_of_a_package_name_all_that_is_in_it(layers: reference.Layers) ->
 def test_overview_names_every_package(floor: str) -> None:
     packages = {path.parent.name for path in (ROOT / floor).glob("*/__init__.py")}
     assert packages <= set(re.findall(rf"`{floor}\.(\w+)`", TEXTS["docs/internals/overview.md"]))
+
+
+# ------------------------------------------------------------------ names of the source
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+PLACE = re.compile(r"([\w/]+\.py):([\w.]+)")
+OF_PYTHON_AND_USERS = {"assert_never", "isinstance", "try", "send_many", "take", "nack"}
+
+
+def defined_in(path: Path) -> Iterator[str]:
+    """Yield what a file defines, as `name` and as `Class.name`; a class has what its file writes to `self`, too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for scope in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
+        prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+        for node in scope.body if isinstance(scope, ast.Module) else ast.walk(scope):
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                    yield f"{prefix}{name}"
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    yield f"{prefix}{name}"
+                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                    yield f"{prefix}{name}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [TEXTS["docs/internals/recipes.md"], section(TEXTS["docs/internals/overview.md"], "A message's life")],
+    ids=["recipes", "life"],
+)
+def test_names_of_the_source_in_recipes_and_in_the_life_of_a_message_exist(text: str) -> None:
+    folders = ("store", "cache", "dispatch", "pipeline", "tests/support")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = {path: set(defined_in(path)) for path in sources}
+    everywhere = set().union(*found.values())
+    names = {name.rpartition(".")[2] for name in everywhere}
+    checked = 0
+    for token in re.findall(r"`([^`\n]+)`", text):
+        if place := PLACE.fullmatch(token):
+            assert place[2] in found.get(ROOT / place[1], ()), f"{token} is not there"
+        elif "/" in token:
+            assert (ROOT / token).exists(), f"{token} is not there"
+        elif IDENTIFIER.fullmatch(token) and token not in OF_PYTHON_AND_USERS:
+            is_qualified = "." in token and token[0].isupper()
+            assert token in everywhere if is_qualified else token in names, f"nothing is called {token}"
+        else:
+            continue
+        checked += 1
+    assert checked > 10
 
 
 # ------------------------------------------------------------------ reference and guide

@@ -28,6 +28,10 @@ PACKAGE = (
 ALL = (*PACKAGE, *TESTS)
 
 FUNCTION_LINES_MAX = 70
+PRIVATE_USES_MAX = 329
+"""Uses of private names of others in tests. It may only fall: a new test asks the public interface, or `Inside`."""
+CHECKED_BY_TESTS = {"_check", "_replace", "_fields", "_asdict"}
+"""What a structure has for tests, and what named tuples have for everybody."""
 
 # The floors get disk, clock and randomness through a constructor, so that a test can hold them. These modules
 # are where the real ones come from.
@@ -246,3 +250,25 @@ def test_every_source(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rule_sees_a_planted_offence(rule: Rule) -> None:
     assert len(list(rule(parsed("store/planted.py", PLANTED[rule])))) == 1
+
+
+def private_uses(source: Source) -> Iterator[int]:
+    """Line of each use of a private name of an object that is not the user itself."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
+                pass
+            case ast.Attribute(attr=name) if name.startswith("_") and not name.endswith("__"):
+                if name not in CHECKED_BY_TESTS:
+                    yield node.lineno
+
+
+def test_tests_do_not_reach_further_into_what_they_test() -> None:
+    found = {
+        source.name: [*private_uses(source)] for source in sources(TESTS) if Path(source.name).name.startswith("test_")
+    }
+    count = sum(map(len, found.values()))
+    worst = sorted(found, key=lambda name: -len(found[name]))[:5]
+    assert count <= PRIVATE_USES_MAX, f"{count} uses of private names; most of them in {', '.join(worst)}"
+    planted = "self._a, cls._b, super()._c, found._check, found.__class__, found._d, found.e._f"
+    assert len([*private_uses(parsed("tests/test_planted.py", planted))]) == 2

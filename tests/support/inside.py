@@ -1,4 +1,7 @@
-"""The one place where tests reach into an open Forebay. Whoever moves a part moves it here, and no test changes.
+"""The parts of an open Forebay, for tests: whoever moves one moves it here.
+
+Tests that reach for something else say so themselves, by a private name; tests/house/test_tidy.py counts those, and
+lets nobody add to them.
 
 `Inside` gives the parts of a Forebay, or of the one that a queue, a topic or a
 consumer belongs to. A SimulatedBay is one itself.
