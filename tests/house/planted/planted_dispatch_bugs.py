@@ -43,7 +43,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a message that was returned is lost",
-        "TargetArea.offer_again",
+        "OrdinaryDistribution.offer_again",
         "target.returned.add(sequence, sequence)",
         "pass",
         "tests/dispatch/consumer/test_consumer.py::test_a_closed_consumers_messages_go_back_to_their_places",
@@ -115,21 +115,21 @@ DISPATCH_BUGS = (
     Bug(
         "a delivery is late from the first note on that is older than it",
         "AckDeadlines._collect_lane",
-        "delivery._number > limit",
+        "number_of(delivery) > limit",
         "False",
         "tests/dispatch/core/test_ack_deadline.py::test_each_delivery_is_late_between_its_deadline_and_an_eighth_more",
     ),
     Bug(
         "what was given back for its deadline is acknowledged all the same",
         "AckDeadlines._give_back",
-        "delivery._number = LATE",
+        "mark_late(delivery)",
         "pass",
         "tests/dispatch/core/test_ack_deadline.py::test_what_settles_it_too_late_raises_with_numbers_and_changes_nothing",
     ),
     Bug(
         "an extended delivery is late as any other",
         "AckDeadlines._is_extended",
-        "return found is not None and found[0] == delivery._number",
+        "return found is not None and found[0] == number_of(delivery)",
         "return False",
         "tests/dispatch/core/test_ack_deadline.py::test_extend_gives_so_many_seconds_from_now_on_again_and_again",
     ),

@@ -67,7 +67,7 @@ MACHINE_BUGS = (
     Bug(
         "a late ack says nothing of the deadline",
         "AckDeadlines._give_back",
-        "delivery._number = LATE",
+        "mark_late(delivery)",
         "pass",
         MACHINE,
     ),
@@ -81,7 +81,7 @@ MACHINE_BUGS = (
     Bug(
         "an extended deadline passes as if it were not",
         "AckDeadlines._is_extended",
-        "return found is not None and found[0] == delivery._number",
+        "return found is not None and found[0] == number_of(delivery)",
         "return False",
         MACHINE,
     ),
