@@ -24,7 +24,6 @@ from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
 from .format.record import (
-    ACK,
     ATTEST,
     DELETE,
     DESTINATION,
@@ -32,17 +31,11 @@ from .format.record import (
     PROPERTIES,
     RANGES_MAX,
     RETURN,
-    SEEK,
     STATE,
-    SUBSCRIBE,
     TIMED,
-    UNSUBSCRIBE,
-    Range,
     Returned,
     put_off_payload,
-    ranges_payload,
     returns_payload,
-    seek_payload,
 )
 from .format.retained import has_expired
 from .format.state import (
@@ -50,14 +43,11 @@ from .format.state import (
     CountedRun,
     Destination,
     State,
-    Subscription,
     encode_counts,
     encode_delete,
     encode_destination,
     encode_root,
     encode_state,
-    encode_subscription,
-    encode_unsubscribe,
 )
 from .format.times import Times
 from .histogram import DurationHistogram
@@ -69,8 +59,7 @@ from .index.due_times import DueTimes
 from .index.index import Index
 from .index.lane import Lane
 from .index.pending_lane import JournaledLane
-from .index.subscriptions import Subscriber, Subscriptions
-from .index.topic_lane import NO_RECORD, SubscriptionLane
+from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
@@ -83,7 +72,7 @@ from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, LeaseReader
 from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
-from .maintenance.trimmer import RetentionRule, Trimmer
+from .maintenance.trimmer import Trimmer
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
@@ -93,6 +82,7 @@ from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
+from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
 
 if TYPE_CHECKING:
@@ -107,8 +97,6 @@ CAUGHT_UP_AT_ONCE: Final = 500
 """Subscriptions that take in what was sent before the state lock is let go: a millisecond or two."""
 
 
-RETENTION_NAME: Final = "retention"
-"""Of what stands for the messages that a topic keeps beyond all acks, where a record must have a name."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 
@@ -216,6 +204,7 @@ class MessageStore:
         self.relocation: Relocation
         self.positions: Positions
         self.trimmer: Trimmer
+        self.subscription_records: SubscriptionRecords
         self._parts: StoreParts
         self._destinations_file: DestinationsFile
 
@@ -364,6 +353,7 @@ class MessageStore:
         self.trimmer = Trimmer(
             self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
         )
+        self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -638,79 +628,6 @@ class MessageStore:
                 self.journal.append(RETURN, flags, len(part), payload)
         except ForebayError as error:
             logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
-
-    # ------------------------------------------------------------------ subscriptions
-
-    def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
-        """Subscribe to what is sent to a topic from now on. Requires: the lock. Raises StoreFull or StoreFailed.
-
-        name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
-        """
-        facts = Subscription(self.subscriptions.next_number, topic, name or "", selector)
-        with self.journal.whole:
-            if name is not None:
-                self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
-            return self.subscriptions.subscribe(facts, is_durable=name is not None)
-
-    def unsubscribe(self, subscriber: Subscriber) -> None:
-        """End a subscription, and with it the need for what it alone needed.
-
-        Requires: the lock. Raises StoreFull or StoreFailed.
-        """
-        number = subscriber.facts.number
-        with self.journal.whole:
-            if subscriber.is_durable:
-                self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
-            self.subscriptions.unsubscribe(number)
-
-    def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Let what exists from there on be pending for a subscription that nobody reads yet, and nothing before it.
-
-        firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
-        the subscription is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
-        """
-        number, data_log = subscriber.facts.number, NO_RECORD
-        with self.journal.whole:
-            if subscriber.is_durable:
-                self.journal.append(SEEK, 0, len(firsts), seek_payload(number, firsts))
-                data_log = self.journal.data_log
-            self.subscriptions.seek(number, firsts, data_log)
-
-    def retain(self, topic: int, rule: RetentionRule | None) -> None:
-        """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
-
-        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises
-        StoreFull (it is as it was) or StoreFailed.
-        """
-        known = self.subscriptions.retention(topic)
-        if rule is not None and known is None:
-            facts = Subscription(self.subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
-            with self.journal.whole:
-                self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
-                self.subscriptions.subscribe(facts)
-        if rule is None and known is not None:
-            self.unsubscribe(known)
-        if rule is None:
-            self.trimmer.rules.pop(topic, None)
-        else:
-            self.trimmer.rules[topic] = rule
-
-    def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
-        """Acknowledge many runs of a subscription with few records; return how many messages were pending.
-
-        is_durable: of the subscription; without it no record is written. Requires: the lock.
-        """
-        removed = 0
-        for at in range(0, len(runs), RANGES_MAX):
-            part = runs[at : at + RANGES_MAX]
-            with self.journal.whole:
-                data_log = NO_RECORD
-                if is_durable:
-                    ranges = [Range(first, last - first + 1) for first, last in part]
-                    self.journal.append(ACK, lane.priority, len(ranges), ranges_payload(lane.destination, ranges))
-                    data_log = self.journal.data_log
-                removed += sum(lane.remove(first, last, data_log) for first, last in part)
-        return removed
 
     # ------------------------------------------------------------------ reading
 

@@ -78,6 +78,7 @@ class Topics(PatternKeeper):
         """reading: pays for what the sweeper reads."""
         self._monitor = monitor
         self._message_store = store
+        self._records = store.subscription_records
         self._target_area = target_area
         self._overflow = overflow
         self._publisher = publisher
@@ -90,7 +91,7 @@ class Topics(PatternKeeper):
         self._policies = policies
         self.unrecorded = UnrecordedStore(store)
         self.verdicts = Verdicts()
-        self.unmatched_sweeper = UnmatchedSweeper(target_area, store, reading)
+        self.unmatched_sweeper = UnmatchedSweeper(target_area, self._records, reading)
         self.by_name: dict[str, TopicState] = {}
         self.patterns: dict[PatternArea, Selector | None] = {}
         """Those that have a consumer, with its selector."""
@@ -170,16 +171,16 @@ class Topics(PatternKeeper):
         """Let the topic retain what its policy says; where that finds no room, `trim` tries again. Requires: the
         lock.
         """
-        policy, store = self._policies.of(topic.name), self._message_store
+        policy = self._policies.of(topic.name)
         rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
         begins, topic.is_retained = topic.retention is None, rule is not None
         self._unretained.pop(topic, None)
         try:
             if rule is not None and begins:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
-                    store.retain(topic.number, rule)
+                    self._records.retain(topic.number, rule)
             else:
-                store.retain(topic.number, rule)
+                self._records.retain(topic.number, rule)
                 if rule is None and not begins:
                     self._overhead.one_less(SUBSCRIPTION_BYTES)
         except StoreFull as full:
@@ -249,7 +250,7 @@ class Topics(PatternKeeper):
             if subscription is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     subscription = self._add_subscription(
-                        topic, self._message_store.subscribe(topic.number, name, text), options.selector
+                        topic, self._records.subscribe(topic.number, name, text), options.selector
                     )
             elif subscription in topic.online and not (is_shared and subscription.is_shared):
                 raise _in_use(subscription, is_shared=is_shared)
@@ -351,7 +352,7 @@ class Topics(PatternKeeper):
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
         selector = self.patterns[pattern_area]
         text = selector.text if selector is not None else None
-        subscriber = self._message_store.subscribe(topic.number, None, text)
+        subscriber = self._records.subscribe(topic.number, None, text)
         member = pattern_area.members[topic] = PatternMember(topic, subscriber, selector, pattern_area)
         if selector is not None:
             self.unmatched_sweeper.subscriptions[member] = None
@@ -367,7 +368,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             subscription = self._idle(topic, name)
-            self._message_store.unsubscribe(subscription.subscriber)
+            self._records.unsubscribe(subscription.subscriber)
             del topic.durable[name]
             topic.kept.pop(name, None)
             self._forget(subscription)
@@ -402,7 +403,7 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             subscription = self._idle(topic, name)
-            self._message_store.seek(subscription.subscriber, _within(firsts, lanes))
+            self._records.seek(subscription.subscriber, _within(firsts, lanes))
             self._begin_anew(subscription)
             sequences, messages = _cursor(subscription.subscriber)
             position = self._message_store.journal.end
@@ -427,8 +428,8 @@ class Topics(PatternKeeper):
             topic.raise_if_deleted()
             with self._overhead.one_more(SUBSCRIPTION_BYTES):
                 text = options.selector.text if options.selector is not None else None
-                subscriber = self._message_store.subscribe(topic.number, None, text)
-                self._message_store.seek(subscriber, _within(firsts, lanes))
+                subscriber = self._records.subscribe(topic.number, None, text)
+                self._records.seek(subscriber, _within(firsts, lanes))
                 subscription = self._add_subscription(topic, subscriber, options.selector)
             subscription.is_reader = True
             self._go_online(subscription, is_shared=False)
@@ -537,7 +538,7 @@ class Topics(PatternKeeper):
             subscription.forget_heads()
             del subscription.topic.kept[subscription.subscriber.facts.name]
         if not subscription.is_durable:
-            self._message_store.unsubscribe(subscription.subscriber)
+            self._records.unsubscribe(subscription.subscriber)
             self._forget(subscription)
             subscription.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
 

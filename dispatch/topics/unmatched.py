@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from ...cache.budget import Holder
 from ...store.errors import ForebayError
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
-from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
+from ...store.subscription_records import SubscriptionRecords
 from ..core.lists import TargetArea
 from .state import SubscriptionLaneState, SubscriptionState
 
@@ -43,10 +43,10 @@ class _Run(NamedTuple):
 class UnmatchedSweeper:
     """`step` examines one run of messages and says whether there was one."""
 
-    def __init__(self, target_area: TargetArea, store: MessageStore, reading: Holder) -> None:
+    def __init__(self, target_area: TargetArea, records: SubscriptionRecords, reading: Holder) -> None:
         """reading: pays for what is in RAM while it is examined."""
         self._target_area = target_area
-        self._store = store
+        self._records = records
         self._reading = reading
         self.subscriptions: dict[SubscriptionState, None] = {}
         """Those with a selector, least lately examined first."""
@@ -150,7 +150,7 @@ class UnmatchedSweeper:
     def _let_go(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
         assert lane.unwanted is not None
         runs = list(lane.unwanted)
-        self._store.remove_runs(lane.subscription_lane, runs, is_durable=is_durable)
+        self._records.remove_runs(lane.subscription_lane, runs, is_durable=is_durable)
         for cache in lane.caches:
             for first, last in runs if cache.has(lane.stored.number) else ():
                 for sequence in range(first, last + 1):

@@ -128,21 +128,21 @@ def write_golden(root: Path) -> Pending:
 
 def _publish(opened: OpenStore) -> None:
     """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
-    store = opened.store
+    store, records = opened.store, opened.store.subscription_records
     with opened.lock:
         number = opened.store.create_destination("prices", TOPIC).number
         lane = opened.store.index.lane(number, 4)
         store.add(lane, 0, b"", b"to nobody")
-        ended, audit = store.subscribe(number, "ended", None), store.subscribe(number, "audit", "kg > 1")
+        ended, audit = records.subscribe(number, "ended", None), records.subscribe(number, "audit", "kg > 1")
         for n in range(6):
             store.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
-        store.unsubscribe(ended)
-        late = store.subscribe(number, "late", None)
+        records.unsubscribe(ended)
+        late = records.subscribe(number, "late", None)
         store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
-        store.remove_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
-        store.seek(late, [(4, 8)])
+        records.remove_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+        records.seek(late, [(4, 8)])
 
 
 def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:

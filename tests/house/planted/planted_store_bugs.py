@@ -371,8 +371,8 @@ STORE_BUGS = (
     ),
     Bug(
         "the end of a subscription is not written",
-        "MessageStore.unsubscribe",
-        "self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))",
+        "SubscriptionRecords.unsubscribe",
+        "self._journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))",
         "encode_unsubscribe(number)",
         "tests/crash/test_topic_crash.py::test_power_cut_at_any_call_leaves_each_subscription_whole",
     ),

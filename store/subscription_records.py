@@ -1,0 +1,100 @@
+"""SubscriptionRecords: subscriptions begin, move, end and acknowledge, each by a record and then in RAM.
+
+What a record says of a durable subscription counts from that record on: a crash before it leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from .format.record import ACK, RANGES_MAX, SEEK, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload, seek_payload
+from .format.state import Subscription, encode_subscription, encode_unsubscribe
+from .index.subscriptions import Subscriber, Subscriptions
+from .index.topic_lane import NO_RECORD, SubscriptionLane
+from .journal.journal import Journal
+from .maintenance.trimmer import RetentionRule
+
+RETENTION_NAME: Final = "retention"
+"""Of what stands for the messages that a topic keeps beyond all acks, where a record must have a name."""
+
+
+class SubscriptionRecords:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
+        """rules: by number of the topic, how long it keeps messages that nobody needs."""
+        self._journal = journal
+        self._subscriptions = subscriptions
+        self._rules = rules
+
+    def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
+        """Subscribe to what is sent to a topic from now on. Requires: the lock. Raises StoreFull or StoreFailed.
+
+        name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
+        """
+        facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
+        with self._journal.whole:
+            if name is not None:
+                self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
+            return self._subscriptions.subscribe(facts, is_durable=name is not None)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """End a subscription, and with it the need for what it alone needed.
+
+        Requires: the lock. Raises StoreFull or StoreFailed.
+        """
+        number = subscriber.facts.number
+        with self._journal.whole:
+            if subscriber.is_durable:
+                self._journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
+            self._subscriptions.unsubscribe(number)
+
+    def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
+        """Let what exists from there on be pending for a subscription that nobody reads yet, and nothing before it.
+
+        firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
+        the subscription is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        """
+        number, data_log = subscriber.facts.number, NO_RECORD
+        with self._journal.whole:
+            if subscriber.is_durable:
+                self._journal.append(SEEK, 0, len(firsts), seek_payload(number, firsts))
+                data_log = self._journal.data_log
+            self._subscriptions.seek(number, firsts, data_log)
+
+    def retain(self, topic: int, rule: RetentionRule | None) -> None:
+        """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
+
+        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises
+        StoreFull (it is as it was) or StoreFailed.
+        """
+        known = self._subscriptions.retention(topic)
+        if rule is not None and known is None:
+            facts = Subscription(self._subscriptions.next_number, topic, RETENTION_NAME, None, is_retention=True)
+            with self._journal.whole:
+                self._journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
+                self._subscriptions.subscribe(facts)
+        if rule is None and known is not None:
+            self.unsubscribe(known)
+        if rule is None:
+            self._rules.pop(topic, None)
+        else:
+            self._rules[topic] = rule
+
+    def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
+        """Acknowledge many runs of a subscription with few records; return how many messages were pending.
+
+        is_durable: of the subscription; without it no record is written. Requires: the lock.
+        """
+        removed = 0
+        for at in range(0, len(runs), RANGES_MAX):
+            part = runs[at : at + RANGES_MAX]
+            with self._journal.whole:
+                data_log = NO_RECORD
+                if is_durable:
+                    ranges = [Range(first, last - first + 1) for first, last in part]
+                    self._journal.append(ACK, lane.priority, len(ranges), ranges_payload(lane.destination, ranges))
+                    data_log = self._journal.data_log
+                removed += sum(lane.remove(first, last, data_log) for first, last in part)
+        return removed
