@@ -1,12 +1,16 @@
 """What it costs a busy store to be watched, in CPU time of its own process.
 
-    python -m forebay.benchmarks.watching --queues 1000 --rounds 5
+    python -m forebay.benchmarks.watching --queues 3 --looks 60
 
-One process has the store open and passes messages as fast as it can. Others watch it each second: `forebay top`,
-`queues --watch`, `health`, and the console, beside it or mounted in it. The process takes turns with and without each
-of them, at work and at rest. Printed are milliseconds of CPU time that it spends each second because of the watcher,
-medians of all rounds: at work (beyond what its messages take without it) and at rest. 10 ms are a hundredth of what a
-process does that has a core to itself. At rest there is less of the machine's noise in it.
+One process has the store open and passes messages as fast as it can. Others look at it about once a second: `forebay
+top`, `queues --watch`, `health`, and the console, beside it or mounted in it. Printed are the milliseconds of CPU time
+that one look costs the process, with the interval in which they lie: all that its threads spend around a look, beyond
+what the same messages take just before and after it. 10 ms are a hundredth of what a process does in a second that has
+a core to itself. In brackets is the part of threads that do not pass messages; the rest is what those threads cost the
+one that does, which waits for them and finds its caches cold.
+
+The last rows are checks of the measurement itself: moments at which nobody looks cost nothing, and 10 ms that are spent
+on purpose cost 10 ms.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
+import random
+import signal
 import socket
 import subprocess
 import sys
@@ -21,110 +28,116 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from multiprocessing.connection import Connection
-from statistics import median
 from typing import Final, NamedTuple
 
 import forebay
 from forebay import Message
+from forebay.store.disk.layout import store_root
+from forebay.store.disk.status_file import STATUS
+
+from .excess import LOOKS_MIN, Estimate, Slices, Spent, estimate
 
 BATCH: Final = 64
+BATCHES: Final = 8
+"""Of a slice: about 2 ms."""
 BODY: Final = b"x" * 1024
-EVERY_SECONDS: Final = 1.0
+EVERY_SECONDS: Final = 1.1
+"""Between looks, at least: a mounted console shares what it found for a second."""
+EVERY_SECONDS_MAX: Final = 1.6
+"""Looks come at irregular times, or they would fall into step with what the store does once a second."""
+LOOK_SECONDS: Final = 0.15
+"""So long at least what a look brings about is looked for."""
+STATUS_SECONDS: Final = 0.05
+"""The same of a status, which is written by a thread that has more to do: less of that is in a shorter time."""
+KNOWN_SECONDS: Final = 0.01
 TOKEN: Final = "nobody asks this for its token"
 
 
 # ---------------------------------------------------------------------- the process that is watched
 
 
-class Turn(NamedTuple):
-    """What the process is to do next."""
-
-    seconds: float
-    works: bool
-
-
-class Spent(NamedTuple):
-    """What it did in one turn."""
-
-    messages: int
-    seconds: float
-    cpu_seconds: float
-
-
 def watched(directory: str, queues: int, pipe: Connection) -> None:
-    """Open a store, serve its console, and take turns at working until there is no further one."""
+    """Open a store, serve its console, and work from one word of the pipe to the next until there is none."""
     import uvicorn
 
     import forebay.console
 
+    signal.signal(signal.SIGUSR1, spend)
     with forebay.open(directory, memory_limit="64MiB", sync="never") as bay:
         for n in range(queues - 1):
             bay.queue(f"queue-{n:05}").send(BODY)
-        app = forebay.console.app(bay, token=TOKEN, open_reading=True)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+        console = forebay.console.app(bay, token=TOKEN, open_reading=True)
+        server = uvicorn.Server(uvicorn.Config(console, log_level="error", lifespan="off", ws="none"))
         with socket.create_server(("127.0.0.1", 0)) as listener, bay.queue("busy").subscribe() as consumer:
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
             pipe.send(listener.getsockname()[1])
             try:
-                while (turn := pipe.recv()) is not None:
-                    pipe.send(take_turn(bay.queue("busy"), consumer, turn))
+                while pipe.recv():
+                    pipe.send(work(bay.queue("busy"), consumer, pipe))
             finally:
                 server.should_exit = True
                 thread.join()
 
 
-def take_turn(queue: forebay.Queue, consumer: forebay.Consumer, turn: Turn) -> Spent:
-    """Pass messages from a sender to a consumer, or rest."""
-    messages, began, computed = 0, time.monotonic(), time.process_time()
-    if not turn.works:
-        time.sleep(turn.seconds)
-    while turn.works and time.monotonic() - began < turn.seconds:
-        queue.send_many([Message(BODY)] * BATCH)
-        taken = consumer.take(BATCH)
-        consumer.ack(taken)
-        messages += len(taken)
-    return Spent(messages, time.monotonic() - began, time.process_time() - computed)
+def work(queue: forebay.Queue, consumer: forebay.Consumer, pipe: Connection) -> Slices:
+    """Pass messages from a sender to a consumer until the pipe says something."""
+    names = ("forebay-housekeeper", "forebay-loader")
+    clocks = [time.pthread_getcpuclockid(one.ident) for one in threading.enumerate() if one.ident and one.name in names]
+    slices, messages = Slices(), 0
+    while not pipe.poll():
+        for _ in range(BATCHES):
+            queue.send_many([Message(BODY)] * BATCH)
+            taken = consumer.take(BATCH)
+            consumer.ack(taken)
+            messages += len(taken)
+        worker, background = time.thread_time(), sum(map(time.clock_gettime, clocks))
+        slices.add(time.monotonic(), messages, Spent(worker, background, time.process_time() - worker - background))
+    pipe.recv()
+    return slices
+
+
+def spend(*_: object) -> None:
+    """Spend KNOWN_SECONDS of CPU time."""
+    end = time.thread_time() + KNOWN_SECONDS
+    while time.thread_time() < end:
+        pass
 
 
 # ---------------------------------------------------------------------- those that watch
 
-
-def by_command(*arguments: str) -> AbstractContextManager[object]:
-    """Return a command of forebay that watches as long as it runs."""
-    return _ended([sys.executable, "-m", "forebay", *arguments])
+Look = Callable[[], float]
+"""Looks at the store; returns when that began, in monotonic seconds. What it brings about is over when it returns."""
 
 
-@contextmanager
-def _ended(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
+def begun(look: Callable[[], object]) -> float:
+    """Look, and return when that began."""
+    began = time.monotonic()
+    look()
+    return began
 
 
 @contextmanager
-def again(look: Callable[[], object]) -> Iterator[None]:
-    """Look once a second, from a thread of this process."""
-    is_over = threading.Event()
+def by_command(*arguments: str) -> Iterator[Look]:
+    """Run a command of forebay that looks again and again, and let it go on for each look only."""
+    command = [sys.executable, "-m", "forebay", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
 
-    def loop() -> None:
-        while not is_over.is_set():
-            look()
-            is_over.wait(EVERY_SECONDS)
+        def go_on() -> None:
+            process.send_signal(signal.SIGCONT)  # its pause is over meanwhile, so it looks now
+            time.sleep(LOOK_SECONDS)
+            process.send_signal(signal.SIGSTOP)
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+        try:
+            time.sleep(EVERY_SECONDS)  # until it is loaded
+            process.send_signal(signal.SIGSTOP)
+            yield partial(begun, go_on)
+        finally:
+            process.kill()
 
 
 def health(directory: str) -> None:
@@ -141,92 +154,140 @@ def get(port: int, *paths: str) -> None:
 
 
 @contextmanager
-def console_beside(directory: str) -> Iterator[None]:
+def console_beside(directory: str) -> Iterator[Look]:
     """Serve the console by a process of its own, and look at it."""
     command = [sys.executable, "-m", "forebay", "console", directory, "--port", "0"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             port = int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
-            with again(lambda: get(port, "/", "/queues", "/metrics")):
-                yield
+            yield partial(begun, partial(get, port, "/", "/queues", "/metrics"))
         finally:
             process.terminate()
 
 
-def watchers(directory: str, port: int) -> dict[str, Callable[[], AbstractContextManager[object]]]:
-    """Return what may watch, by name. port: of the console that is mounted in the process."""
-    return {
-        "forebay top": lambda: by_command("top", directory),
-        "forebay queues --watch": lambda: by_command("queues", directory, "--watch"),
-        "forebay health, each second": lambda: again(lambda: health(directory)),
-        "forebay console beside it: pages and /metrics": lambda: console_beside(directory),
-        "console mounted in it: a page": lambda: again(lambda: get(port, "/queues")),
-        "console mounted in it: /metrics": lambda: again(lambda: get(port, "/metrics")),
-    }
+def status_written(path: str) -> float:
+    """Wait until the store has written its status."""
+    before = os.stat(path).st_mtime_ns
+    while os.stat(path).st_mtime_ns == before:
+        time.sleep(0.005)
+    return time.monotonic() - 0.8 * STATUS_SECONDS
+
+
+class Watcher(NamedTuple):
+    """What may watch a store."""
+
+    name: str
+    watch: Callable[[], AbstractContextManager[Look]]
+    look_seconds: float = LOOK_SECONDS
+    """So long at least what a look brings about is looked for."""
+    is_background: bool = False
+    """Whether threads of the store serve it, which have other work around."""
+
+
+def watchers(directory: str, port: int, pid: int) -> list[Watcher]:
+    """Return all that is measured. port: of the console that is mounted in the process. pid: of the process."""
+
+    def each_time(look: Callable[[], object]) -> Callable[[], AbstractContextManager[Look]]:
+        return lambda: nullcontext(partial(begun, look))
+
+    written = partial(status_written, os.path.join(store_root(directory, "localhost"), STATUS))
+    return [
+        Watcher("the status file, watched or not", lambda: nullcontext(written), STATUS_SECONDS, is_background=True),
+        Watcher("forebay top", lambda: by_command("top", directory)),
+        Watcher("forebay queues --watch", lambda: by_command("queues", directory, "--watch")),
+        Watcher("forebay health", each_time(lambda: health(directory))),
+        Watcher("forebay console beside it: two pages and /metrics", lambda: console_beside(directory)),
+        Watcher("console mounted in it: a page", each_time(lambda: get(port, "/queues"))),
+        Watcher("console mounted in it: /metrics", each_time(lambda: get(port, "/metrics"))),
+        Watcher("check: nobody looks", each_time(lambda: None)),
+        Watcher("check: 10 ms are spent", each_time(lambda: os.kill(pid, signal.SIGUSR1))),
+    ]
 
 
 # ---------------------------------------------------------------------- measuring
 
 
 class Cost(NamedTuple):
-    """What one watcher costs."""
+    """What a look of one watcher costs, in milliseconds of CPU time of the process at work."""
 
     watcher: str
-    at_work_ms: float
-    """Milliseconds of CPU time that the process at work spends each second because of it."""
-    at_rest_ms: float
+    ms: Estimate
+    serving_ms: Estimate
+    """Of it, in the threads that serve it."""
 
 
-def measure(queues: int, rounds: int, seconds: float, directory: str) -> Iterator[Cost]:
-    """Yield the cost of each watcher."""
+def measure(queues: int, looks: int, directory: str, only: str = "") -> Iterator[Cost]:
+    """Yield the cost of each watcher that has `only` in its name."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=watched, args=(directory, queues, theirs))
     process.start()
     try:
         port = ours.recv()
-
-        def spend(watcher: Callable[[], AbstractContextManager[object]], works: bool) -> Spent:
-            with watcher():
-                time.sleep(EVERY_SECONDS)  # until it looks
-                ours.send(Turn(seconds, works))
-                spent: Spent = ours.recv()
-                return spent
-
-        for name, watcher in watchers(directory, port).items():
-            works, rests = [], []
-            for _ in range(rounds):
-                without, with_it, after = (spend(one, True) for one in (nullcontext, watcher, nullcontext))
-                expected = with_it.messages * (cpu_of(without) + cpu_of(after)) / 2
-                works.append(1000 * (with_it.cpu_seconds - expected) / with_it.seconds)
-                alone, beside = spend(nullcontext, False), spend(watcher, False)
-                rests.append(1000 * (beside.cpu_seconds / beside.seconds - alone.cpu_seconds / alone.seconds))
-            yield Cost(name, median(works), median(rests))
+        assert process.pid is not None
+        for watcher in watchers(directory, port, process.pid):
+            if only in watcher.name:
+                yield cost_of(watcher, looks, ours)
     finally:
-        ours.send(None)
+        ours.send(False)
         process.join()
 
 
-def cpu_of(spent: Spent) -> float:
-    """Return the CPU time for a message."""
-    return spent.cpu_seconds / max(spent.messages, 1)
+def cost_of(watcher: Watcher, looks: int, pipe: Connection) -> Cost:
+    """Have a watcher look so often at a process that works, and return what that costs."""
+    chance = random.Random(watcher.name)
+    moments: list[tuple[float, float]] = []
+    with watcher.watch() as look:
+        pipe.send(True)
+        time.sleep(EVERY_SECONDS)
+        for _ in range(looks):
+            began = look()
+            ended = max(time.monotonic(), began + watcher.look_seconds)
+            moments.append((began, ended))
+            next_at = max(began + chance.uniform(EVERY_SECONDS, EVERY_SECONDS_MAX), 2 * ended - began + LOOK_SECONDS)
+            time.sleep(max(next_at - time.monotonic(), 0.0))
+        pipe.send(True)
+        slices: Slices = pipe.recv()
+    costs, served = [], []
+    for begin, end in moments:
+        beyond = slices.excess(begin, end)
+        serving = beyond.background if watcher.is_background else beyond.serving
+        served.append(1000 * serving)
+        costs.append(1000 * (serving + beyond.worker))
+    return Cost(watcher.name, estimate(costs), estimate(served))
+
+
+def line_of(cost: Cost) -> str:
+    """Return a line about one watcher."""
+    ms, serving = cost.ms, cost.serving_ms
+    return f"{cost.watcher:50} {ms.middle:6.2f} ms a look, {ms.low:6.2f} to {ms.high:5.2f} ({serving.middle:5.2f})"
+
+
+def row_of(cost: Cost) -> dict[str, str | float]:
+    """Return the same as JSON has it."""
+    ms, serving = cost.ms, cost.serving_ms
+    return {
+        "watcher": cost.watcher,
+        "ms": ms.middle,
+        "low_ms": ms.low,
+        "high_ms": ms.high,
+        "serving_ms": serving.middle,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what it costs a busy store to be watched.")
-    parser.add_argument("--queues", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each turn")
+    parser.add_argument("--queues", type=int, default=3)
+    parser.add_argument("--looks", type=int, default=60, help="of each watcher")
+    parser.add_argument("--only", default="", help="watchers with this in their name")
     parser.add_argument("--json", action="store_true", help="print an object a watcher")
     arguments = parser.parse_args()
+    if arguments.looks < LOOKS_MIN:
+        parser.error(f"--looks: fewer than {LOOKS_MIN} decide nothing")
     with tempfile.TemporaryDirectory() as directory:
         print(f"{arguments.queues:,} queues", file=sys.stderr)
-        for cost in measure(arguments.queues, arguments.rounds, arguments.seconds, directory):
-            if arguments.json:
-                print(json.dumps(cost._asdict()), flush=True)
-                continue
-            said = f"{cost.at_work_ms:7.1f} ms a second at work, {cost.at_rest_ms:6.1f} at rest"
-            print(f"{cost.watcher:46} {said}", flush=True)
+        for cost in measure(arguments.queues, arguments.looks, directory, arguments.only):
+            print(json.dumps(row_of(cost)) if arguments.json else line_of(cost), flush=True)
 
 
 if __name__ == "__main__":

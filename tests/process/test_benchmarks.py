@@ -443,13 +443,18 @@ def test_everything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], fak
 
 
 def test_cost_of_being_watched_is_measured_for_each_watcher(tmp_path: Path) -> None:
-    costs = {cost.watcher: cost for cost in watching.measure(queues=2, rounds=1, seconds=0.2, directory=str(tmp_path))}
-    assert [name.split(":")[0] for name in costs] == [
+    costs = list(watching.measure(queues=2, looks=1, directory=str(tmp_path)))
+    assert [cost.watcher.split(":")[0] for cost in costs] == [
+        "the status file, watched or not",
         "forebay top",
         "forebay queues --watch",
-        "forebay health, each second",
+        "forebay health",
         "forebay console beside it",
         "console mounted in it",
         "console mounted in it",
+        "check",
+        "check",
     ]
-    assert all(abs(ms) < 10_000 for cost in costs.values() for ms in (cost.at_work_ms, cost.at_rest_ms))
+    assert all(0 < abs(cost.ms.middle) < 10_000 for cost in costs)
+    assert {cost.ms.high for cost in costs} == {float("inf")}, "one look decides nothing"
+    assert watching.line_of(costs[0]).startswith("the status file, watched or not ")
