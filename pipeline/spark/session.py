@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ...store.errors import SettingsError
 from ..errors import SparkMissing
 from .java import java_home
 
@@ -44,6 +46,10 @@ CONFIGURED_BY: Final = (
     "spark.driver.defaultJavaOptions",
 )
 """Settings that may name a collector already. A JVM with two collectors does not start."""
+_COUNT: Final = r"\s*([0-9]+|\*)\s*"
+_MASTERS: Final = re.compile(
+    rf"local(\[{_COUNT}(,{_COUNT})?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s|mesos)://\S+"
+)
 _LEFT_OUT: Final = {"tests", "build", "dist"}
 
 
@@ -65,14 +71,23 @@ def configuration_of(master: str, configuration: Mapping[str, str] | None = None
     return settings | dict(configuration or {})
 
 
+def check_master(master: str) -> None:
+    """Raise SettingsError where Spark knows no master of this form: its own refusal takes a Java process to start."""
+    if not _MASTERS.fullmatch(master):
+        raise SettingsError(
+            f"{master!r} is no master of Spark: give local[*], local[4], spark://HOST:7077, k8s://HOST:PORT or yarn"
+        )
+
+
 def session(
     master: str = "local[*]", *, app_name: str = "forebay", configuration: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Return the session that runs already, or a new one. SparkMissing names what is not installed.
 
-    master: as in Spark. Executors elsewhere get this package by `addPyFile`; Python, pyspark, pyarrow and pandas must
-    be there. A new one takes some seconds and half a GiB.
+    master: as in Spark; SettingsError for what Spark knows none of. Executors elsewhere get this package by
+    `addPyFile`; Python, pyspark, pyarrow and pandas must be there. A new one takes some seconds and half a GiB.
     """
+    check_master(master)
     require_spark()
     from pyspark.sql import SparkSession
 

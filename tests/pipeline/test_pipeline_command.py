@@ -17,7 +17,7 @@ from forebay.pipeline.commands.questions import _rows_of
 from forebay.pipeline.errors import SparkMissing
 from forebay.pipeline.spark import java
 from forebay.pipeline.spark.java import JAVA_VERSION_MIN, java_home, java_version
-from forebay.pipeline.spark.session import COLLECTOR, CONFIGURED_BY, configuration_of
+from forebay.pipeline.spark.session import COLLECTOR, CONFIGURED_BY, check_master, configuration_of
 from forebay.store.disk.layout import data_log_name
 
 
@@ -62,6 +62,27 @@ def test_facts_are_lines_with_bodies_on_request(kept: Path, capsys: pytest.Captu
     messages = [row for row in lines(capsys) if row["kind"] == "message"]
     assert len(messages) == 11
     assert messages[0]["body"] == "dGVh" and json.loads(messages[0]["headers"]) == {"raw": {"base64": "/w=="}}
+
+
+@pytest.mark.parametrize(
+    "master", ["x", "", "lokal[*]", "local[", "local[-1]", "spark:/host:7077", "spark://", "http://x"]
+)
+def test_master_that_spark_knows_none_of_is_refused_before_java_starts(
+    master: str, kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.pipeline.spark.session.java_home", lambda: pytest.fail("Java was looked for"))
+    for command in (["explain"], ["verify"], ["pipeline", "facts"]):
+        assert main([*command, "--engine", "spark", f"--master={master}", str(kept)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and "is no master of Spark: give local[*]" in printed.err
+
+
+def test_masters_of_spark_are_let_pass() -> None:
+    for master in (
+        *("local", "local[*]", "local[4]", "local[ 2 , 3 ]", "local[*,4]", "local-cluster[2,1,1024]", "yarn"),
+        *("spark://a:7077,b:7077", "k8s://https://host:6443", "mesos://zk://host:2181/mesos"),
+    ):
+        check_master(master)
 
 
 def test_damage_ends_with_1_refused_or_reported(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
