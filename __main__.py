@@ -7,6 +7,7 @@ modules are imported when it is named.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -109,8 +110,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return PIPE_CLOSED
-    except (ForebayError, OSError) as error:
+    except ForebayError as error:
         return _failed(str(error), 2 if isinstance(error, (SettingsError, SelectorError)) else 1)
+    except OSError as error:
+        return _failed(_in_words(error), 1)
+
+
+def _in_words(error: OSError) -> str:
+    """Return what the system refused and why. An error without a file's name is most often one of the output."""
+    reason = error.strerror or str(error)
+    if isinstance(error.filename, (str, bytes)):
+        return f"{os.fsdecode(error.filename)} can't be used ({reason})"
+    if error.errno == errno.ENOSPC:
+        return f"the output can't be written ({reason}): make room where it goes, and run the command again"
+    return f"the system refused what the command needs ({reason})"
 
 
 def _failed(problem: str, exit_code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from argparse import Namespace
@@ -12,7 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from ..dispatch.offline import only_store
-from ..store.errors import SettingsError
+from ..store.errors import SettingsError, StateError
 from .guard import Access
 from .pages import console
 from .sources import StatusSource
@@ -60,6 +61,8 @@ def _token_of(file: str | None) -> str:
             return opened.readline().strip()
     except UnicodeDecodeError:
         raise SettingsError(f"{file} is no text") from None
+    except OSError as error:
+        raise SettingsError(f"token file {file} can't be read ({error.strerror})") from None
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -67,7 +70,12 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     except (socket.gaierror, UnicodeError):
         raise SettingsError(f"host={host} is neither an address of this machine nor a name of it") from None
-    return socket.create_server((host, port), family=family)
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        advice = "--port 0 takes one that is free, and --host an address of this machine"
+        raise StateError(f"the console can't listen on {host}, port {port} ({reason}): {advice}") from None
 
 
 def _is_loopback(host: str) -> bool:

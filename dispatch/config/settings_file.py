@@ -18,7 +18,7 @@ import dataclasses
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ...store.disk.layout import PathArgument
@@ -28,6 +28,8 @@ from .policy import DestinationPolicy
 
 FILE_BYTES_MAX: Final = 1 << 20
 NONE: Final = "none"
+SLIP: Final = 0.75
+"""A variable whose name is as like that of a field is a slip: MEM_LIMIT is, DIRECTORY may be the host's own."""
 _TRUTHS: Final = {
     "true": True,
     "1": True,
@@ -69,21 +71,32 @@ def _policy(where: str, table: Mapping[str, Any]) -> DestinationPolicy:
 def read_environment(prefix: str, environment: Mapping[str, str] | None, settings: type[Any]) -> dict[str, Any]:
     """Return the fields that variables with this prefix give.
 
-    A variable that is no field is passed over, unless its name is that of a field but for a slip: SettingsError.
+    A variable that is no field is passed over, for hosts and Kubernetes have such of their own; but SettingsError where
+    its name is that of a field but for a slip, or the beginning of one.
     """
-    import difflib  # only here
-
-    by_name = {prefix + name.upper(): name for name in _fields(settings) if name != "policies"}
+    by_name = {name.upper(): name for name in _fields(settings)}
     fields: dict[str, Any] = {}
     for variable, text in sorted((os.environ if environment is None else environment).items()):
-        if variable == prefix + "POLICIES":
+        if not variable.startswith(prefix):
+            continue
+        given = variable[len(prefix) :]
+        name = by_name.get(given)
+        if name == "policies":
             raise SettingsError(f"{variable}: policies come from a file (Settings.from_toml), not from the environment")
-        name = by_name.get(variable)
         if name is not None:
             fields[name] = _parsed(variable, text, _fields(settings)[name])
-        elif variable.startswith(prefix) and (close := difflib.get_close_matches(variable, by_name, 1, 0.9)):
-            raise SettingsError(f"there is no setting {variable}: did you mean {close[0]}?")
+        elif (meant := _meant(given, by_name)) is not None:
+            raise SettingsError(f"there is no setting {variable}: did you mean {prefix}{meant}?")
     return fields
+
+
+def _meant(given: str, known: Iterable[str]) -> str | None:
+    """Return the name that somebody meant who gave another one; None: it is none of ours."""
+    import difflib  # only for a mistake
+
+    begun = [name for name in known if given and name.startswith(f"{given}_")]
+    close = begun[:1] or difflib.get_close_matches(given, known, 1, SLIP)
+    return close[0] if close else None
 
 
 def write_toml(settings: Any) -> str:

@@ -102,7 +102,8 @@ def test_console_that_others_reach_demands_the_token_for_reading_too(tmp_path: P
         (["data", "--port", "-1"], 2, "port=-1 must be"),
         (["data", "--name", ""], 2, "name='' must be a name"),
         (["data", "--host", "no.such.host.invalid"], 2, "host=no.such.host.invalid"),
-        (["data", "--token-file", "missing"], 1, "No such file"),
+        (["data", "--token-file", "missing"], 2, "token file missing can't be read (No such file or directory)"),
+        (["data", "--token-file", "data"], 2, "token file data can't be read (Is a directory)"),
         (["data", "--token-file", "short"], 2, "at least 16 characters"),
         (["data", "--token-file", "bytes"], 2, "bytes is no text"),
     ],
@@ -125,14 +126,17 @@ def test_wrong_usage_ends_with_one_line(
     assert line.startswith("forebay: ") and problem in line
 
 
-def test_port_that_is_taken_is_said_in_one_line(
+def test_port_that_is_taken_is_said_in_one_line_with_what_to_do(
     tmp_path: Path, bay: Forebay, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["console", str(tmp_path / "data"), "--port", port]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert "Address already in use" in line
+    assert line == (
+        f"forebay: the console can't listen on 127.0.0.1, port {port} (Address already in use): "
+        "--port 0 takes one that is free, and --host an address of this machine"
+    )
 
 
 def test_directory_of_several_brokers_asks_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

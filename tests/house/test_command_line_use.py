@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -179,6 +180,34 @@ def test_closed_or_full_output_gives_no_traceback(shell: str, tmp_path: Path) ->
     assert "Traceback" not in ran.stderr and "Exception ignored" not in ran.stderr
     with forebay.open(tmp_path, memory_limit="8MiB", sync="never") as bay:
         assert bay.queue("orders").depth == (3 if is_lost else 2)
+
+
+def test_full_output_is_said_in_words_with_what_to_do() -> None:
+    ran = program("settings", shell=">/dev/full")
+    said = "the output can't be written (No space left on device): make room where it goes, and run the command again"
+    assert (ran.returncode, ran.stderr) == (1, f"forebay: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/data/x"), "/data/x can't be used (Permission denied)"),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "the system refused what the command needs (Too many open files)",
+        ),
+        (TimeoutError("timed out"), "the system refused what the command needs (timed out)"),
+    ],
+)
+def test_what_the_system_refuses_is_said_without_its_numbers(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("forebay.dispatch.commands.settings.run_settings", refuse)
+    assert main(["settings"]) == 1
+    assert capsys.readouterr().err == f"forebay: {said}\n"
 
 
 def test_body_that_nobody_gives_is_asked_for(tmp_path: Path) -> None:

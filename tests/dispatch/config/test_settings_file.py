@@ -166,6 +166,10 @@ def test_a_variable_is_a_field_in_capitals_behind_the_prefix(variable: str, text
     ("variable", "text", "said"),
     [
         ("FOREBAY_MEMORY_LIMITS", "64MiB", "did you mean FOREBAY_MEMORY_LIMIT?"),
+        ("FOREBAY_MEM_LIMIT", "64MiB", "there is no setting FOREBAY_MEM_LIMIT: did you mean FOREBAY_MEMORY_LIMIT?"),
+        ("FOREBAY_MEMORY", "64MiB", "did you mean FOREBAY_MEMORY_LIMIT?"),
+        ("FOREBAY_STATUS_INTERVAL", "2", "did you mean FOREBAY_STATUS_INTERVAL_SECONDS?"),
+        ("FOREBAY_MAX_MESSAGE_SIZE", "2", "did you mean FOREBAY_MAX_MESSAGE_BYTES?"),
         ("FOREBAY_BACKGROUND", "perhaps", "must be one of true"),
         ("FOREBAY_MEMORY_LIMIT", "much", "memory_limit='much'"),
         ("FOREBAY_MAX_CHECKPOINT_ADDS", "many", "max_checkpoint_adds='many'"),
@@ -176,6 +180,13 @@ def test_a_variable_that_cannot_be_honoured_is_refused(variable: str, text: str,
     with pytest.raises(SettingsError) as refusal:
         Settings.from_env(environment={variable: text})
     assert said in str(refusal.value)
+
+
+def test_variables_that_hosts_and_kubernetes_have_of_their_own_are_passed_over() -> None:
+    of_service = ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_80_TCP", "PORT_80_TCP_PROTO", "PORT_80_TCP_ADDR")
+    of_host = ("", "DIRECTORY", "TOKEN", "LOG_LEVEL", "VERSION", "ADMIN_TOKEN")
+    environment = {f"FOREBAY_{name}": "1" for name in (*of_service, *of_host)}
+    assert Settings.from_env(environment=environment) == Settings()
 
 
 def test_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
