@@ -6,9 +6,9 @@ One process has the store open and passes messages as fast as it can. Others loo
 top`, `queues --watch`, `health`, and the console, beside it or mounted in it. Printed are the milliseconds of CPU time
 that one look costs the process, with the interval in which they lie: what is spent around a look by the thread that
 passes the messages, and by those that serve the look, beyond what the same messages take just before and after it.
-10 ms are a hundredth of what a process does in a second that has a core to itself. In brackets is the part of those that
-serve; the rest is what the other one loses, which waits for them and finds its caches cold. Threads of the store are
-left out, except for the status, which one of them writes: their checkpoints come when they come.
+10 ms are a hundredth of what a process does in a second that has a core to itself. In brackets is the part of those
+that serve; the rest is what the other one loses, which waits for them and finds its caches cold. Threads of the store
+are left out, except for the status, which one of them writes: their checkpoints come when they come.
 
 The last rows are checks of the measurement itself: moments at which nobody looks cost nothing, and 10 ms that are spent
 on purpose cost 10 ms.
