@@ -140,13 +140,13 @@ def extensions() -> list[Extension]:
     options = ["--no-namespace-packages", "--ignore-missing-imports", "--follow-imports=silent"]
     CONFIGURATION.write_text(f"[mypy]\nplugins = {Path(__file__).resolve()}\n")
     options.append(f"--config-file={CONFIGURATION}")
-    found: list[Extension] = mypycify([*options, *modules], opt_level="2", debug_level="0", multi_file=True)
+    found: list[Extension] = mypycify([*options, *modules], opt_level="1", debug_level="0", multi_file=True)
     return found
 
 
 class BuildOnAllCores(build_ext):
-    """Compiles the files of an extension side by side; setuptools' own `parallel` takes whole extensions, and one of
-    ours has nearly all files.
+    """Compiles the files of an extension side by side, and the extensions: one of ours has nearly all the code, and
+    each of the others one small file.
     """
 
     def build_extensions(self) -> None:
@@ -158,6 +158,7 @@ class BuildOnAllCores(build_ext):
                 return [built for each in made for built in each]
 
         self.compiler.compile = compile_side_by_side
+        self.parallel = self.parallel or os.cpu_count()
         super().build_extensions()
 
 

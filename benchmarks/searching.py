@@ -2,8 +2,9 @@
 
     python -m forebay.benchmarks.searching --messages 1000000 --directory /tmp
 
-It prints, for a header of two values and for one that differs in each message, the time to the match and the bytes that
-the process read meanwhile (`rchar` of /proc/self/io): for the first scan, the second one, and one after a reopen.
+It prints, for a header of two values, for numbers that ascend and for ids in no order, the time to the match and the
+bytes that the process read meanwhile (`rchar` of /proc/self/io): for the first scan, the second one, and one after a
+reopen. And it prints by how much the fingerprints that the first two made let the index on disk grow.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import time
 from pathlib import Path
 
 import forebay
+from forebay.store.disk.layout import INDEX_DIRECTORY
 
 BATCH = 256
-SELECTORS = ("region = 'eu'", "n = {rare}")
+SCRAMBLE = 2_654_435_761
+"""Odd, so that the numbers below 2**32 become each another one, in no order."""
+SELECTORS = ("region = 'eu'", "n = {rare}", "id = '{rare_id}'")
 SCAN_SECONDS = 3600.0
 
 
@@ -25,12 +29,21 @@ def read_bytes() -> int:
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
 
+def index_bytes(directory: str) -> int:
+    """Return the size of the index of a closed store."""
+    return sum(file.stat().st_size for file in Path(directory).glob(f"*/{INDEX_DIRECTORY}/*"))
+
+
+def scrambled(n: int) -> str:
+    return f"{n * SCRAMBLE % 2**32:08x}"
+
+
 def fill(queue: forebay.Queue, messages: int, rare: int) -> None:
     """Send messages of 16 B, one of which has another region than the rest."""
     for first in range(0, messages, BATCH):
         queue.send_many(
             [
-                forebay.Message(b"x" * 16, headers={"region": "eu" if n == rare else "us", "n": n})
+                forebay.Message(b"x" * 16, headers={"region": "eu" if n == rare else "us", "n": n, "id": scrambled(n)})
                 for n in range(first, min(first + BATCH, messages))
             ]
         )
@@ -53,13 +66,17 @@ def main() -> None:
     parser.add_argument("--directory", default=None, help="where the store is made; it is deleted at the end")
     arguments = parser.parse_args()
     rare = arguments.messages * 9 // 10
-    selectors = [selector.format(rare=rare) for selector in SELECTORS]
+    selectors = [selector.format(rare=rare, rare_id=scrambled(rare)) for selector in SELECTORS]
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         with forebay.open(directory, memory_limit="64MiB") as bay:
             fill(bay.queue("found"), arguments.messages, rare)
-            for selector in selectors:
+        for selector in selectors:
+            before = index_bytes(directory)
+            with forebay.open(directory, memory_limit="64MiB") as bay:
                 for scan in ("first", "second"):
                     print(f"{selector:20} {scan:12} {search(bay.queue('found'), selector)}", flush=True)
+            grown = (index_bytes(directory) - before) / rare
+            print(f"{selector:20} {'fingerprints':12} {grown:10.3f} B a message examined", flush=True)
         with forebay.open(directory, memory_limit="64MiB") as bay:
             for selector in selectors:
                 print(f"{selector:20} {'reopened':12} {search(bay.queue('found'), selector)}", flush=True)

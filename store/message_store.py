@@ -7,7 +7,7 @@ crash leaves what recovery/recovery.py describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -685,10 +685,10 @@ class MessageStore:
             self._doubt_index(damage)
             raise
 
-    def _read_fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+    def _read_fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         assert self._metadata is not None
         try:
-            return self._metadata.fingerprints(lane, first, last)
+            return self._metadata.fingerprints(lane, first, last, names)
         except MetadataDamaged as damage:
             self._doubt_index(damage)
             raise

@@ -5,7 +5,8 @@ it began; persistent and other messages of one priority come by arrival. Each
 load is a part of one block, chosen under the state lock and read outside it;
 what RAM has already is not read again. What is pending throughout a walk is
 met exactly once, because a message keeps its sequence; what comes or goes
-meanwhile may be met or not.
+meanwhile may be met or not. With a selector a walk passes over blocks as a
+consumer's scan does, by their fingerprints, and makes those that are missing.
 
 One load at a time is in RAM, charged to the holder "browsers" from before it
 is read until the next one. Where memory is short the loads are smaller, down
@@ -27,6 +28,8 @@ from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import ArgumentError, MessagesUnreadable
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
+from ...store.index.fingerprint import BlockSurvey
+from ...store.index.fingerprints import Candidate
 from ...store.journal.reading import Region, StoredMessage
 from ...store.late_log import LateLogger
 from ...store.message import Message
@@ -53,6 +56,8 @@ class _Load(NamedTuple):
     regions: list[Region]
     charge: int
     buffer_bytes: int
+    survey: BlockSurvey | None
+    """Takes down what the headers are; None: that is known, or of no use."""
 
 
 class _Missed:
@@ -108,9 +113,7 @@ class Browsers:
         judge = ConsumerGroup(selector, self._monitor.lock)
         for persistent, non_persistent in pairs:
             for lane, begin, end in self._stretches(persistent, non_persistent, ends):
-                for messages in self.loads(lane, begin, end, missed):
-                    if selector is not None:
-                        messages[:] = [message for message in messages if _is_wanted(judge, lane, message)]
+                for messages in self.loads(lane, begin, end, missed, judge):
                     yield lane, messages
 
     def _stretches(
@@ -138,15 +141,22 @@ class Browsers:
             begins[lane] = end
 
     def loads(
-        self, lane: LaneState, begin: int, end: int, missed: _Missed | None = None
+        self,
+        lane: LaneState,
+        begin: int,
+        end: int,
+        missed: _Missed | None = None,
+        judge: ConsumerGroup | None = None,
     ) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
 
-        Each list is emptied as soon as the next one is asked for. missed: counts what can't be read.
+        Each list is emptied as soon as the next one is asked for. missed: counts what can't be read. judge: says what
+        is wanted; None: everything.
         """
+        selector = None if judge is None else judge.selector
         while True:
             with self._monitor.lock, self._monitor.whole:
-                load = self._begin(lane, begin, end)
+                load = self._begin(lane, begin, end, selector)
             if load is None:
                 return
             begin = load.last + 1
@@ -155,6 +165,8 @@ class Browsers:
                 unreadable = self._read(lane, load)
                 if missed is not None:
                     missed.messages += unreadable
+                if judge is not None and selector is not None:
+                    self._judge(judge, lane, load)
                 yield messages
             finally:
                 messages.clear()
@@ -203,15 +215,22 @@ class Browsers:
 
     # ------------------------------------------------------------------ one load
 
-    def _begin(self, lane: LaneState, begin: int, end: int) -> _Load | None:
+    def _begin(self, lane: LaneState, begin: int, end: int, selector: Selector | None) -> _Load | None:
         """Choose the next one and reserve its memory. None: nothing is left. Requires: the lock."""
         self._monitor.raise_if_closed()
         self.release_given_back()
+        candidate: Candidate | None = None
+        if selector is not None:
+            candidate = lane.next_candidate(selector, lane.skip_names(selector), begin)
+            if candidate is None:
+                return None
+            begin = candidate.sequence
         room = self._target_area.shares.load_bytes_max
         while True:
             runs, content_bytes, count = _choose(lane, begin, end, room)
             if not runs:
                 return None
+            survey = None if candidate is None else candidate.survey(runs[0][0])
             held = self._held(lane, runs)
             missing = _without(runs, held)
             regions = lane.store.plan(lane.stored, missing) if missing else []
@@ -219,9 +238,9 @@ class Browsers:
             # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
             charge = content_bytes + OVERHEAD_BYTES * count
             if self._reserve(charge, buffer_bytes):
-                return _Load(runs[-1][1], held, regions, charge, buffer_bytes)
+                return _Load(runs[-1][1], held, regions, charge, buffer_bytes, survey)
             if count == 1:
-                return _Load(runs[-1][1], held, regions, 0, 0)
+                return _Load(runs[-1][1], held, regions, 0, 0, survey)
             room = min(room, charge) // 2
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
@@ -287,6 +306,13 @@ class Browsers:
         load.held.sort(key=_sequence)
         return len(unreadable)
 
+    def _judge(self, judge: ConsumerGroup, lane: LaneState, load: _Load) -> None:
+        """Leave of a load what is wanted, and keep what was learned of its block. Requires: no lock."""
+        load.held[:] = [message for message in load.held if _is_wanted(judge, lane, message, load.survey)]
+        if load.survey is not None:
+            with self._monitor.lock, self._monitor.whole:
+                lane.note_survey(load.survey)
+
     # ------------------------------------------------------------------ memory
 
     def _let_go(self, charge: int) -> None:
@@ -314,9 +340,9 @@ def _pass_over(lane: LaneState, sequence: int, problem: str) -> None:
     )
 
 
-def _is_wanted(judge: ConsumerGroup, lane: LaneState, message: StoredMessage) -> bool:
+def _is_wanted(judge: ConsumerGroup, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
     try:
-        return judge.wants(lane, message)
+        return judge.examine(lane, message, survey)
     except RecordDamaged as damage:
         _pass_over(lane, message[0], str(damage))
         return False

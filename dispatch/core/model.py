@@ -48,7 +48,7 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock, condition_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import BLOCK_MESSAGES, NOWHERE, PRIORITIES
+from ...store.numbering import BLOCK_MASK, BLOCK_MESSAGES, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
@@ -393,14 +393,30 @@ class ConsumerGroup:
     def note_group(self, lane: LaneState, message: StoredMessage) -> None:
         """Note the group of a message whose body a load has read and does not keep. Requires: notes_groups."""
 
-    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Return whether the selector matches. O(selector); headers are decoded only where they may decide it."""
+    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+        """Return whether the selector matches. O(selector); headers are decoded only where they may decide it.
+
+        values: the headers that the selector names, where somebody has decoded them already.
+        """
         selector = self.selector
         if selector is None:
             return True
         if selector.needles and not any(map(message[1].__contains__, selector.needles)):
             return False
+        if values is not None and not selector.field_names:
+            return selector.matches(values)
         return selector.matches(values_of(lane, message, selector.field_names, selector.header_names))
+
+    def examine(self, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
+        """Judge as wants does, and take down in the survey, if there is one, what the headers are.
+
+        Requires: the survey is of the message's block, and for headers that the selector names.
+        """
+        if survey is None or self.selector is None:
+            return self.wants(lane, message)
+        values = values_of(lane, message, NO_NAMES, self.selector.header_names)
+        survey.add(message[0] & BLOCK_MASK, values)
+        return self.wants(lane, message, values)
 
     def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
         """Judge as wants does; None: its headers are not in RAM, or make no sense.
@@ -1163,15 +1179,21 @@ class LaneState:
         yield self
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return the headers by which a scan for a selector may pass over blocks; none where it can't."""
+        """Return the headers by which a scan for a selector may pass over blocks: all that it names, or none."""
         return NO_NAMES
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches; None: nowhere. Requires: the lock."""
+        """Return where the next message may be that a selector matches; None: nowhere. Requires: the lock.
+
+        names: the `skip_names` of the selector. O(blocks), and none of them is read.
+        """
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """Take in what the headers of examined messages are. Requires: the lock."""
+
+    def passed_over(self, first: int, end: int) -> None:
+        """Note that no message matches from a sequence to before another one. Requires: the lock."""
 
     @property
     def reads_for_others(self) -> bool:
@@ -1344,6 +1366,8 @@ class PersistentLaneState(LaneState):
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
         """See LaneState."""
+        if not names:
+            return super().next_candidate(selector, names, sequence)
         fingerprints = self.queue.target_area.store.index.fingerprints
         return fingerprints.next_candidate(self.index_lane, names, sequence, selector.may_match)
 

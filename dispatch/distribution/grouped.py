@@ -24,6 +24,7 @@ from ...cache.charge import charge_bytes
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
+from ...store.message import HeaderValue
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.list_order import next_by_arrival, pair
@@ -214,14 +215,14 @@ class AssignedMessages(ConsumerGroup):
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.unassigned.lists, strict=False) for target in pair)
 
-    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want what the selector matches of the consumer's own groups, and of no group.
 
         What lies between is loaded with it, and is for others.
         """
         group = self.unassigned.assigner.group_of(lane, message)
         return (group is None or self.unassigned.assigner.groups.owner(group) is self.owner) and super().wants(
-            lane, message
+            lane, message, values
         )
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:

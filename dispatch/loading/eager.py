@@ -21,13 +21,13 @@ from ...cache.spill.account import FIRST_BYTES, LAST_BYTES
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.histogram import DurationHistogram
-from ...store.index.fingerprint import BlockSurvey
+from ...store.index.fingerprints import Candidate
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
-from ..core.model import NO_NAMES, LaneState, Load, TargetList
+from ..core.model import LaneState, Load, TargetList
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -166,7 +166,7 @@ class EagerLoader:
                 return Load(
                     target, chosen, last, is_scan=is_return, is_return=is_return, purges=purges, began_at=began_at
                 )
-        unknown = self._skip(target) if target.skip_names else NO_NAMES
+        candidate = self._skip(target) if target.skip_names else None
         unseen = SequenceSet()
         if target.frontier < target.lane.published:
             unseen.add(target.frontier, target.lane.published - 1)
@@ -174,26 +174,25 @@ class EagerLoader:
         if chosen:
             purges = target.lane.purges
             load = Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=purges, began_at=began_at)
-            if unknown and load.first >> BLOCK_SHIFT == target.frontier >> BLOCK_SHIFT:
-                load.survey = BlockSurvey(unknown, load.first >> BLOCK_SHIFT)
+            load.survey = None if candidate is None else candidate.survey(load.first)
             return load
         target.frontier = max(
             target.frontier, target.lane.published
         )  # that of assigned messages is behind all there will be
         return None
 
-    def _skip(self, target: TargetList) -> frozenset[str]:
-        """Move the frontier over blocks in which nothing matches; return headers of which its block is to be surveyed.
-
-        O(blocks), and none of them is read.
-        """
+    def _skip(self, target: TargetList) -> Candidate | None:
+        """Move the frontier over blocks in which nothing matches; return where it is then, None at the end."""
         selector, lane = target.consumer_group.selector, target.lane
         assert selector is not None
         if target.frontier >= lane.published:
-            return NO_NAMES
+            return None
         found = lane.next_candidate(selector, target.skip_names, target.frontier)
-        target.frontier = lane.published if found is None else min(found.sequence, lane.published)
-        return NO_NAMES if found is None else found.unknown
+        end = lane.published if found is None else min(found.sequence, lane.published)
+        if end > target.frontier:
+            lane.passed_over(target.frontier, end)
+            target.frontier = end
+        return found
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
         """Gather the first pending ones of runs in one block: what one load may bring, at least one if there is one.
@@ -467,9 +466,7 @@ class EagerLoader:
                 if notes_groups and message[2] is None:
                     consumer_group.note_group(lane, whole)
                 try:
-                    if load.survey is not None:
-                        load.survey.add(sequence & BLOCK_MASK, whole[1])
-                    is_wanted = consumer_group.wants(lane, whole)
+                    is_wanted = consumer_group.examine(lane, whole, load.survey)
                 except RecordDamaged as damage:
                     load.unreadable.append((sequence, str(damage)))
                     is_wanted = False

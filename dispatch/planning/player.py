@@ -27,6 +27,7 @@ from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
 from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
 from ...store.locks import OwnedLock
+from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
@@ -201,7 +202,7 @@ class PlayedConsumerGroup(ConsumerGroup):
         self.taken = taken
         self.lane = lane
 
-    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 

@@ -31,7 +31,6 @@ from ..core.contracts import LaneDueTimes, LaneStore, Source
 from ..core.destinations import Destinations
 from ..core.judging import values_of
 from ..core.model import (
-    NO_NAMES,
     ConsumerGroup,
     LaneState,
     ListKeeper,
@@ -98,9 +97,9 @@ class SubscriptionGroup(ConsumerGroup):
         super().__init__(selector, state_lock)
         self._verdicts = verdicts
 
-    def wants(self, lane: LaneState, message: StoredMessage) -> bool:
+    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """See ConsumerGroup. Of those that are not persistent a subscription has none that it does not want."""
-        return not lane.is_persistent or super().wants(lane, message)
+        return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
         """See ConsumerGroup. A message that is just arriving is judged together with all others who want to know.
@@ -434,9 +433,10 @@ class SubscriptionLaneState(PersistentLaneState):
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
 
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """See LaneState. What does not match is acknowledged once it was examined, so all of it is."""
-        return NO_NAMES
+    def passed_over(self, first: int, end: int) -> None:
+        """See LaneState. It is acknowledged for the subscription, as what was examined and does not match."""
+        if self.unwanted is not None:
+            self.unwanted.add(first, end - 1)
 
     def meet(self) -> None:
         """Keep in RAM once, for others that have just come, what its list had for itself. O(its messages)."""

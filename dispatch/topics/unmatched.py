@@ -3,18 +3,22 @@
 So an offline subscription with a selector keeps no data log but for what it
 will get. The loader and arrivals pass over what does not match as well, and
 leave it in `unwanted`; the sweeper goes on behind them. All of it is
-acknowledged in runs, many in one record. What is read for one subscription
-others examine too that have come as far. A crash loses nothing but work: what
+acknowledged in runs, many in one record. Blocks whose fingerprints say that
+nothing matches are not read. What is read for one subscription others examine
+too that have come as far. A crash loses nothing but work: what
 is not acknowledged yet is examined again.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...store.errors import ForebayError
+from ...store.format.record import RecordDamaged
+from ...store.index.fingerprint import BlockSurvey
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.sequence_set import SequenceSet
 from ...store.subscription_records import SubscriptionRecords
@@ -38,6 +42,10 @@ class _Run(NamedTuple):
     regions: list[Region]
     """Empty: one message that is too large to hold, read for its headers alone."""
     charge: int
+    survey: BlockSurvey | None = None
+    """Takes down what the headers are, for the one that it was chosen for; None: that is known, or of no use."""
+    is_known: bool = False
+    """Nothing of it matches, as fingerprints say: it is not read."""
 
 
 class UnmatchedSweeper:
@@ -73,11 +81,13 @@ class UnmatchedSweeper:
                     if begin <= last:
                         lane.unwanted.add(max(first, begin), last)
                 lane.examined = max(lane.examined, run.last + 1)
+            if run.survey is not None:
+                run.lane.note_survey(run.survey)
         return True
 
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:
         """Read the messages, and return what equal selectors do not match, by their text. Requires: no lock."""
-        messages = self._read(run)
+        messages = [] if run.is_known else self._read(run)
         unwanted: dict[str, SequenceSet] = {}
         for lane in run.examiners:
             judge = lane.subscription.judge
@@ -85,9 +95,13 @@ class UnmatchedSweeper:
             if judge.selector.text in unwanted:
                 continue
             found = unwanted[judge.selector.text] = SequenceSet()
+            if run.is_known:
+                found.add(run.first, run.last)
+            survey = run.survey if lane is run.lane else None
             for message in messages:
-                if judge.verdict(lane, message) is False:
-                    found.add(message[0], message[0])
+                with suppress(RecordDamaged):  # the loader tells of it
+                    if not judge.examine(lane, message, survey):
+                        found.add(message[0], message[0])
         return unwanted
 
     def _next(self) -> _Run | None:
@@ -125,18 +139,26 @@ class UnmatchedSweeper:
             lane.examined = lane.published
             return None
         first, last = found[0], min(found[1], lane.published - 1)
+        selector = lane.subscription.selector
+        assert selector is not None
+        candidate = lane.next_candidate(selector, lane.skip_names(selector), first)
+        if candidate is None or candidate.sequence > first:
+            end = lane.published if candidate is None else min(candidate.sequence, lane.published)
+            last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
+            return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
+        survey = candidate.survey(first)
         lengths = stored.lengths(first, last)
         total = sum(lengths)
         while total > RUN_BYTES_MAX and len(lengths) > 1:
             total -= lengths.pop()
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
-            return _Run(lane, {lane: first}, first, last, [], 0)
+            return _Run(lane, {lane: first}, first, last, [], 0, survey)
         regions = self._target_area.store.plan(stored, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
-        return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge)
+        return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge, survey)
 
     def _read(self, run: _Run) -> list[StoredMessage]:
         """Read the messages. What can't be read stays where it is: the loader tells of it."""
@@ -148,8 +170,14 @@ class UnmatchedSweeper:
             return []
 
     def _let_go(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
+        """Acknowledge what does not match, at most UNWANTED_MESSAGES_MAX of it: that keeps the lock short."""
         assert lane.unwanted is not None
-        runs = list(lane.unwanted)
+        runs: list[tuple[int, int]] = []
+        room = UNWANTED_MESSAGES_MAX
+        while lane.unwanted and room:
+            first, last = lane.unwanted.pop_first(room)
+            runs.append((first, last))
+            room -= last - first + 1
         self._records.remove_runs(lane.subscription_lane, runs, is_durable=is_durable)
         for cache in lane.caches:
             for first, last in runs if cache.has(lane.stored.number) else ():
@@ -157,7 +185,6 @@ class UnmatchedSweeper:
                     cache.take(lane.stored.number, sequence)
         for first, last in runs if lane.attempts is not None else ():
             lane.forget_attempts(first, last)
-        lane.unwanted.clear()
 
 
 def _unexamined(lane: SubscriptionLaneState) -> tuple[int, int] | None:

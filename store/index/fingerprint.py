@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ..format.properties import decode_properties, encode_properties, header_values
+from ..format.properties import decode_properties, encode_properties
 from ..format.record import RecordDamaged
 from ..message import HeaderValue
 
@@ -23,7 +23,7 @@ EXACT_BYTES_MAX: Final = 128
 """A block with so few different values, in so few bytes, keeps the values themselves."""
 STRING_CHARACTERS_MAX: Final = 128
 """A header with a longer string in a block is UNKNOWN there, because strings stay in RAM while a block is examined."""
-FILTER_BYTES_MAX: Final = 440
+FILTER_BYTES_MAX: Final = 368
 BITS_A_VALUE: Final = 16
 """Of the Bloom filter, as long as it is shorter than FILTER_BYTES_MAX."""
 HASHES_MAX: Final = 8
@@ -37,6 +37,7 @@ _HEAD: Final = struct.Struct(f"<BBBdd{PREFIX_BYTES}s{PREFIX_BYTES}s")
 _DOUBLE: Final = struct.Struct("<d")
 _STEP: Final = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio
 _MASK: Final = 2**64 - 1
+_ONE: Final = ord("1")
 _VALUES: Final = "v"
 
 Found = set[tuple[type, HeaderValue]]
@@ -84,7 +85,7 @@ class ExactFingerprint(Fingerprint):
 class SummaryFingerprint(Fingerprint):
     """Kinds, bounds and a Bloom filter of the values."""
 
-    __slots__ = ("kinds", "hashes", "low", "high", "first", "last", "filter", "filter_bits")
+    __slots__ = ("kinds", "hashes", "low", "high", "first", "last", "_data")
 
     def __init__(self, data: bytes) -> None:
         """data: what `_summary` packed."""
@@ -95,8 +96,7 @@ class SummaryFingerprint(Fingerprint):
         self.high: float = high
         self.first: bytes = first
         self.last: bytes = last
-        self.filter = int.from_bytes(data[_HEAD.size :], "little")
-        self.filter_bits = 8 * (len(data) - _HEAD.size)
+        self._data = data
 
     def may_be(
         self, name: str, test: Callable[[Mapping[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
@@ -143,7 +143,9 @@ class SummaryFingerprint(Fingerprint):
             return True
 
     def _may_have(self, hashed: int) -> bool:
-        return all([self.filter >> bit & 1 for bit in _filter_bits(hashed, self.hashes, self.filter_bits)])
+        data, begin = self._data, _HEAD.size
+        bits = 8 * (len(data) - begin)
+        return all([data[begin + (bit >> 3)] >> (bit & 7) & 1 for bit in _filter_bits(hashed, self.hashes, bits)])
 
 
 def fingerprint_of(data: bytes) -> Fingerprint:
@@ -164,37 +166,67 @@ def fingerprint_of(data: bytes) -> Fingerprint:
 class BlockSurvey:
     """What some headers are in the messages of one block, as far as they were examined. Not thread-safe."""
 
-    __slots__ = ("names", "number", "examined", "found")
+    __slots__ = ("names", "number", "_examined", "_found", "_indexes", "_noted")
 
     def __init__(self, names: frozenset[str], number: int) -> None:
         """names: of the headers. number: of the block."""
         self.names = names
         self.number = number
-        self.examined = 0
+        self._examined = 0
         """Bit per message of the block."""
-        self.found: dict[str, Found] = {name: set() for name in names}
+        self._found: dict[str, Found] = {name: set() for name in names}
+        self._indexes: list[int] = []
+        self._noted: list[Mapping[str, HeaderValue]] = []
+        """Of the messages at `_indexes`, which `_examined` and `_found` do not have yet."""
 
-    def add(self, index: int, properties: bytes) -> None:
-        """Note the headers of the message at an index of the block. RecordDamaged where they make no sense."""
-        values = header_values(properties, self.names) if properties else {}
-        for name, found in self.found.items():
-            value = values.get(name)
-            if isinstance(value, (list, dict)) or (isinstance(value, str) and len(value) > STRING_CHARACTERS_MAX):
-                found.add(_BEYOND)
-            else:
-                found.add((type(value), value))
-        self.examined |= 1 << index
+    @property
+    def examined(self) -> int:
+        """A bit for each message of the block that was examined."""
+        self._sum_up()
+        return self._examined
+
+    def add(self, index: int, values: Mapping[str, HeaderValue]) -> None:
+        """Note the headers of the message at an index of the block. values: these headers at least."""
+        self._indexes.append(index)
+        self._noted.append(values)
+
+    def _sum_up(self) -> None:
+        """Reduce what was noted to the different values. O(messages noted since the last time)."""
+        for index in self._indexes:
+            self._examined |= 1 << index
+        self._indexes.clear()
+        for name, found in self._found.items() if self._noted else ():
+            found |= _different([values.get(name) for values in self._noted])
+        self._noted.clear()
 
     def merge(self, other: BlockSurvey) -> None:
         """Take over what another survey of the same block and headers has noted."""
         assert other.number == self.number and other.names == self.names
-        self.examined |= other.examined
-        for name, found in other.found.items():
-            self.found[name] |= found
+        self._sum_up()
+        self._examined |= other.examined
+        for name, found in self._found.items():
+            found |= other._found[name]
 
     def pack(self) -> dict[str, bytes]:
         """Return the fingerprint of each header. O(messages)."""
-        return {name: _pack(found) for name, found in self.found.items()}
+        self._sum_up()
+        return {name: _pack(found) for name, found in self._found.items()}
+
+
+def _different(column: list[HeaderValue]) -> Found:
+    """Return the different values; _BEYOND for those that no fingerprint describes."""
+    kinds = set(map(type, column))
+    if list in kinds or dict in kinds:
+        column = [value for value in column if not isinstance(value, (list, dict))]
+    found = set(zip(map(type, column), column, strict=True))
+    if list in kinds or dict in kinds:
+        found.add(_BEYOND)
+    if str in kinds:
+        long = [each for each in found if isinstance(each[1], str) and len(each[1]) > STRING_CHARACTERS_MAX]
+        if long:
+            found.difference_update(long)
+            found.add(_BEYOND)
+    return found
 
 
 def _pack(found: Found) -> bytes:
@@ -213,41 +245,56 @@ def _pack(found: Found) -> bytes:
 def _summary(found: Found) -> bytes:
     """Return the summary of values; no bytes for what it can't describe. OverflowError: an int is too wide."""
     kinds = 0
-    low, high = math.inf, -math.inf
-    hashes: list[int] = []
-    prefixes: list[bytes] = []
+    numbers: list[int | float] = []
+    strings: list[bytes] = []
     for _, value in found:
-        if value is None:
+        if isinstance(value, str):
+            strings.append(value.encode())
+        elif value is None:
             kinds |= _NULL
         elif isinstance(value, bool):
             kinds |= _TRUE if value else _FALSE
-        elif isinstance(value, str):
-            encoded = value.encode()
-            prefixes.append(_prefix(encoded))
-            hashes.append(zlib.crc32(encoded))
         elif isinstance(value, (int, float)) and value == value:
-            kinds |= _NUMBER
-            below, above = _around(value)
-            low, high = min(low, below), max(high, above)
-            hashes.append(_number_hash(value))
+            numbers.append(value)
         else:  # bytes, or no number
             return b""
-    if prefixes:
+    hashes = [zlib.crc32(encoded) for encoded in strings]
+    low, high = math.inf, -math.inf
+    if numbers:
+        kinds |= _NUMBER
+        low, high = _around(min(numbers))[0], _around(max(numbers))[1]
+        hashes += map(_number_hash, numbers)
+    first = last = b""
+    if strings:
         kinds |= _STRING
+        first, last = _prefix(min(strings)), _prefix(max(strings))
     size = max(min(BITS_A_VALUE * len(hashes) + 7 >> 3, FILTER_BYTES_MAX), 1)
     count = max(min(8 * size * 7 // (10 * max(len(hashes), 1)), HASHES_MAX), 1)
-    bits = bytearray(size)
+    return _HEAD.pack(_SUMMARY, kinds, count, low, high, first, last) + _filter(hashes, count, size)
+
+
+def _filter(hashes: list[int], count: int, size: int) -> bytes:
+    """Return the Bloom filter of so many bytes that has these."""
+    bits = 8 * size
+    digits = bytearray(b"0" * bits)
     for hashed in hashes:
-        for bit in _filter_bits(hashed, count, 8 * size):
-            bits[bit >> 3] |= 1 << (bit & 7)
-    first, last = min(prefixes, default=b""), max(prefixes, default=b"")
-    return _HEAD.pack(_SUMMARY, kinds, count, low, high, first, last) + bits
+        at, step = _walk(hashed)
+        for _ in range(count):
+            digits[at % bits] = _ONE
+            at += step
+    digits.reverse()
+    return int(digits, 2).to_bytes(size, "little")
+
+
+def _walk(hashed: int) -> tuple[int, int]:
+    """Return where the bits of a value begin in a Bloom filter, and how far apart they are, both modulo its bits."""
+    mixed = (hashed + 1) * _STEP & _MASK
+    return mixed >> 32, (mixed & 0xFFFFFFFF) | 1
 
 
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
     """Return the bits of a value in a Bloom filter of so many bits."""
-    mixed = (hashed + 1) * _STEP & _MASK
-    at, step = mixed >> 32, (mixed & 0xFFFFFFFF) | 1
+    at, step = _walk(hashed)
     return [(at + turn * step) % bits for turn in range(count)]
 
 

@@ -8,7 +8,7 @@ the block and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final, NamedTuple
 
 from ..numbering import BLOCK_SHIFT
@@ -29,8 +29,8 @@ ROW_BYTES: Final = 320
 
 Row = tuple[int, int, str, bytes]
 """Lane, block, name of the header, and the fingerprint."""
-RowReader = Callable[[int, int, int], "list[tuple[int, str, bytes]]"]
-"""(lane, first block, last block) -> (block, name, fingerprint) of those that are stored."""
+RowReader = Callable[[int, int, int, Set[str]], "list[tuple[int, str, bytes]]"]
+"""(lane, first block, last block, headers) -> (block, name, fingerprint) of those that are stored."""
 Question = Callable[[Mapping[str, Fingerprint]], bool]
 
 
@@ -41,6 +41,13 @@ class Candidate(NamedTuple):
     """No message that matches comes before it."""
     unknown: frozenset[str]
     """Headers of which the block has no fingerprint."""
+
+    def survey(self, first: int) -> BlockSurvey | None:
+        """Return what takes down those headers of messages from `first` on; None: they are in another block, or it
+        has all fingerprints.
+        """
+        number = self.sequence >> BLOCK_SHIFT
+        return BlockSurvey(self.unknown, number) if self.unknown and first >> BLOCK_SHIFT == number else None
 
 
 class Fingerprints:
@@ -74,7 +81,7 @@ class Fingerprints:
             if first >= behind:
                 return Candidate(max(first << BLOCK_SHIFT, sequence), frozenset())
             last = min(run[1], first + page - 1)
-            known = self._known(lane.number, first, last)
+            known = self._known(lane.number, first, last, names)
             for number in range(first, last + 1):
                 row = known.get(number)
                 if row is None:
@@ -85,15 +92,17 @@ class Fingerprints:
             page = min(4 * page, PAGE_BLOCKS)
         return None
 
-    def _known(self, lane: int, first: int, last: int) -> dict[int, dict[str, bytes]]:
-        """Return block -> header -> fingerprint."""
+    def _known(self, lane: int, first: int, last: int, names: frozenset[str]) -> dict[int, dict[str, bytes]]:
+        """Return block -> header -> fingerprint, of these headers."""
         known: dict[int, dict[str, bytes]] = {}
-        for number, name, data in self._read_rows(lane, first, last):
+        for number, name, data in self._read_rows(lane, first, last, names):
             known.setdefault(number, {})[name] = data
         for number in range(first, last + 1) if self._fresh else ():
             fresh = self._fresh.get((lane, number))
             if fresh is not None:
-                known.setdefault(number, {}).update(fresh)
+                named = {name: fresh[name] for name in names if name in fresh}
+                if named:
+                    known.setdefault(number, {}).update(named)
         return known
 
     def examined(self, lane: Lane, survey: BlockSurvey) -> None:

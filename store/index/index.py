@@ -36,7 +36,7 @@ class Index:
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None] = lambda damage: None,
         attempts: DeliveryCountTable | None = None,
-        read_fingerprints: RowReader = lambda lane, first, last: [],
+        read_fingerprints: RowReader = lambda lane, first, last, names: [],
     ) -> None:
         """account, cache_bytes, read_block, doubt: see BlockCache. attempts: bounds the delivery counts; None: as they
         are bounded without a budget. read_fingerprints: see RowReader."""

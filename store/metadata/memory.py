@@ -7,7 +7,7 @@ and the last quarter serves the rows of those that are there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from ..index.fingerprints import Row as FingerprintRow
@@ -87,11 +87,13 @@ class MemoryMetadataStore:
         self._fingerprint_bytes += size
         self.held_bytes += size
 
-    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
-        """Return (block, name, bytes) of the fingerprints of these blocks. O(blocks)."""
+    def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
+        """Return (block, name, bytes) of the fingerprints that these headers have in these blocks. O(blocks)."""
         held = self._fingerprints
         places = ((lane, block) for block in range(first, last + 1)) if held else ()
-        return [(place[1], name, data) for place in places for name, data in held.get(place, {}).items()]
+        return [
+            (place[1], name, data) for place in places for name, data in held.get(place, {}).items() if name in names
+        ]
 
     def read_block(self, lane: int, block: int) -> bytes:
         """Return the block as put. MetadataDamaged: absent."""

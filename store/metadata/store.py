@@ -9,7 +9,7 @@ MetadataDamaged, and the caller clears the store and rebuilds it from the journa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -94,8 +94,8 @@ class MetadataStore(Protocol):
         Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
         """
 
-    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
-        """Return (block, name, bytes) of the fingerprints of these blocks that are stored.
+    def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
+        """Return (block, name, bytes) of the fingerprints that are stored of these headers in these blocks.
 
         One that does not match its checksum is as one that is not there. MetadataDamaged: what is stored can't be read.
         """

@@ -1,10 +1,11 @@
 """Fingerprints and crashes: whatever call of the disk a crash follows, a selector finds all that matches.
 
-A queue is sent to, searched by selectors, and acknowledged, with checkpoints
-in between. At calls that change its disk the process or the power is cut in a
-fork. What is left is searched, sent to and searched again: a fingerprint that
-tells of messages that were lost, or that knows acks that were, would hide
-some.
+A queue is sent to, searched and browsed by selectors, and acknowledged, with
+checkpoints in between. At calls that change its disk the process or the power
+is cut in a fork. What is left is searched, sent to and searched again: a
+fingerprint that tells of messages that were lost, or that knows acks that
+were, would hide some. Beside it a topic has a subscription for which what does
+not match is acknowledged unread: what matches must stay.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.selectors.selector import compile_selector
+from forebay.store.message import Headers
 from forebay.store.numbering import BLOCK_MESSAGES
 
 SELECTORS = ("region = 'eu'", "region <> 'us'", "n BETWEEN 300 AND 340", "n = 700 OR region = 'de'", "region IS NULL")
@@ -40,9 +42,9 @@ def require_all_found(bay: Forebay) -> None:
     messages = list(bay.queue("orders").browse())
     for selector in SELECTORS:
         matches = compile_selector(selector).matches
-        assert found(bay, selector) == [int(message.body) for message in messages if matches(message.headers or {})], (
-            selector
-        )
+        expected = [int(message.body) for message in messages if matches(message.headers or {})]
+        assert found(bay, selector) == expected, selector
+        assert [int(message.body) for message in bay.queue("orders").browse(selector)] == expected, selector
 
 
 class Skips(CrashExplorer):
@@ -80,6 +82,9 @@ class Skips(CrashExplorer):
     def search(self) -> None:
         found(self.bay, self.random.choice(SELECTORS), self.random.choice((0, 1, 50)))
 
+    def browse(self) -> None:
+        list(self.bay.queue("orders").browse(self.random.choice(SELECTORS)))
+
     def acknowledge(self) -> None:
         with self.bay.queue("orders").subscribe() as consumer:
             consumer.ack(consumer.take(self.random.choice((1, 100, 400))))
@@ -88,6 +93,7 @@ class Skips(CrashExplorer):
         chosen: list[Callable[[], object]] = [
             *[self.send] * 4,
             *[self.search] * 3,
+            self.browse,
             self.acknowledge,
             self.bay.checkpoint,
             self.bay.step,
@@ -97,14 +103,90 @@ class Skips(CrashExplorer):
                 self.random.choice(chosen)()
 
 
+def kept(bay: Forebay, name: str, selector: str | None) -> list[int]:
+    """Return the sequences of what a subscription has not acknowledged."""
+    with bay.topic("prices").subscribe(durable=name, selector=selector, prefetch=0) as consumer:
+        batch: list[Delivery] = []
+        while (more := consumer.take(10_000)) or inside(bay).loader.step():
+            batch += more
+        return [delivery.sequence for delivery in batch]
+
+
+class SkipsForSubscriptions(Skips):
+    """One subscription keeps all. The others acknowledge what does not match, and nothing else."""
+
+    def __init__(self, seed: int, operations: int, call_share: float) -> None:
+        super().__init__(seed, operations, call_share)
+        topic = self.bay.topic("prices")
+        topic.subscribe(durable="all").close()
+        for selector in SELECTORS:
+            topic.subscribe(durable=selector, selector=selector).close()
+        self.bay.checkpoint()
+
+    def look(self, left: Left) -> None:
+        bay = self.open(left.disk, left.metadata)
+        self.require_all_kept(bay)
+        bay.topic("prices").send_many([Message(b"%d" % n, headers={"region": "de", "n": n}) for n in range(250)])
+        self.require_all_kept(bay)
+        bay.step()
+        self.require_all_kept(bay)
+        inside(bay).index._check()
+
+    def require_all_kept(self, bay: Forebay) -> None:
+        everything = kept(bay, "all", None)
+        with bay.topic("prices").reader("begin") as reader:
+            headers: dict[int, Headers] = {}
+            while (more := reader.take(1000)) or inside(bay).loader.step():
+                headers |= {delivery.sequence: delivery.headers for delivery in more}
+        for selector in SELECTORS:
+            matches = compile_selector(selector).matches
+            assert kept(bay, selector, selector) == [number for number in everything if matches(headers[number])], (
+                selector
+            )
+
+    def send(self) -> None:
+        messages: list[Message] = []
+        for _ in range(self.random.choice((5, 150, 256))):
+            self.numbers += 1
+            region = self.random.choice(("us",) * 200 + ("eu",))
+            messages.append(Message(b"%d" % self.numbers, headers={"n": self.numbers, "region": region}))
+        self.bay.topic("prices").send_many(messages)
+
+    def search(self) -> None:
+        with self.bay.topic("prices").reader("begin", selector=self.random.choice(SELECTORS)) as reader:
+            while reader.take(1000) or inside(self.bay).loader.step():
+                pass
+
+    def browse(self) -> None:
+        """Let a subscription begin again, over blocks that have fingerprints by now."""
+        self.bay.topic("prices").subscription(self.random.choice(SELECTORS)).seek("begin")
+
+    def acknowledge(self) -> None:
+        selector = self.random.choice(SELECTORS)
+        kept(self.bay, selector, selector)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_no_crash_leaves_a_fingerprint_by_which_a_subscription_loses_a_message(seed: int) -> None:
+    explorer = SkipsForSubscriptions(seed, 60, call_share=0.3).run()
+    assert explorer.states > 5 and explorer.numbers > 2 * BLOCK_MESSAGES
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_crash_leaves_a_fingerprint_that_hides_a_message(seed: int) -> None:
-    explorer = Skips(seed, 40, call_share=0.2).run()
-    assert explorer.states > 5 and explorer.numbers > 3 * BLOCK_MESSAGES
+    explorer = Skips(seed, 50, call_share=0.3).run()
+    assert explorer.states > 5 and explorer.numbers > 2 * BLOCK_MESSAGES
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_no_crash_leaves_a_fingerprint_that_hides_a_message_in_longer_lives(seed: int) -> None:
     print(f"seed {seed}: {Skips(seed, 120, call_share=0.5).run().states} states")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(200, 220))
+def test_no_crash_leaves_a_fingerprint_by_which_a_subscription_loses_a_message_in_longer_lives(seed: int) -> None:
+    print(f"seed {seed}: {SkipsForSubscriptions(seed, 120, call_share=0.3).run().states} states")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -98,12 +98,14 @@ class SimulatedMetadataStore:
         rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
         return timed_rows(rows, kind, behind, until_ms, most)
 
-    def fingerprints(self, lane: int, first: int, last: int) -> list[tuple[int, str, bytes]]:
+    def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         """See MetadataStore."""
         checkpoint = self._history[-1]
         held = checkpoint.fingerprints if checkpoint is not None else {}
         places = [(lane, block) for block in range(first, last + 1)] if held else []
-        return [(place[1], name, data) for place in places for name, data in held.get(place, {}).items()]
+        return [
+            (place[1], name, data) for place in places for name, data in held.get(place, {}).items() if name in names
+        ]
 
     def resize_cache(self, cache_bytes: int) -> int:
         """See MetadataStore. Nothing of it counts."""

@@ -67,6 +67,47 @@ def test_headers_of_two_selectors_serve_a_third_one(simulated: SimulatedBay) -> 
     assert reads_of(simulated, f"region = 'eu' AND n > {RARE}", []) <= 2
 
 
+def test_a_browser_passes_over_blocks_that_a_consumer_has_examined_and_the_other_way_round(
+    simulated: SimulatedBay,
+) -> None:
+    queue = simulated.queue()
+    found(queue, "region = 'eu'")
+    before = simulated.reads
+    assert [message.body for message in queue.browse("region = 'eu'")] == [b"%d" % RARE]
+    assert list(queue.browse("region = 'nowhere'")) == []
+    assert simulated.reads - before <= 2
+    assert [message.body for message in queue.browse(f"n = {RARE}")] == [b"%d" % RARE]
+    assert reads_of(simulated, f"n = {RARE}", [RARE]) <= 4
+
+
+def test_a_browser_reads_each_block_once_to_learn_what_is_in_it(simulated: SimulatedBay) -> None:
+    reads: list[int] = []
+    for _ in range(2):
+        before = simulated.reads
+        assert [message.body for message in simulated.queue().browse("region = 'eu'")] == [b"%d" % RARE]
+        reads.append(simulated.reads - before)
+        simulated.reopen()
+    assert reads[0] >= BLOCKS and reads[1] <= 3
+
+
+def test_a_move_by_a_selector_passes_over_blocks(simulated: SimulatedBay) -> None:
+    queue, to = simulated.queue(), simulated.queue("moved")
+    assert list(queue.browse("region = 'nowhere'")) == []
+    before = simulated.reads
+    assert queue.move(to, selector="region = 'eu'") == 1
+    assert queue.move(to, selector="region = 'eu'") == 0
+    assert simulated.reads - before <= 4
+    assert [message.body for message in to.browse()] == [b"%d" % RARE]
+    assert queue.depth == MESSAGES - 1
+
+
+def test_a_browser_that_stops_early_leaves_no_fingerprint_of_a_block_that_it_left(simulated: SimulatedBay) -> None:
+    browser = simulated.queue().browse("region = 'us'")
+    assert next(iter(browser)).body == b"0"
+    del browser
+    assert found(simulated.queue(), "region = 'eu'") == [RARE]
+
+
 def test_fingerprints_outlive_the_process(simulated: SimulatedBay) -> None:
     found(simulated.queue(), "region = 'eu'")
     simulated.reopen()
