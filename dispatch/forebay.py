@@ -127,7 +127,8 @@ class Forebay:
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""
-        return sorted(self._engine.destinations.queues)
+        with self._engine.monitor.lock:
+            return self._engine.destinations.names()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

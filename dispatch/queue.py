@@ -91,16 +91,22 @@ class Queue(Sender):
 
     def _name_again(self) -> None:
         """See Sender."""
-        self._bind(self._engine.destinations.queue(self._queue.name, self._confirmer))
+        self._bind(self._engine.destinations.again(self._queue, self._confirmer))
 
     @property
     def current(self) -> QueueArea:
-        """Of this name now: not the one that was deleted for want of use, if another has begun."""
+        """Of this name now, and open: not the one that was deleted for want of use, if another has begun.
+
+        Requires: no lock. StoreFull: memory has no room to open it.
+        """
         if self._queue.is_forgotten:
-            found = self._engine.destinations.queues.get(self._queue.name)
-            if found is not None:
-                self._bind(found)
+            self._bind(self._engine.destinations.current(self._queue))
         return self._queue
+
+    @property
+    def seen(self) -> QueueArea:
+        """Of this name now, to report of it: it may be closed and stays so. Requires: the lock."""
+        return self._engine.destinations.seen(self._queue)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -140,7 +146,7 @@ class Queue(Sender):
         with monitor.lock:
             while True:
                 monitor.raise_if_closed()
-                if not self.current.depth:
+                if not self.seen.depth:
                     return True
                 if deadline is not None and monitor.monotonic() >= deadline:
                     return False
@@ -157,7 +163,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        return self._engine.browsers.browse(self.current, chosen)
+        return self._engine.browsers.browse(self._queue, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id; None: there is none.
@@ -168,7 +174,7 @@ class Queue(Sender):
         the memory of one load. SettingsError when it is not a str; Closed.
         MessagesUnreadable: none that can be read is it, and some can't be read.
         """
-        return self._engine.browsers.find(self.current, message_id)
+        return self._engine.browsers.find(self._queue, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -236,7 +242,8 @@ class Queue(Sender):
 
     @property
     def is_paused(self) -> bool:
-        return self.current.is_paused
+        with self._engine.monitor.lock:
+            return self.seen.is_paused
 
     @property
     def depth(self) -> int:
@@ -246,13 +253,13 @@ class Queue(Sender):
         goes. A browser that began earlier, or begins later, may count another number.
         """
         with self._engine.monitor.lock:
-            return self.current.depth
+            return self.seen.depth
 
     @property
     def depth_bytes(self) -> int:
         """Return the bytes of the pending messages' bodies and headers. O(1)."""
         with self._engine.monitor.lock:
-            return self.current.depth_bytes
+            return self.seen.depth_bytes
 
     def __len__(self) -> int:
         """Return the depth."""
@@ -265,7 +272,7 @@ class Queue(Sender):
     def statistics(self) -> DestinationStatistics:
         """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self._engine.monitor.lock:
-            return destination_statistics(self.current)
+            return destination_statistics(self.seen)
 
 
 class TemporaryQueue(Queue, Temporary):

@@ -118,7 +118,7 @@ class Temporaries:
         if destination.kind == TOPIC:
             self._topics.delete_locked(self._topics.by_name[destination.name])
         else:
-            self._queue_admin.delete_locked(self._destinations.by_number[number])
+            self._queue_admin.delete_locked(self._destinations.opened(number))
         return True
 
     def delete_all(self) -> None:

@@ -34,7 +34,7 @@ from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import PersistentLaneState, QueueArea, Taker
 from ..core.monitor import Monitor
-from ..core.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES, DestinationOverhead
+from ..core.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES, DestinationOverhead, row_bytes
 from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
@@ -152,7 +152,10 @@ class Topics(PatternKeeper):
         found = (
             [] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]
         )
-        with self._overhead.one_more(TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)):
+        self._destinations.require_row(name)
+        charge_bytes = row_bytes(name) + TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)
+        self._destinations.make_way(charge_bytes)
+        with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
             for pattern_area in found:
@@ -248,6 +251,7 @@ class Topics(PatternKeeper):
             is_new = subscription is None
             text = options.selector.text if options.selector is not None else None
             if subscription is None:
+                self._destinations.make_way(SUBSCRIPTION_BYTES)
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     subscription = self._add_subscription(
                         topic, self._records.subscribe(topic.number, name, text), options.selector
@@ -494,7 +498,7 @@ class Topics(PatternKeeper):
         for lane in topic.all_lanes():
             self._removals.drop_lane(lane)
         topic.drop()
-        self._overhead.one_less(TOPIC_BYTES + SUBSCRIPTION_BYTES * (is_retaining + len(unread)))
+        self._overhead.one_less(row_bytes(topic.name) + TOPIC_BYTES + SUBSCRIPTION_BYTES * (is_retaining + len(unread)))
 
     def _forget_cached(self) -> bool:
         """Let the caches forget some hundred subscriptions that were unread when their topic was deleted.

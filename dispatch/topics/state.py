@@ -216,8 +216,9 @@ class TopicState(QueueArea):
     def stored_lanes(self) -> list[TopicLane]:
         """Return the lanes in the store, by priority. Requires: the lock."""
         index = self.target_area.store.index
-        known = (index.lanes.get(self.number << LANE_SHIFT | priority) for priority in range(PRIORITIES))
-        return [lane for lane in known if isinstance(lane, TopicLane)]
+        numbers = (self.number << LANE_SHIFT | priority for priority in range(PRIORITIES))
+        lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
+        return [lane for lane in lanes if isinstance(lane, TopicLane)]
 
     def catch_up(self) -> None:
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""

@@ -84,9 +84,10 @@ class Subscriptions:
     def _note_number(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
-    def _make_lane(self, destination: int, priority: int) -> TopicLane:
+    def _make_lane(self, destination: int, priority: int, next_sequence: int = 0) -> TopicLane:
         topic = self._topics[destination]
         lane = TopicLane(self._index.cache, self._index.uses, destination, priority)
+        lane.next_sequence = next_sequence
         topic.lanes.append(lane)
         for subscriber in topic.subscribers.values():
             self._add_lane(subscriber, lane)

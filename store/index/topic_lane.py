@@ -52,6 +52,11 @@ class TopicLane(Lane):
         self.touched = SequenceSet()
         """Blocks of which something may not be needed any more."""
 
+    @property
+    def is_idle(self) -> bool:
+        """See Lane. What it has sent is counted here alone, and its subscriptions know it."""
+        return False
+
     def replace(self, lane: Lane) -> None:
         """Become that lane, which was not known to be a topic's. Requires: no subscriptions yet."""
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
