@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from typing import Final
 
 from ..store.errors import Closed, Empty, SettingsError, argument_error
@@ -73,10 +73,9 @@ class Queue(Sender):
         )
         try:
             return self._attach(options)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            return self._attach(options)
+        except Closed as refused:
+            with self._anew(refused):
+                return self._attach(options)
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
         engine, monitor, queue = self._engine, self._engine.monitor, self._queue
@@ -89,9 +88,9 @@ class Queue(Sender):
             monitor.run_deferred()
         return consumer
 
-    def _name_again(self) -> None:
+    def _held_again(self) -> AbstractContextManager[QueueArea]:
         """See Sender."""
-        self._bind(self._engine.destinations.again(self._queue, self._confirmer))
+        return self._engine.destinations.held_again(self._queue, self._confirmer)
 
     @property
     def current(self) -> QueueArea:
@@ -206,16 +205,14 @@ class Queue(Sender):
             if isinstance(to, str)
             else self._other(to)
         )
-        if target is self.current:
+        if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self._engine.mover.move(self.current, target, chosen, limit)
+        return self._engine.mover.move(self._queue, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        queue._begins_anew()
-        queue._queue.raise_if_deleted()
-        return queue._queue
+        return queue.current
 
     def delete(self) -> None:
         """Delete the queue with everything in it: its messages never come again, its consumers are closed.
@@ -226,15 +223,16 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        self._engine.queue_admin.delete(self.current)
+        with self._engine.destinations.held_open(self._queue) as queue:
+            self._engine.queue_admin.delete(queue)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
 
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
-        self._begins_anew()
-        self._engine.queue_admin.pause(self._queue)
+        with self._held_again() as queue:
+            self._engine.queue_admin.pause(queue)
 
     def resume(self) -> None:
         """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""

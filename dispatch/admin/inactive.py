@@ -75,19 +75,20 @@ class InactiveDestinations:
             return 0
         self._look_at = now + max(self._shortest_seconds / LOOKS, LOOK_SECONDS_MIN)
         with self._monitor.lock, self._monitor.whole:
-            numbers, topics = self._destinations.numbers(), list(self._topics.by_name.values())
+            queues, topics = self._destinations.numbers(), self._topics.numbers()
         before, self._seen = self._seen, {}
-        for part in parts(numbers):
+        for part in parts(queues):
             with self._monitor.lock, self._monitor.whole:
                 found = map(self._destinations.seen_numbered, part)
                 due = self._due([queue for queue in found if queue is not None], before, now)
             for queue in due:
-                self._delete(partial(self._opened, queue.number), self._queue_admin.delete_locked)
-        for topic_part in parts(topics):
+                self._delete(partial(_opened, self._destinations.opened, queue.number), self._queue_admin.delete_locked)
+        for part in parts(topics):
             with self._monitor.lock, self._monitor.whole:
-                due_topics = self._due(topic_part, before, now)
+                found_topics = map(self._topics.seen_numbered, part)
+                due_topics = self._due([topic for topic in found_topics if topic is not None], before, now)
             for topic in due_topics:
-                self._delete(partial(_itself, topic), self._topics.delete_locked)
+                self._delete(partial(_opened, self._topics.opened, topic.number), self._topics.delete_locked)
         deleted, self._deleted = self._deleted, 0
         return deleted
 
@@ -109,13 +110,6 @@ class InactiveDestinations:
             if now - seen.since >= destination.inactive_seconds:
                 due.append(destination)
         return due
-
-    def _opened(self, number: int) -> QueueArea | None:
-        """Return the queue of that number, open; None: it is gone, or memory has no room for it now."""
-        try:
-            return self._destinations.opened(number)
-        except (KeyError, StoreFull):
-            return None
 
     def _delete(self, find: Callable[[], A | None], delete: Callable[[A], None]) -> None:
         """Delete one, unless somebody began to use it since the look. Requires: no lock."""
@@ -141,5 +135,9 @@ def _work(destination: QueueArea) -> tuple[int, int]:
     return destination.enqueued, destination.delivered
 
 
-def _itself(destination: A) -> A:
-    return destination
+def _opened(find: Callable[[int], A], number: int) -> A | None:
+    """Return the destination of that number, open; None: it is gone, or memory has no room for it now."""
+    try:
+        return find(number)
+    except (KeyError, StoreFull):
+        return None

@@ -19,7 +19,7 @@ from ...store.errors import Closed, StoreFailed
 from ...store.format.state import QUEUE
 from ...store.index.idle_lanes import IdleLanes
 from ...store.message_store import MessageStore
-from ...store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT
+from ...store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
 from ..admission.deduplication import DuplicateWindows
 from ..admission.limits import DestinationLimits
 from ..config.policies import Policies
@@ -27,7 +27,7 @@ from ..config.temporary import raise_if_temporary
 from .counted_rows import CountedRows
 from .delays import TimedLanes
 from .lists import TargetArea
-from .model import LaneState, NonPersistentLaneState, PersistentLaneState, QueueArea
+from .model import Counted, LaneState, NonPersistentLaneState, PersistentLaneState, QueueArea
 from .monitor import Monitor
 from .non_persistent import SpillingLane
 from .overhead import (
@@ -42,9 +42,9 @@ from .publisher import Confirmer, Publisher
 from .removal import Removals
 
 CLOSED_AT_ONCE: Final = 64
-"""Queues that are closed for want of memory when another one is opened."""
+"""Queues and topics that are closed for want of memory when another one is opened."""
 LOOKED_AT_ONCE: Final = 256
-"""Queues that are looked at for that."""
+"""Queues and topics that are looked at for that."""
 
 
 class Destinations:
@@ -64,8 +64,10 @@ class Destinations:
         windows: DuplicateWindows,
         policies: Policies,
         undecided: Callable[[], Container[int]],
+        close_topic: Callable[[str, Container[int]], bool],
     ) -> None:
-        """undecided: the numbers of queues that transactions without an outcome know. Requires: the lock."""
+        """undecided: the numbers of queues that transactions without an outcome know. close_topic: closes the topic of
+        that name if it has nothing, given these; returns whether it did. Both require the lock."""
         self._monitor = monitor
         self._store = store
         self._target_area = target_area
@@ -77,6 +79,9 @@ class Destinations:
         self._windows = windows
         self._policies = policies
         self._undecided = undecided
+        self._close_topic = close_topic
+        self._in_turn: dict[QueueArea, None] = {}
+        """Open queues and topics, those to be looked at first in front, where others need their room."""
         self._counted = CountedRows()
         self._volatile = IdleLanes()
         """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
@@ -134,6 +139,7 @@ class Destinations:
 
     def register(self, queue: QueueArea) -> None:
         """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
+        self._in_turn[queue] = None
         queue.is_watched = self._windows.watch(queue.number, queue.name)
         policy = self._policies.of(queue.name)
         queue.rebalances_groups = policy.group_rebalance
@@ -185,13 +191,15 @@ class Destinations:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.paused.pop(queue.number, None)
-        self._volatile.forget(queue.number)
         self._overhead.one_less(row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
     def unregister(self, queue: QueueArea) -> None:
         """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
+        self._in_turn.pop(queue, None)
         self._timed.forget(queue)
+        for lane in lanes_of(queue.number):
+            self._volatile.take(lane)
         self._windows.forget(queue.number)
         self._publisher.forget(queue)
 
@@ -223,14 +231,18 @@ class Destinations:
             self.make_way(OPEN_QUEUE_BYTES)
             with self._overhead.one_more(OPEN_QUEUE_BYTES):
                 queue = self._add(number, name)
-            self._overhead.one_less(COUNTED_BYTES * self._count_on(queue))
+            self.count_on(queue)
         return queue
 
-    def _count_on(self, queue: QueueArea) -> bool:
-        """Let a queue that is just opened go on counting; return whether it had counted anything."""
+    def count_on(self, opened: QueueArea) -> None:
+        """Let a queue or topic that is just opened go on counting. Requires: the lock."""
         before = len(self._counted)
-        queue.count_on(self._counted.take(queue.number))
-        return len(self._counted) < before
+        opened.count_on(self._counted.take(opened.number))
+        self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
+
+    def counted(self, number: int) -> Counted:
+        """Return what a queue or topic that is closed has counted. Requires: the lock."""
+        return self._counted.find(number)
 
     def current(self, queue: QueueArea) -> QueueArea:
         """Return what stands for a queue that somebody knows: opened again where it was closed. Requires: no lock.
@@ -250,23 +262,39 @@ class Destinations:
             number = self._number_now(queue) if queue.is_forgotten else None
             held = queue if number is None else self.opened(number)
             held.holders += 1
-        try:
+        with self._released(held):
             yield held
+
+    @contextmanager
+    def held_again(self, queue: QueueArea, confirmer: Confirmer) -> Iterator[QueueArea]:
+        """Keep a queue open as held_open does; one that was deleted for want of use is made anew.
+
+        Closed: somebody else has deleted it. StoreFull. Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            number = self._number_now(queue) if queue.is_forgotten else queue.number
+            if number is None and queue.is_closed and queue.inactive_seconds is None:
+                raise Closed("the queue")
+            if number is None:
+                raise_if_temporary(queue.name)
+            held = queue
+            if queue.is_forgotten:
+                held = self.queue_locked(queue.name) if number is None else self.opened(number)
+            held.holders += 1
+            position = self._store.journal.end
+        with self._released(held):
+            if number is None:
+                confirmer.confirm(position)
+            yield held
+
+    @contextmanager
+    def _released(self, held: QueueArea) -> Iterator[None]:
+        try:
+            yield
         finally:
             with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
                 held.holders -= 1
-
-    def again(self, queue: QueueArea, confirmer: Confirmer) -> QueueArea:
-        """Return a queue that was closed, or deleted for want of use, open: made anew where it is gone.
-
-        Closed: somebody has deleted it meanwhile. StoreFull. Requires: no lock.
-        """
-        found = self.current(queue)
-        if not found.is_deleted:
-            return found
-        if queue.is_closed and queue.inactive_seconds is None:
-            raise Closed("the queue")
-        return self.queue(queue.name, confirmer)
 
     def seen(self, queue: QueueArea) -> QueueArea:
         """Return what a report tells of a queue that somebody knows. Requires: the lock."""
@@ -311,22 +339,35 @@ class Destinations:
 
         undecided: see the constructor. A temporary queue goes with its handle, and stays open. Requires: the lock.
         """
-        if queue.is_deleted or not queue.is_idle or queue.number in undecided:
+        if not self.can_close(queue, undecided):
             return False
-        if self._store.destinations[queue.number].is_temporary or self._publisher.is_to_publish(queue):
-            return False
-        counted, lanes = queue.counted, list(queue.all_lanes())
-        queue.is_deleted = queue.is_forgotten = queue.is_closed = True
         del self.queues[queue.name], self.by_number[queue.number]
-        self._timed.forget(queue)
-        if queue.admission is not None:
-            queue.admission.close("the queue")
+        self.close(queue, OPEN_QUEUE_BYTES)
+        return True
+
+    def can_close(self, opened: QueueArea, undecided: Container[int]) -> bool:
+        """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
+        if opened.is_deleted or not opened.is_idle or opened.number in undecided:
+            return False
+        is_temporary = self._store.destinations[opened.number].is_temporary
+        return not (is_temporary or self._publisher.is_to_publish(opened))
+
+    def close(self, opened: QueueArea, charge_bytes: int) -> None:
+        """Make a queue or topic a row, which nobody finds open any more. Requires: the lock, and that it can be.
+
+        charge_bytes: what it was charged as an open one.
+        """
+        counted, lanes = opened.counted, list(opened.all_lanes())
+        opened.is_deleted = opened.is_forgotten = opened.is_closed = True
+        self._in_turn.pop(opened, None)
+        self._timed.forget(opened)
+        if opened.admission is not None:
+            opened.admission.close("the queue" if opened.is_queue else "the topic")
         for lane in lanes:
             self._close_lane(lane)
-        queue.drop_lanes()
-        is_kept = self._counted.put(queue.number, counted)
-        self._overhead.one_less(OPEN_QUEUE_BYTES - COUNTED_BYTES * is_kept)
-        return True
+        opened.drop_lanes()
+        is_kept = self._counted.put(opened.number, counted)
+        self._overhead.one_less(charge_bytes - COUNTED_BYTES * is_kept)
 
     def _close_lane(self, lane: LaneState) -> None:
         number, next_sequence = lane.stored.number, lane.stored.next_sequence
@@ -334,24 +375,32 @@ class Destinations:
         if lane.is_persistent:
             self._store.index.put_away(number)
         else:  # it goes on with a block of its own, which takes no memory
-            self._volatile.put(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
+            self.keep_volatile(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
+
+    def keep_volatile(self, number: int, next_sequence: int) -> None:
+        """Note where non-persistent messages of a lane, or of all subscriptions to a topic, go on."""
+        self._volatile.put(number, next_sequence)
+
+    def take_volatile(self, number: int) -> int:
+        """Return where they go on, and forget it: somebody has the lane now."""
+        return self._volatile.take(number)
 
     def make_way(self, charge_bytes: int) -> None:
-        """Close queues that have nothing, those opened first before others, where memory has no room for another.
+        """Close queues and topics that have nothing, those opened first before others, where memory has no room.
 
-        O(queues looked at): those in use are looked at again when all others were.
+        O(those looked at): what is in use is looked at again when all others were. Requires: the lock.
         """
         if self._overhead.has_room(charge_bytes):
             return
         undecided, closed = self._undecided(), 0
-        for name, queue in list(islice(self.queues.items(), LOOKED_AT_ONCE)):
-            if self.close_idle(queue, undecided):
+        for opened in list(islice(self._in_turn, LOOKED_AT_ONCE)):
+            if self.close_idle(opened, undecided) if opened.is_queue else self._close_topic(opened.name, undecided):
                 closed += 1
                 if closed == CLOSED_AT_ONCE:
                     return
             else:
-                del self.queues[name]
-                self.queues[name] = queue
+                del self._in_turn[opened]
+                self._in_turn[opened] = None
 
     # ------------------------------------------------------------------ lanes
 

@@ -1412,7 +1412,7 @@ class Volume(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a queue has counted since the directory was opened; see DestinationStatistics."""
+    """What a queue or topic has counted since the directory was opened; see DestinationStatistics."""
 
     enqueued: int = 0
     enqueued_bytes: int = 0
@@ -1425,6 +1425,8 @@ class Counted(NamedTuple):
     misses: int = 0
     dead_lettered: int = 0
     dropped: int = 0
+    evicted: int = 0
+    """Of a topic."""
     blocked_sends: int = 0
     blocked_seconds: float = 0.0
 
@@ -1586,6 +1588,7 @@ class QueueArea(LimitedDestination):
             self.misses,
             self.dead_lettered,
             self.dropped,
+            earlier.evicted,
             self.blocked_sends,
             self.blocked_seconds,
         )

@@ -19,15 +19,15 @@ from .lists import TargetArea
 ROW_BYTES: Final = 48
 """Of a queue or topic that exists, beside the bytes of its name: its row, and the next sequence of one priority."""
 COUNTED_BYTES: Final = 152
-"""Of a queue that was used since the open, and is not open: what it has counted."""
+"""Of one that was used since the store was opened, and is not open: what it has counted."""
 ROWS_SHARE: Final = 0.8
 """Most that rows may take of what destinations may: with none left for open ones nobody could use any of them."""
 OPEN_QUEUE_BYTES: Final = 1024
 """Of a queue that is open, beside its row."""
 GROUPS_BYTES: Final = 10_240
 """Of a queue that has, or had, messages with groups, beside the queue: who owns which, and what hands them out."""
-TOPIC_BYTES: Final = 1664
-"""Of a topic, beside its row."""
+OPEN_TOPIC_BYTES: Final = 1280
+"""Of a topic that is open, beside its row."""
 SUBSCRIPTION_BYTES: Final = 768
 """That nobody reads, with what it keeps of one priority of its topic. Measured with tracemalloc over 10,000 of each."""
 
@@ -45,9 +45,9 @@ class Census(NamedTuple):
     name_bytes: int
     """Of their names together."""
     open_queues: int
-    counted_queues: int
-    """Of those that are not open: which have counted something since the open."""
-    topics: int
+    counted: int
+    """Queues and topics that are not open and have counted something since the store was opened."""
+    open_topics: int
     subscriptions: int
     grouped: int
     """Queues that have, or had, messages with groups."""
@@ -59,8 +59,8 @@ class Census(NamedTuple):
             ROW_BYTES * self.destinations
             + self.name_bytes
             + OPEN_QUEUE_BYTES * self.open_queues
-            + COUNTED_BYTES * self.counted_queues
-            + TOPIC_BYTES * self.topics
+            + COUNTED_BYTES * self.counted
+            + OPEN_TOPIC_BYTES * self.open_topics
             + SUBSCRIPTION_BYTES * self.subscriptions
             + GROUPS_BYTES * self.grouped
         )

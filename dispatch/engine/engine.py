@@ -91,6 +91,7 @@ from .resizing import Resizing
 from .statistics import (
     DestinationStatistics,
     Statistics,
+    TopicStatistics,
     destination_statistics,
     statistics_of_topic,
 )
@@ -304,6 +305,7 @@ class Engine:
             windows=self.windows,
             policies=policies,
             undecided=lambda: self.transactions.destinations(),
+            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),
         )
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
@@ -431,7 +433,7 @@ class Engine:
             transactions=self.transactions,
             shortest_seconds=self.policies.shortest_inactive_seconds,
         )
-        self.idle = IdleDestinations(monitor, self.destinations, self.transactions)
+        self.idle = IdleDestinations(monitor, self.destinations, self.topics, self.transactions)
 
     def _make_status(
         self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
@@ -578,8 +580,8 @@ class Engine:
             destinations=len(destinations),
             name_bytes=destinations.name_bytes,
             open_queues=len(queues),
-            counted_queues=self.destinations.closed_counting,
-            topics=len(self.topics.by_name),
+            counted=self.destinations.closed_counting,
+            open_topics=len(self.topics.by_name),
             subscriptions=len(self.store.subscriptions.by_number),
             grouped=sum(queue.has_groups for queue in queues.values()),
         )
@@ -690,7 +692,7 @@ class Engine:
         Nobody waits for it longer than for some hundred destinations or subscriptions.
         """
         with self.monitor.lock:
-            numbers, all_topics = self.destinations.numbers(), list(self.topics.by_name.values())
+            numbers, topic_numbers = self.destinations.numbers(), self.topics.numbers()
         destinations: dict[str, DestinationStatistics] = {}
         for part in parts(numbers):
             with self.monitor.lock:
@@ -698,7 +700,12 @@ class Engine:
                     queue = self.destinations.seen_numbered(number)
                     if queue is not None:
                         destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
-        topics = {topic.name: statistics_of_topic(self.monitor, topic) for topic in all_topics if not topic.is_deleted}
+        topics: dict[str, TopicStatistics] = {}
+        for number in topic_numbers:
+            with self.monitor.lock:
+                topic = self.topics.seen_numbered(number)
+            if topic is not None:
+                topics[topic.name] = statistics_of_topic(self.monitor, topic)
         self._observe_lists()
         with self.monitor.lock:
             return Statistics(

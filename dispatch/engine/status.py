@@ -203,8 +203,11 @@ class StatusReporter:
         """Return what is told of topics, those with most messages so far, and of durable subscriptions to them."""
         with self._monitor.lock:
             topics = list(self._topics.by_name.values())
+            lacking, count = TOPICS_MAX - len(topics), self._topics.count
+            if lacking > 0 and count > len(topics):
+                topics += islice(self._topics.closed(), lacking)
         seen: dict[TopicState, TopicStatistics] = {}
-        for topic in self._topic_turns.choose(topics, self._named_topics):
+        for topic in self._topic_turns.choose(topics, [one for one in self._named_topics if not one.is_closed]):
             if not topic.is_deleted:
                 seen[topic] = statistics_of_topic(self._monitor, topic, SUBSCRIPTIONS_MAX)
         named = nlargest(TOPICS_MAX, seen, key=lambda topic: seen[topic].enqueued)
@@ -217,7 +220,7 @@ class StatusReporter:
         )
         return {
             "topics": [_topic_row(topic.name, figures) for topic, figures in in_order],
-            "other_topics": max(len(topics) - len(named), 0),
+            "other_topics": max(count - len(named), 0),
             "subscriptions": list(islice(subscriptions, SUBSCRIPTIONS_MAX)),
         }
 

@@ -127,7 +127,9 @@ def explain_subject(engine: Engine, subject: Queue | Topic | Consumer) -> Explan
     if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     if isinstance(subject, Topic):
-        return explain_topic(engine, subject.current)
+        with engine.monitor.lock:
+            topic = subject.seen
+        return explain_topic(engine, topic)
     if isinstance(subject, Queue):
         with engine.monitor.lock:
             queue = subject.seen
@@ -142,7 +144,7 @@ def explain_named(engine: Engine, name: str) -> Explanation:
     """
     engine.monitor.raise_if_closed()
     with engine.monitor.lock, engine.monitor.whole:
-        topic = engine.topics.by_name.get(name)
+        topic = engine.topics.find(name)
         queue = engine.destinations.find(name)
         for other in engine.topics.by_name.values() if queue is topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")

@@ -8,6 +8,7 @@ loses all of it: recovery replays the journal from the last checkpoint.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 
@@ -25,6 +26,26 @@ from .idle_lanes import IdleLanes
 from .lane import Lane
 from .pending_lane import PendingLane
 from .put_off_lane import PutOffLane
+
+
+class LaneMaker(ABC):
+    """Makes the lanes of topics."""
+
+    @abstractmethod
+    def is_topic(self, destination: int) -> bool:
+        """Return whether a destination is a topic."""
+
+    @abstractmethod
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> Lane:
+        """Make a lane of a topic that goes on with that sequence."""
+
+
+class _NoTopics(LaneMaker):
+    def is_topic(self, destination: int) -> bool:
+        return False
+
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> Lane:
+        raise NotImplementedError
 
 
 class Index:
@@ -54,9 +75,8 @@ class Index:
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         self.attempts = attempts or DeliveryCountTable()
         """Delivery counts of messages that came back."""
-        self.lane_makers: dict[int, Callable[[int, int], Lane]] = {}
-        """Destination -> what makes its lane of a priority, with a next sequence, where that is not an ordinary
-        Lane."""
+        self.topics: LaneMaker = _NoTopics()
+        """Makes the lanes of topics, once somebody knows which destinations are some."""
         self.put_off: dict[int, PutOffLane] = {}
         """Number of a lane -> when messages of it that came back are offered again."""
         self._forgotten: dict[int, Lane] = {}
@@ -70,9 +90,9 @@ class Index:
         lane = self.lanes.get(number)
         if lane is None:
             check_run(number, 0, 0)
-            make, next_sequence = self.lane_makers.get(destination), self.idle.take(number)
-            if make is not None:
-                lane = make(priority, next_sequence)
+            next_sequence = self.idle.take(number)
+            if self.topics.is_topic(destination):
+                lane = self.topics.make_lane(destination, priority, next_sequence)
             else:
                 lane = Lane(self.cache, self.uses, destination, priority)
                 lane.next_sequence = next_sequence
@@ -111,6 +131,7 @@ class Index:
         else:
             del self.lanes[number]
             self.idle.put(number, lane.next_sequence)
+            lane.left()
 
     def put_away_all(self) -> None:
         """Put away what has nothing, while nobody has any lane. O(lanes)."""

@@ -155,11 +155,17 @@ class Inside:
         return sorted(self.__engine.destinations.queues)
 
     def close_idle(self) -> int:
-        """Close every queue that can be closed; how many."""
+        """Close every queue and topic that can be closed; how many."""
         engine = self.__engine
         with engine.monitor.lock, engine.monitor.whole:
             undecided, queues = engine.transactions.destinations(), list(engine.destinations.queues.values())
-            return sum(engine.destinations.close_idle(queue, undecided) for queue in queues)
+            topics = list(engine.topics.by_name.values())
+            closed = sum(engine.destinations.close_idle(queue, undecided) for queue in queues)
+            return closed + sum(engine.topics.close_idle(topic, undecided) for topic in topics)
+
+    def open_topics(self) -> list[str]:
+        """The names of the topics that are more than a row."""
+        return sorted(self.__engine.topics.by_name)
 
     def held_open(self, name: str = "orders") -> AbstractContextManager[QueueArea]:
         """What a call under way does with a queue that it works with."""
