@@ -34,7 +34,8 @@ class CountedRows:
         at = bisect_left(self._numbers, number)
         if at == len(self._numbers) or self._numbers[at] != number:
             return NOTHING_COUNTED
-        figures = self._figures[at * _COLUMNS : (at + 1) * _COLUMNS]
+        begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
+        figures = self._figures[begin:end]
         blocked_seconds = figures.pop()
         return Counted(*map(int, figures))._replace(blocked_seconds=blocked_seconds)
 
@@ -43,16 +44,17 @@ class CountedRows:
         if counted == NOTHING_COUNTED:
             return False
         at = bisect_left(self._numbers, number)
+        begin = at * _COLUMNS
         self._numbers.insert(at, number)
-        self._figures[at * _COLUMNS : at * _COLUMNS] = array("d", map(float, counted))
+        self._figures[begin:begin] = array("d", map(float, counted))
         return True
 
     def take(self, number: int) -> Counted:
         """Return what a queue had counted, and forget it: it counts itself from now on."""
-        found = self.find(number)
-        if found is not NOTHING_COUNTED:
-            at = bisect_left(self._numbers, number)
-            del self._numbers[at], self._figures[at * _COLUMNS : (at + 1) * _COLUMNS]
+        found, at = self.find(number), bisect_left(self._numbers, number)
+        if at < len(self._numbers) and self._numbers[at] == number:
+            begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
+            del self._numbers[at], self._figures[begin:end]
         return found
 
     def _check(self) -> None:

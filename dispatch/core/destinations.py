@@ -168,7 +168,7 @@ class Destinations:
         All that exist are charged afterwards. Requires: the lock.
         """
         grouped: list[QueueArea] = []
-        used = {stored.destination for stored in self._store.index.lanes.values()}
+        used = self.used_at_open()
         for destination in self._store.destinations.values():
             if destination.kind == QUEUE and (destination.has_groups or destination.number in used):
                 queue = self._add(destination.number, destination.name)
@@ -176,6 +176,12 @@ class Destinations:
                     queue.has_groups = True
                     grouped.append(queue)
         return grouped
+
+    def used_at_open(self) -> set[int]:
+        """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
+        store = self._store
+        used = {stored.destination for stored in store.index.lanes.values()}
+        return used | {placed.lane >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""

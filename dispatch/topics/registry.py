@@ -108,7 +108,7 @@ class Topics(PatternKeeper):
         """Take over what opening found. Requires: the lock."""
         store = self._message_store
         by_number: dict[int, TopicState] = {}
-        used = {stored.destination for stored in store.index.lanes.values()}
+        used = self._destinations.used_at_open()
         used |= {subscriber.facts.topic for subscriber in store.subscriptions.by_number.values()}
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
@@ -396,12 +396,12 @@ class Topics(PatternKeeper):
         deadlines = self._consumers.deadlines
         with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
+            self._destinations.make_way(SUBSCRIPTION_BYTES)  # it may close this topic
             topic.raise_if_deleted()
             subscription = topic.durable_subscription(name) if name in topic.durable else None
             is_new = subscription is None
             text = options.selector.text if options.selector is not None else None
             if subscription is None:
-                self._destinations.make_way(SUBSCRIPTION_BYTES)
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     subscription = self._add_subscription(
                         topic, self._records.subscribe(topic.number, name, text), options.selector
@@ -483,14 +483,7 @@ class Topics(PatternKeeper):
         """Make a consumer of all topics that match, those that come later among them."""
         with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
-            destinations = self._message_store.destinations
-            numbers = (destinations.number_of(TOPIC, name) for name in self.names() if matches(pattern, name))
-            found = [
-                self.opened(number)
-                for number in numbers
-                if number is not None and not destinations[number].is_temporary
-            ]
-            with self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
+            with self._matching(pattern) as found, self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
                 pattern_area = PatternArea(self._target_area, pattern, self)
                 consumer = self._consumers.attach(pattern_area, options)
                 self.patterns[pattern_area] = options.selector
@@ -502,6 +495,21 @@ class Topics(PatternKeeper):
             raise refused
         self._monitor.run_deferred()
         return consumer
+
+    @contextmanager
+    def _matching(self, pattern: str) -> Iterator[list[TopicState]]:
+        """Open all topics that a pattern names, and keep them open meanwhile. StoreFull. Requires: the lock."""
+        destinations, found = self._message_store.destinations, list[TopicState]()
+        try:
+            for name, number in zip(self.names(), self.numbers(), strict=True):
+                if matches(pattern, name) and not destinations[number].is_temporary:
+                    found.append(self.opened(number))
+                    found[-1].holders += 1
+            self._destinations.make_way(SUBSCRIPTION_BYTES * len(found))
+            yield found
+        finally:
+            for topic in found:
+                topic.holders -= 1
 
     def _join(self, pattern_area: PatternArea, topic: TopicState) -> None:
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""

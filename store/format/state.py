@@ -7,7 +7,7 @@ holds it too, with the counters that let a clean open read no message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -71,7 +71,7 @@ def kind_of(flags: int) -> int:
     return flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
 
 
-class PackedDestinations(Collection[Destination]):
+class PackedDestinations:
     """Destinations as a record has them, made when somebody asks for one."""
 
     __slots__ = ("packed", "_count")
@@ -86,9 +86,6 @@ class PackedDestinations(Collection[Destination]):
     def __iter__(self) -> Iterator[Destination]:
         reader = _Reader(self.packed)
         return (reader.destination() for _ in range(self._count))
-
-    def __contains__(self, destination: object) -> bool:
-        return any(found == destination for found in self)
 
 
 class Subscription(NamedTuple):
@@ -137,7 +134,7 @@ class State:
     next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included.
     """
 
-    destinations: Collection[Destination] = field(default_factory=list)
+    destinations: list[Destination] | PackedDestinations = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)

@@ -9,7 +9,7 @@ import pytest
 from delivering import bodies
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, DestinationPolicy, Message, SettingsError
+from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull
 
 MANY = 5_000
 
@@ -162,4 +162,35 @@ def test_topics_that_were_closed_are_deleted_for_want_of_use_and_begin_anew() ->
     with topic.subscribe() as consumer:
         bay.bay.topic("prices").send(b"x")
         assert bodies(consumer.take()) == [b"x"]
+    bay.check()
+
+
+def test_where_memory_is_short_a_pattern_gets_all_topics_that_match_or_is_refused() -> None:
+    bay = SimulatedBay()
+    for number in range(1_500):
+        bay.bay.topic(f"prices.{number % 300}.{number}")
+    assert len(bay.open_topics()) < 600
+    with bay.bay.topic("prices.7.*").subscribe() as consumer:
+        for number in (7, 307, 607, 907, 1_207):
+            bay.bay.topic(f"prices.7.{number}").send(b"x")
+        assert len(consumer.take(10)) == 5
+    with pytest.raises(StoreFull):
+        bay.bay.topic("prices.>").subscribe()
+    bay.check()
+    with bay.bay.topic("prices.8.>").subscribe() as consumer:
+        bay.bay.topic("prices.8.8").send(b"x")
+        assert len(consumer.take(10)) == 1
+    bay.check()
+
+
+def test_where_memory_is_short_a_subscriber_keeps_the_topic_open_that_it_needs() -> None:
+    bay = SimulatedBay()
+    topics = [bay.bay.topic(f"prices.{number}") for number in range(1_000)]
+    consumers = []
+    with pytest.raises(StoreFull):
+        for topic in topics:
+            consumers.append(topic.subscribe())
+            topic.send(b"x")
+    assert len(consumers) > 200
+    assert [bodies(consumer.take()) for consumer in consumers] == [[b"x"]] * len(consumers)
     bay.check()
