@@ -83,7 +83,7 @@ class Destinations:
         self._in_turn: dict[QueueArea, None] = {}
         """Open queues and topics, those to be looked at first in front, where others need their room."""
         self._counted = CountedRows()
-        self._volatile = IdleLanes()
+        self._non_persistent = IdleLanes()
         """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
         self.queues: dict[str, QueueArea] = {}
         """Those that are open, by name."""
@@ -205,7 +205,7 @@ class Destinations:
         self._in_turn.pop(queue, None)
         self._timed.forget(queue)
         for lane in lanes_of(queue.number):
-            self._volatile.take(lane)
+            self._non_persistent.take(lane)
         self._windows.forget(queue.number)
         self._publisher.forget(queue)
 
@@ -381,15 +381,15 @@ class Destinations:
         if lane.is_persistent:
             self._store.index.put_away(number)
         else:  # it goes on with a block of its own, which takes no memory
-            self.keep_volatile(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
+            self.keep_non_persistent(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 
-    def keep_volatile(self, number: int, next_sequence: int) -> None:
+    def keep_non_persistent(self, number: int, next_sequence: int) -> None:
         """Note where non-persistent messages of a lane, or of all subscriptions to a topic, go on."""
-        self._volatile.put(number, next_sequence)
+        self._non_persistent.put(number, next_sequence)
 
-    def take_volatile(self, number: int) -> int:
+    def take_non_persistent(self, number: int) -> int:
         """Return where they go on, and forget it: somebody has the lane now."""
-        return self._volatile.take(number)
+        return self._non_persistent.take(number)
 
     def make_way(self, charge_bytes: int) -> None:
         """Close queues and topics that have nothing, those opened first before others, where memory has no room.
@@ -450,7 +450,7 @@ class Destinations:
             memory = queue.memory
             caches = (memory.pending_cache, memory.head_queue_cache)
             stored = self._overflow.lane(queue.number, priority, caches, pool)
-            stored.skip_to(self._volatile.take(stored.number))
+            stored.skip_to(self._non_persistent.take(stored.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(queue.number, priority)
             lane = queue.non_persistent_lanes[priority] = SpillingLane(
                 queue, stored, prefix, self._overflow, self._timed.note

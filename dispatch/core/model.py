@@ -1565,7 +1565,8 @@ class QueueArea(LimitedDestination):
     @property
     def is_idle(self) -> bool:
         """Return whether it could be closed: all there is to it is what it has counted. O(lanes)."""
-        if self.consumer_groups or self.assigner is not None or self.is_paused or self.holders:
+        is_ordinary = self.distribution is self.target_area.ordinary
+        if self.consumer_groups or not is_ordinary or self.is_paused or self.holders:
             return False
         if self.admission is not None and self.admission.is_awaited:
             return False

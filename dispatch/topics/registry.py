@@ -306,7 +306,7 @@ class Topics(PatternKeeper):
             return False
         del self.by_name[topic.name]
         for fan_out in topic.fan_outs.values():
-            self._destinations.keep_volatile(fan_out.pool, fan_out.next_sequence)
+            self._destinations.keep_non_persistent(fan_out.pool, fan_out.next_sequence)
         self._destinations.close(topic, OPEN_TOPIC_BYTES)
         topic.drop()
         return True

@@ -699,7 +699,7 @@ class FanOut:
         self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         """In which its lanes share what they have no room for."""
-        self.next_sequence = destinations.take_volatile(self.pool)
+        self.next_sequence = destinations.take_non_persistent(self.pool)
         self.sent_bytes = 0
         """Content bytes of all that was sent."""
         self._given_alone = self.next_sequence

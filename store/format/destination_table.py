@@ -117,18 +117,23 @@ class DestinationTable(MutableMapping[int, Destination]):
         """Bytes of all names together."""
         return len(self._rows) - self._wasted_bytes - DESTINATION_HEAD.size * len(self)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all rows, those included that are gone and not moved over yet."""
+        return len(self._rows)
+
     def packed(self) -> PackedDestinations:
         """Return all of them as a record has them. It copies bytes and makes no destination."""
         if not self._wasted_bytes:
             return PackedDestinations(len(self), bytes(self._rows))
-        return PackedDestinations(len(self), b"".join(self._rows[at : self._end(at)] for at in self._places))
+        return PackedDestinations(len(self), b"".join(map(self._row, self._places)))
 
     def _compact(self) -> None:
         """Move the rows together, in the order of the numbers. O(destinations log destinations)."""
         rows, begins = bytearray(), array("I")
         for place in self._places:
             begins.append(len(rows))
-            rows += self._rows[place : self._end(place)]
+            rows += self._row(place)
         self._rows, self._places, self._wasted_bytes = rows, begins, 0
         for kind, by_name in enumerate(self._by_name):
             places = (place for place in begins if kind_of(rows[place + 4]) == kind)
@@ -146,11 +151,16 @@ class DestinationTable(MutableMapping[int, Destination]):
     def _end(self, place: int) -> int:
         return place + DESTINATION_HEAD.size + self._rows[place + 5]
 
+    def _row(self, place: int) -> bytes:
+        end = self._end(place)
+        return bytes(self._rows[place:end])
+
     def _name(self, place: int) -> bytes:
-        return bytes(self._rows[place + DESTINATION_HEAD.size : self._end(place)])
+        begin, end = place + DESTINATION_HEAD.size, self._end(place)
+        return bytes(self._rows[begin:end])
 
     def _destination(self, place: int) -> Destination:
-        (found,) = PackedDestinations(1, bytes(self._rows[place : self._end(place)]))
+        (found,) = PackedDestinations(1, self._row(place))
         return found
 
     def _check(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -73,7 +72,6 @@ def test_threads_that_use_queues_and_topics_notice_nothing_of_one_that_closes_th
             nonlocal closed
             while not is_over.is_set():
                 closed += inside(bay).close_idle()
-                time.sleep(0)  # the others have a turn
 
         workers = [threading.Thread(target=safely(working(bay, n, *counts[n]))) for n in range(len(counts))]
         closer = threading.Thread(target=safely(close))
