@@ -59,7 +59,8 @@ class DestinationTable(MutableMapping[int, Destination]):
     def __setitem__(self, number: int, destination: Destination) -> None:
         """Add a destination, or replace what is known of one. O(destinations) copied bytes, no object."""
         assert number == destination.number
-        self.pop(number, None)
+        if self._at(number) is not None:
+            del self[number]
         place = len(self._rows)
         self._rows += encode_destination(destination)
         at = bisect_left(self._numbers, number)

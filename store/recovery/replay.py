@@ -472,7 +472,8 @@ class Replay:
             known = self.destinations.get(destination.number)
             if known is not None and known.kind != destination.kind:
                 raise RecordDamaged(f"destination {destination.number} was of another kind")
-            self.destinations[destination.number] = destination
+            if known != destination:
+                self.destinations[destination.number] = destination
             self._subscriptions.register(destination)
             self._duplicates.register(destination.number, destination.name)
 
