@@ -47,6 +47,7 @@ INTERPRETED = (
     "engine/resizing.py",
     "engine/statistics.py",
     "explain/*.py",
+    "format/destination_table.py",
     "ingest/ingest.py",
     "ingest/manifest.py",
     "inspect/dump.py",

@@ -100,7 +100,7 @@ class Forebay:
         """
         check_codec(codec)
         checked = check_topic_name(name)
-        if is_pattern(checked) and checked not in self._engine.topics.by_name:
+        if is_pattern(checked) and not self._engine.topics.exists(checked):
             found: Topic = TopicPattern(self._engine, checked)
         else:
             found = Topic(self._engine, self._engine.topics.topic(checked))
@@ -127,11 +127,13 @@ class Forebay:
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""
-        return sorted(self._engine.destinations.queues)
+        with self._engine.monitor.lock:
+            return self._engine.destinations.names()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
-        return sorted(self._engine.topics.by_name)
+        with self._engine.monitor.lock:
+            return self._engine.topics.names()
 
     def transaction(self) -> Transaction:
         """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from typing import Final
 
 from ..store.errors import Closed, Empty, SettingsError, argument_error
@@ -73,10 +73,9 @@ class Queue(Sender):
         )
         try:
             return self._attach(options)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            return self._attach(options)
+        except Closed as refused:
+            with self._anew(refused):
+                return self._attach(options)
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
         engine, monitor, queue = self._engine, self._engine.monitor, self._queue
@@ -89,18 +88,24 @@ class Queue(Sender):
             monitor.run_deferred()
         return consumer
 
-    def _name_again(self) -> None:
+    def _held_again(self) -> AbstractContextManager[QueueArea]:
         """See Sender."""
-        self._bind(self._engine.destinations.queue(self._queue.name, self._confirmer))
+        return self._engine.destinations.held_again(self._queue, self._confirmer)
 
     @property
     def current(self) -> QueueArea:
-        """Of this name now: not the one that was deleted for want of use, if another has begun."""
+        """Of this name now, and open: not the one that was deleted for want of use, if another has begun.
+
+        Requires: no lock. StoreFull: memory has no room to open it.
+        """
         if self._queue.is_forgotten:
-            found = self._engine.destinations.queues.get(self._queue.name)
-            if found is not None:
-                self._bind(found)
+            self._bind(self._engine.destinations.current(self._queue))
         return self._queue
+
+    @property
+    def seen(self) -> QueueArea:
+        """Of this name now, to report of it: it may be closed and stays so. Requires: the lock."""
+        return self._engine.destinations.seen(self._queue)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -140,7 +145,7 @@ class Queue(Sender):
         with monitor.lock:
             while True:
                 monitor.raise_if_closed()
-                if not self.current.depth:
+                if not self.seen.depth:
                     return True
                 if deadline is not None and monitor.monotonic() >= deadline:
                     return False
@@ -157,7 +162,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        return self._engine.browsers.browse(self.current, chosen)
+        return self._engine.browsers.browse(self._queue, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id; None: there is none.
@@ -168,7 +173,7 @@ class Queue(Sender):
         the memory of one load. SettingsError when it is not a str; Closed.
         MessagesUnreadable: none that can be read is it, and some can't be read.
         """
-        return self._engine.browsers.find(self.current, message_id)
+        return self._engine.browsers.find(self._queue, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -200,16 +205,14 @@ class Queue(Sender):
             if isinstance(to, str)
             else self._other(to)
         )
-        if target is self.current:
+        if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self._engine.mover.move(self.current, target, chosen, limit)
+        return self._engine.mover.move(self._queue, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        queue._begins_anew()
-        queue._queue.raise_if_deleted()
-        return queue._queue
+        return queue.current
 
     def delete(self) -> None:
         """Delete the queue with everything in it: its messages never come again, its consumers are closed.
@@ -220,15 +223,16 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        self._engine.queue_admin.delete(self.current)
+        with self._engine.destinations.held_open(self._queue) as queue:
+            self._engine.queue_admin.delete(queue)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
 
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
-        self._begins_anew()
-        self._engine.queue_admin.pause(self._queue)
+        with self._held_again() as queue:
+            self._engine.queue_admin.pause(queue)
 
     def resume(self) -> None:
         """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
@@ -236,7 +240,8 @@ class Queue(Sender):
 
     @property
     def is_paused(self) -> bool:
-        return self.current.is_paused
+        with self._engine.monitor.lock:
+            return self.seen.is_paused
 
     @property
     def depth(self) -> int:
@@ -246,13 +251,13 @@ class Queue(Sender):
         goes. A browser that began earlier, or begins later, may count another number.
         """
         with self._engine.monitor.lock:
-            return self.current.depth
+            return self.seen.depth
 
     @property
     def depth_bytes(self) -> int:
         """Return the bytes of the pending messages' bodies and headers. O(1)."""
         with self._engine.monitor.lock:
-            return self.current.depth_bytes
+            return self.seen.depth_bytes
 
     def __len__(self) -> int:
         """Return the depth."""
@@ -265,7 +270,7 @@ class Queue(Sender):
     def statistics(self) -> DestinationStatistics:
         """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self._engine.monitor.lock:
-            return destination_statistics(self.current)
+            return destination_statistics(self.seen)
 
 
 class TemporaryQueue(Queue, Temporary):

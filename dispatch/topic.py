@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
@@ -11,6 +12,7 @@ from ..store.format.times import split_times
 from ..store.message import DEFAULT_PRIORITY, Message
 from .config.checks import check_name
 from .consumer.consumer import Consumer, consumer_options
+from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .engine.engine import Engine
@@ -53,7 +55,8 @@ class TopicSubscription:
         dozen small reads, however deep it lies.
         """
         target = parse_target(to, sequence, time, priority)
-        return self._engine.topics.seek(self._topic, self.name, target)
+        with self._engine.topics.held_open(self._topic) as self._topic:
+            return self._engine.topics.seek(self._topic, self.name, target)
 
     def __repr__(self) -> str:
         return f"<TopicSubscription {self.name!r} of {self._topic.name!r}>"
@@ -134,10 +137,9 @@ class Topic(Sender):
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
         try:
             return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+        except Closed as refused:
+            with self._anew(refused):
+                return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
         """See Sender."""
@@ -172,20 +174,27 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def _name_again(self) -> None:
+    @contextmanager
+    def _held_again(self) -> Iterator[QueueArea]:
         """See Sender."""
-        self._topic = self._engine.topics.topic(self._queue.name)
-        self._bind(self._topic)
+        with self._engine.topics.held_again(self._topic) as self._topic:
+            yield self._topic
 
     @property
     def current(self) -> TopicState:
-        """Of this name now: not the one that was deleted for want of use, if another has begun."""
+        """Of this name now, and open: not the one that was deleted for want of use, if another has begun.
+
+        Requires: no lock. StoreFull: memory has no room to open it.
+        """
         if self._topic.is_forgotten:
-            found = self._engine.topics.by_name.get(self._topic.name)
-            if found is not None:
-                self._topic = found
-                self._bind(found)
+            self._topic = self._engine.topics.current(self._topic)
+            self._bind(self._topic)
         return self._topic
+
+    @property
+    def seen(self) -> TopicState:
+        """Of this name now, to report of it: it may be closed and stays so. Requires: the lock."""
+        return self._engine.topics.seen(self._topic)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
@@ -229,7 +238,8 @@ class Topic(Sender):
             on_slow=None,
             ack_deadline_seconds=0,
         )
-        return self._engine.topics.read(self.current, target, options)
+        with self._engine.topics.held_open(self.current) as topic:
+            return self._engine.topics.read(topic, target, options)
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
@@ -239,16 +249,19 @@ class Topic(Sender):
         in the journal; O(blocks of the index). Twice is once. StoreFull: it is
         as it was. StoreFailed, Closed.
         """
-        self._engine.topics.delete(self.current)
+        with self._engine.topics.held_open(self.current) as topic:
+            self._engine.topics.delete(topic)
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
         with self._engine.monitor.lock:
-            return sorted(self.current.durable)
+            return sorted(self.seen.durable)
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        return statistics_of_topic(self._engine.monitor, self.current)
+        with self._engine.monitor.lock:
+            topic = self.seen
+        return statistics_of_topic(self._engine.monitor, topic)
 
 
 class TopicPattern(Topic):
@@ -299,6 +312,11 @@ class TopicPattern(Topic):
     @property
     def current(self) -> TopicState:
         """Refuse whatever is for one topic. SettingsError."""
+        raise self._refusal("name one of its topics")
+
+    @property
+    def seen(self) -> TopicState:
+        """Refuse whatever is told of one topic. SettingsError."""
         raise self._refusal("name one of its topics")
 
     def _refusal(self, remedy: str) -> SettingsError:

@@ -19,6 +19,7 @@ from .disk.disk import Disk, known_free_bytes
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, PropertiesFull, StoreFailed, StoreFull, TooManyFiles
 from .format.branch import Branch
+from .format.destination_table import DestinationTable
 from .format.host_properties import Changes, encode_changes
 from .format.identity import Identity
 from .format.imports import Imports
@@ -196,7 +197,7 @@ class MessageStore:
         self.properties = properties or PropertyTable()
         self.branches = Branches(self.duplicates, self.properties)
         self.timetable = DueTimes(self.index, self._timed_blocks)
-        self.destinations: dict[int, Destination] = {}
+        self.destinations = DestinationTable()
         self.imports: Imports
         self.journal: Journal
         self.transactions: Transactions
@@ -290,6 +291,7 @@ class MessageStore:
         if found.leftovers:
             self.cleaner.discard(list(found.leftovers))
         self._is_serving = True
+        self.index.put_away_all()
         self.checkpoint()
         was_clean = is_new or (marker is not None and marker.is_clean)
         report = found.report(
@@ -444,8 +446,7 @@ class MessageStore:
             self.destinations[number] = known._replace(has_groups=True)
 
     def _state(self, data_logs: Iterable[int]) -> State:
-        sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        state = State([], sequences, sorted(data_logs), self.branches.prepared)
+        state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
         return self._parts.restated(state, self.destinations, self.imports)
 
@@ -745,6 +746,7 @@ class MessageStore:
                     with self.journal.whole:
                         self.subscriptions.sweep(SWEEP_BLOCKS)
                         if is_closing:
+                            self.index.put_away_all()
                             self.journal.seal()
                         adds = self.adds
                         taken = self.index.take_dirty()

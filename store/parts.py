@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .disk.disk import Disk
+from .format.destination_table import DestinationTable
 from .format.imports import Imports
-from .format.state import Destination, State
+from .format.state import State
 from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.subscriptions import Subscriptions
@@ -36,13 +36,13 @@ class StoreParts:
         self.duplicates.clear()
         self.properties.clear()
 
-    def restated(self, state: State, destinations: Mapping[int, Destination], imports: Imports) -> State:
+    def restated(self, state: State, destinations: DestinationTable, imports: Imports) -> State:
         """Complete a state, and return it, with what must outlive the records that told it.
 
         Each data log begins with it, and each checkpoint ends with it. Data logs, sequences and transactions are the
         caller's: the two say different things of them. Requires: the lock, or that nobody else is here.
         """
-        state.destinations = list(destinations.values())
+        state.destinations = destinations.packed()
         state.imports = list(imports)
         state.attempts = self.index.attempts.describe()
         state.duplicates = self.duplicates.describe()

@@ -79,14 +79,16 @@ class Browsers:
         is_expired: Callable[[bytes], bool],
         holder: Holder,
         reading: Holder,
+        current: Callable[[QueueArea], QueueArea],
     ) -> None:
         """is_expired: whether a message of these properties has expired. holder: pays for loads. reading: for read
-        buffers."""
+        buffers. current: what stands for a queue that was closed since somebody asked for it."""
         self._monitor = monitor
         self._target_area = target_area
         self._is_expired = is_expired
         self._holder = holder
         self._reading = reading
+        self._current = current
         self._given_back: deque[int] = deque()
         """Charges of loads that nobody holds any more, until somebody has the lock."""
 
@@ -108,6 +110,7 @@ class Browsers:
         """Load after load, what matches, in order. Raises Closed when the store is closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
+            queue = self._current(queue)
             ends = {lane: lane.published for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
         judge = ConsumerGroup(selector, self._monitor.lock)
@@ -185,6 +188,7 @@ class Browsers:
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
+            queue = self._current(queue)
             place = _place(queue, message_id)
         if place is not None:
             lane, sequence = place

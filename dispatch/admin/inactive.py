@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from ...store.errors import StoreFull
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
 from ..core.model import QueueArea
@@ -64,7 +65,8 @@ class InactiveDestinations:
         self._shortest_seconds = shortest_seconds
         self._look_at = 0.0
         self._deleted = 0
-        self._seen: dict[QueueArea, _Seen] = {}
+        self._seen: dict[int, _Seen] = {}
+        """By the number of the destination."""
 
     def step(self) -> int:
         """Delete what is due; return how many destinations went. O(destinations) at each look. Requires: no lock."""
@@ -73,44 +75,55 @@ class InactiveDestinations:
             return 0
         self._look_at = now + max(self._shortest_seconds / LOOKS, LOOK_SECONDS_MIN)
         with self._monitor.lock, self._monitor.whole:
-            queues, topics = list(self._destinations.queues.values()), list(self._topics.by_name.values())
+            queues, topics = self._destinations.numbers(), self._topics.numbers()
         before, self._seen = self._seen, {}
-        for queue in self._due(queues, before, now):
-            self._delete(queue, partial(self._queue_admin.delete_locked, queue))
-        for topic in self._due(topics, before, now):
-            self._delete(topic, partial(self._topics.delete_locked, topic))
+        for part in parts(queues):
+            with self._monitor.lock, self._monitor.whole:
+                found = map(self._destinations.seen_numbered, part)
+                due = self._due([queue for queue in found if queue is not None], before, now)
+            for queue in due:
+                self._delete(partial(_opened, self._destinations.opened, queue.number), self._queue_admin.delete_locked)
+        for part in parts(topics):
+            with self._monitor.lock, self._monitor.whole:
+                found_topics = map(self._topics.seen_numbered, part)
+                due_topics = self._due([topic for topic in found_topics if topic is not None], before, now)
+            for topic in due_topics:
+                self._delete(partial(_opened, self._topics.opened, topic.number), self._topics.delete_locked)
         deleted, self._deleted = self._deleted, 0
         return deleted
 
-    def _due(self, destinations: Sequence[A], before: dict[QueueArea, _Seen], now: float) -> list[A]:
-        """Return those that have had nothing to do for long enough, and note what the others had."""
+    def _due(self, destinations: Sequence[A], before: dict[int, _Seen], now: float) -> list[A]:
+        """Return those that have had nothing to do for long enough, and note what the others had. Requires: the
+        lock.
+        """
         due: list[A] = []
-        for part in parts(destinations):
-            with self._monitor.lock, self._monitor.whole:
-                undecided = self._transactions.destinations()
-                for destination in part:
-                    if destination.inactive_seconds is None or not destination.is_unused:
-                        continue
-                    if destination.number in undecided:
-                        continue  # it begins to have nothing to do when the transaction ends
-                    seen, work = before.get(destination), _work(destination)
-                    if seen is None or seen.work != work:
-                        seen = _Seen(work, now)
-                    self._seen[destination] = seen
-                    if now - seen.since >= destination.inactive_seconds:
-                        due.append(destination)
+        undecided = self._transactions.destinations()
+        for destination in destinations:
+            if destination.inactive_seconds is None or not destination.is_unused:
+                continue
+            if destination.number in undecided:
+                continue  # it begins to have nothing to do when the transaction ends
+            seen, work = before.get(destination.number), _work(destination)
+            if seen is None or seen.work != work:
+                seen = _Seen(work, now)
+            self._seen[destination.number] = seen
+            if now - seen.since >= destination.inactive_seconds:
+                due.append(destination)
         return due
 
-    def _delete(self, destination: QueueArea, delete: Callable[[], None]) -> None:
+    def _delete(self, find: Callable[[], A | None], delete: Callable[[A], None]) -> None:
         """Delete one, unless somebody began to use it since the look. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            seen = self._seen.pop(destination)
+            destination = find()
+            if destination is None:
+                return
+            seen = self._seen.pop(destination.number)
             if destination.is_deleted or not destination.is_unused or _work(destination) != seen.work:
                 return
             if self._transactions.concern((destination.number,)):
                 return
-            delete()
+            delete(destination)
             destination.is_forgotten = True
             self._deleted += 1
             position = self._store.journal.end
@@ -120,3 +133,11 @@ class InactiveDestinations:
 def _work(destination: QueueArea) -> tuple[int, int]:
     """Return what changes with every use. Requires: the lock."""
     return destination.enqueued, destination.delivered
+
+
+def _opened(find: Callable[[int], A], number: int) -> A | None:
+    """Return the destination of that number, open; None: it is gone, or memory has no room for it now."""
+    try:
+        return find(number)
+    except (KeyError, StoreFull):
+        return None

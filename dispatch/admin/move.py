@@ -64,6 +64,10 @@ class Mover:
 
     def move(self, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
         """See Queue.move. Requires: no lock."""
+        with self._destinations.held_open(to) as to:
+            return self._move(source, to, selector, limit)
+
+    def _move(self, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
         moved = 0
         try:
             for lane, messages in self._browsers.walk(source, selector):

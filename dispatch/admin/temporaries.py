@@ -116,9 +116,9 @@ class Temporaries:
         if destination is None:
             return False
         if destination.kind == TOPIC:
-            self._topics.delete_locked(self._topics.by_name[destination.name])
+            self._topics.delete_locked(self._topics.opened(number))
         else:
-            self._queue_admin.delete_locked(self._destinations.by_number[number])
+            self._queue_admin.delete_locked(self._destinations.opened(number))
         return True
 
     def delete_all(self) -> None:

@@ -134,6 +134,11 @@ class DestinationLimits:
         self._is_closed = False
         self._closed_what = ""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for room or has some reserved."""
+        return bool(self._waiting or self._reserved_messages)
+
     def require_room(self, size: int) -> None:
         """Raise StoreFull where one message may not be stored in the same section. Requires: the lock."""
         if self._waiting or not self._fitting((size,)):

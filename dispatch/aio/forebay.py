@@ -103,7 +103,7 @@ class AsyncForebay:
         check_codec(codec)
         self._engine.monitor.raise_if_closed()
         topic = self._engine.topics.by_name.get(check_topic_name(name))
-        if topic is None and is_pattern(name):
+        if topic is None and is_pattern(name) and not self._engine.topics.exists(name):
             sender: Topic = TopicPattern(self._engine, name, self._caller)
         else:
             if topic is None:

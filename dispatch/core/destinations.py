@@ -1,30 +1,54 @@
-"""Destinations: the queues of an open store and the lanes of queues, by name and by number.
+"""Destinations: the queues of a store and the lanes of queues, by name and by number.
 
-A queue, and each lane of it, is made on first use: one record in the journal
-for a queue, none for a lane. An open finds the same queues again.
+A queue begins with one record in the journal, a lane with none. Whoever uses a
+queue opens it: it gets a QueueArea, and lanes on first use. One that has
+nothing and that nobody has used for a while is closed: it is a row of the
+store's table again, and what it has counted. An open of the store finds the
+same queues, and opens those that have messages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Final
+
 from ...cache.spill.overflow import Overflow
+from ...store.errors import Closed, StoreFailed
 from ...store.format.state import QUEUE
+from ...store.index.idle_lanes import IdleLanes
 from ...store.message_store import MessageStore
-from ...store.numbering import LANE_MASK, LANE_SHIFT
+from ...store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
 from ..admission.deduplication import DuplicateWindows
 from ..admission.limits import DestinationLimits
 from ..config.policies import Policies
 from ..config.temporary import raise_if_temporary
+from .counted_rows import CountedRows
 from .delays import TimedLanes
 from .lists import TargetArea
-from .model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from .model import Counted, LaneState, NonPersistentLaneState, PersistentLaneState, QueueArea
 from .monitor import Monitor
 from .non_persistent import SpillingLane
-from .overhead import GROUPS_BYTES, QUEUE_BYTES, DestinationOverhead
+from .overhead import (
+    COUNTED_BYTES,
+    GROUPS_BYTES,
+    OPEN_QUEUE_BYTES,
+    ROW_BYTES,
+    DestinationOverhead,
+    row_bytes,
+)
 from .publisher import Confirmer, Publisher
+from .removal import Removals
+
+CLOSED_AT_ONCE: Final = 64
+"""Queues and topics that are closed for want of memory when another one is opened."""
+LOOKED_AT_ONCE: Final = 256
+"""Queues and topics that are looked at for that."""
 
 
 class Destinations:
-    """Makes, finds and forgets queues and lanes. The state lock guards it."""
+    """Makes, finds, opens, closes and forgets queues and lanes. The state lock guards it."""
 
     def __init__(
         self,
@@ -36,9 +60,14 @@ class Destinations:
         publisher: Publisher,
         timed: TimedLanes,
         overhead: DestinationOverhead,
+        removals: Removals,
         windows: DuplicateWindows,
         policies: Policies,
+        undecided: Callable[[], Container[int]],
+        close_topic: Callable[[str, Container[int]], bool],
     ) -> None:
+        """undecided: the numbers of queues that transactions without an outcome know. close_topic: closes the topic of
+        that name if it has nothing, given these; returns whether it did. Both require the lock."""
         self._monitor = monitor
         self._store = store
         self._target_area = target_area
@@ -46,20 +75,29 @@ class Destinations:
         self._publisher = publisher
         self._timed = timed
         self._overhead = overhead
+        self._removals = removals
         self._windows = windows
         self._policies = policies
+        self._undecided = undecided
+        self._close_topic = close_topic
+        self._in_turn: dict[QueueArea, None] = {}
+        """Open queues and topics, those to be looked at first in front, where others need their room."""
+        self._counted = CountedRows()
+        self._non_persistent = IdleLanes()
+        """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
         self.queues: dict[str, QueueArea] = {}
+        """Those that are open, by name."""
         self.by_number: dict[int, QueueArea] = {}
-        """Queues only, not topics."""
+        """The same by number."""
         self.paused: dict[int, QueueArea] = {}
         """Queues that hand out nothing, by number, the one that was paused first in front."""
 
     # ------------------------------------------------------------------ queues
 
     def queue(self, name: str, confirmer: Confirmer) -> QueueArea:
-        """Return the queue of that name; a new one is recorded in the journal. Requires: no lock.
+        """Return the queue of that name, open; a new one is recorded in the journal. Requires: no lock.
 
-        Closed: the store, or a temporary queue of that name, which is gone.
+        Closed: the store, or a temporary queue of that name, which is gone. StoreFull: memory has no room for it.
         """
         self._monitor.raise_if_closed()
         queue = self.queues.get(name)
@@ -67,7 +105,7 @@ class Destinations:
             return queue
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if name not in self.queues:
+            if self._store.destinations.number_of(QUEUE, name) is None:
                 raise_if_temporary(name)
             queue = self.queue_locked(name)
             position = self._store.journal.end
@@ -75,13 +113,24 @@ class Destinations:
         return queue
 
     def queue_locked(self, name: str, *, is_temporary: bool = False) -> QueueArea:
-        """Return the queue of that name, which may be new and not synced yet. Requires: the lock."""
+        """Return the queue of that name, open, which may be new and not synced yet. Requires: the lock. StoreFull."""
         queue = self.queues.get(name)
-        if queue is None:
-            with self._overhead.one_more(QUEUE_BYTES):
-                destination = self._store.create_destination(name, is_temporary=is_temporary)
-                queue = self._add(destination.number, name)
-        return queue
+        if queue is not None:
+            return queue
+        number = self._store.destinations.number_of(QUEUE, name)
+        if number is not None:
+            return self.opened(number)
+        self.require_row(name)
+        charge_bytes = row_bytes(name) + OPEN_QUEUE_BYTES
+        self.make_way(charge_bytes)
+        with self._overhead.one_more(charge_bytes):
+            destination = self._store.create_destination(name, is_temporary=is_temporary)
+            return self._add(destination.number, name)
+
+    def require_row(self, name: str) -> None:
+        """Make sure that a queue or topic of that name can be made. Requires: the lock. StoreFull."""
+        destinations = self._store.destinations
+        self._overhead.require_row(ROW_BYTES * len(destinations) + destinations.name_bytes, row_bytes(name))
 
     def _add(self, number: int, name: str) -> QueueArea:
         queue = self.queues[name] = self.by_number[number] = QueueArea(self._target_area, number, name)
@@ -90,13 +139,19 @@ class Destinations:
 
     def register(self, queue: QueueArea) -> None:
         """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
+        self._in_turn[queue] = None
         queue.is_watched = self._windows.watch(queue.number, queue.name)
         policy = self._policies.of(queue.name)
         queue.rebalances_groups = policy.group_rebalance
-        if not queue.is_watched and not self._store.destinations[queue.number].is_temporary:
-            queue.inactive_seconds = policy.inactive_seconds
+        queue.inactive_seconds = self.inactive_seconds(queue.number, queue.name)
         if policy.is_limiting:
             queue.admission = DestinationLimits(queue, policy, self._monitor.lock, self._monitor.monotonic)
+
+    def inactive_seconds(self, number: int, name: str) -> float | None:
+        """Return after how long without use a queue or topic is deleted; None: it stays. Requires: the lock."""
+        policy = self._policies.of(name)
+        is_kept = policy.duplicate_window or self._store.destinations[number].is_temporary
+        return None if is_kept else policy.inactive_seconds
 
     def note_groups(self, queue: QueueArea) -> None:
         """Record that a queue has messages with groups, also after a restart. StoreFull: memory has no room for it.
@@ -108,15 +163,25 @@ class Destinations:
             queue.has_groups = True
 
     def restore(self) -> list[QueueArea]:
-        """Take over the queues that opening found; return those that have messages with groups. Requires: the lock."""
+        """Open the queues that opening the store found in use; return those that have messages with groups.
+
+        All that exist are charged afterwards. Requires: the lock.
+        """
         grouped: list[QueueArea] = []
+        used = self.used_at_open()
         for destination in self._store.destinations.values():
-            if destination.kind == QUEUE:
+            if destination.kind == QUEUE and (destination.has_groups or destination.number in used):
                 queue = self._add(destination.number, destination.name)
                 if destination.has_groups:
                     queue.has_groups = True
                     grouped.append(queue)
         return grouped
+
+    def used_at_open(self) -> set[int]:
+        """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
+        store = self._store
+        used = {stored.destination for stored in store.index.lanes.values()}
+        return used | {placed.lane >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
@@ -132,14 +197,216 @@ class Destinations:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.paused.pop(queue.number, None)
-        self._overhead.one_less(QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
+        self._overhead.one_less(row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
     def unregister(self, queue: QueueArea) -> None:
         """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
+        self._in_turn.pop(queue, None)
         self._timed.forget(queue)
+        for lane in lanes_of(queue.number):
+            self._non_persistent.take(lane)
         self._windows.forget(queue.number)
         self._publisher.forget(queue)
+
+    # ------------------------------------------------------------------ open and closed queues
+
+    @property
+    def count(self) -> int:
+        """How many queues there are, open or not."""
+        return self._store.destinations.count(QUEUE)
+
+    @property
+    def closed_counting(self) -> int:
+        """How many of those that are not open have counted something."""
+        return len(self._counted)
+
+    def names(self) -> list[str]:
+        """Return the names of all queues, sorted. Requires: the lock."""
+        return self._store.destinations.names(QUEUE)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all queues, by name. Requires: the lock."""
+        return self._store.destinations.numbers(QUEUE)
+
+    def opened(self, number: int) -> QueueArea:
+        """Return the queue of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
+        queue = self.by_number.get(number)
+        if queue is None:
+            name = self._store.destinations[number].name
+            self.make_way(OPEN_QUEUE_BYTES)
+            with self._overhead.one_more(OPEN_QUEUE_BYTES):
+                queue = self._add(number, name)
+            self.count_on(queue)
+        return queue
+
+    def count_on(self, opened: QueueArea) -> None:
+        """Let a queue or topic that is just opened go on counting. Requires: the lock."""
+        before = len(self._counted)
+        opened.count_on(self._counted.take(opened.number))
+        self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
+
+    def counted(self, number: int) -> Counted:
+        """Return what a queue or topic that is closed has counted. Requires: the lock."""
+        return self._counted.find(number)
+
+    def current(self, queue: QueueArea) -> QueueArea:
+        """Return what stands for a queue that somebody knows: opened again where it was closed. Requires: no lock.
+
+        Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
+        """
+        if not queue.is_forgotten:
+            return queue
+        with self._monitor.lock, self._monitor.whole:
+            number = self._number_now(queue)
+            return queue if number is None else self.opened(number)
+
+    @contextmanager
+    def held_open(self, queue: QueueArea) -> Iterator[QueueArea]:
+        """Keep a queue that somebody knows open while a call works with it. Requires: no lock. StoreFull."""
+        with self._monitor.lock, self._monitor.whole:
+            number = self._number_now(queue) if queue.is_forgotten else None
+            held = queue if number is None else self.opened(number)
+            held.holders += 1
+        with self._released(held):
+            yield held
+
+    @contextmanager
+    def held_again(self, queue: QueueArea, confirmer: Confirmer) -> Iterator[QueueArea]:
+        """Keep a queue open as held_open does; one that was deleted for want of use is made anew.
+
+        Closed: somebody else has deleted it. StoreFull. Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            number = self._number_now(queue) if queue.is_forgotten else queue.number
+            if number is None and queue.is_closed and queue.inactive_seconds is None:
+                raise Closed("the queue")
+            if number is None:
+                raise_if_temporary(queue.name)
+            held = queue
+            if queue.is_forgotten:
+                held = self.queue_locked(queue.name) if number is None else self.opened(number)
+            held.holders += 1
+            position = self._store.journal.end
+        with self._released(held):
+            if number is None:
+                confirmer.confirm(position)
+            yield held
+
+    @contextmanager
+    def _released(self, held: QueueArea) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
+                held.holders -= 1
+
+    def seen(self, queue: QueueArea) -> QueueArea:
+        """Return what a report tells of a queue that somebody knows. Requires: the lock."""
+        if not queue.is_forgotten:
+            return queue
+        number = self._number_now(queue)
+        return queue if number is None else self.seen_numbered(number) or queue
+
+    def _number_now(self, queue: QueueArea) -> int | None:
+        """Return the number of what stands for a queue that was closed, or deleted for want of use; None: nothing."""
+        destinations = self._store.destinations
+        if queue.is_closed and queue.number in destinations:
+            return queue.number
+        was_deleted = queue.is_closed and queue.inactive_seconds is None  # by somebody who meant it
+        return None if was_deleted else destinations.number_of(QUEUE, queue.name)
+
+    def find(self, name: str) -> QueueArea | None:
+        """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
+        number = self._store.destinations.number_of(QUEUE, name)
+        return None if number is None else self.seen_numbered(number)
+
+    def seen_numbered(self, number: int) -> QueueArea | None:
+        """Return what a report tells of a queue; None: it is deleted. Requires: the lock.
+
+        Of one that is not open that is an object of its own, which nothing is done with.
+        """
+        queue = self.by_number.get(number)
+        if queue is None and (known := self._store.destinations.get(number)) is not None:
+            queue = QueueArea(self._target_area, number, known.name)
+            queue.count_on(self._counted.find(number))
+            queue.inactive_seconds = self.inactive_seconds(number, known.name)
+        return queue
+
+    def closed(self) -> Iterator[QueueArea]:
+        """Yield what a report tells of each queue that is not open, by name. Requires: the lock."""
+        for number in self.numbers():
+            if number not in self.by_number and (queue := self.seen_numbered(number)) is not None:
+                yield queue
+
+    def close_idle(self, queue: QueueArea, undecided: Container[int]) -> bool:
+        """Close a queue, if all there is to it is what it has counted; return whether it was closed.
+
+        undecided: see the constructor. A temporary queue goes with its handle, and stays open. Requires: the lock.
+        """
+        if not self.can_close(queue, undecided):
+            return False
+        del self.queues[queue.name], self.by_number[queue.number]
+        self.close(queue, OPEN_QUEUE_BYTES)
+        return True
+
+    def can_close(self, opened: QueueArea, undecided: Container[int]) -> bool:
+        """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
+        if opened.is_deleted or not opened.is_idle or opened.number in undecided:
+            return False
+        is_temporary = self._store.destinations[opened.number].is_temporary
+        return not (is_temporary or self._publisher.is_to_publish(opened))
+
+    def close(self, opened: QueueArea, charge_bytes: int) -> None:
+        """Make a queue or topic a row, which nobody finds open any more. Requires: the lock, and that it can be.
+
+        charge_bytes: what it was charged as an open one.
+        """
+        counted, lanes = opened.counted, list(opened.all_lanes())
+        opened.is_deleted = opened.is_forgotten = opened.is_closed = True
+        self._in_turn.pop(opened, None)
+        self._timed.forget(opened)
+        if opened.admission is not None:
+            opened.admission.close("the queue" if opened.is_queue else "the topic")
+        for lane in lanes:
+            self._close_lane(lane)
+        opened.drop_lanes()
+        is_kept = self._counted.put(opened.number, counted)
+        self._overhead.one_less(charge_bytes - COUNTED_BYTES * is_kept)
+
+    def _close_lane(self, lane: LaneState) -> None:
+        number, next_sequence = lane.stored.number, lane.stored.next_sequence
+        self._removals.drop_lane(lane)
+        if lane.is_persistent:
+            self._store.index.put_away(number)
+        else:  # it goes on with a block of its own, which takes no memory
+            self.keep_non_persistent(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
+
+    def keep_non_persistent(self, number: int, next_sequence: int) -> None:
+        """Note where non-persistent messages of a lane, or of all subscriptions to a topic, go on."""
+        self._non_persistent.put(number, next_sequence)
+
+    def take_non_persistent(self, number: int) -> int:
+        """Return where they go on, and forget it: somebody has the lane now."""
+        return self._non_persistent.take(number)
+
+    def make_way(self, charge_bytes: int) -> None:
+        """Close queues and topics that have nothing, those opened first before others, where memory has no room.
+
+        O(those looked at): what is in use is looked at again when all others were. Requires: the lock.
+        """
+        if self._overhead.has_room(charge_bytes):
+            return
+        undecided, closed = self._undecided(), 0
+        for opened in list(islice(self._in_turn, LOOKED_AT_ONCE)):
+            if self.close_idle(opened, undecided) if opened.is_queue else self._close_topic(opened.name, undecided):
+                closed += 1
+                if closed == CLOSED_AT_ONCE:
+                    return
+            else:
+                del self._in_turn[opened]
+                self._in_turn[opened] = None
 
     # ------------------------------------------------------------------ lanes
 
@@ -159,7 +426,7 @@ class Destinations:
 
     def lane(self, number: int) -> PersistentLaneState:
         """Return the lane of that number, of a queue that exists. Requires: the lock."""
-        return self.lane_of(self.by_number[number >> LANE_SHIFT], number & LANE_MASK)
+        return self.lane_of(self.opened(number >> LANE_SHIFT), number & LANE_MASK)
 
     def lane_of(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
@@ -183,6 +450,7 @@ class Destinations:
             memory = queue.memory
             caches = (memory.pending_cache, memory.head_queue_cache)
             stored = self._overflow.lane(queue.number, priority, caches, pool)
+            stored.skip_to(self._non_persistent.take(stored.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(queue.number, priority)
             lane = queue.non_persistent_lanes[priority] = SpillingLane(
                 queue, stored, prefix, self._overflow, self._timed.note

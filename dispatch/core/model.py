@@ -1160,6 +1160,13 @@ class LaneState:
         if self.stored.pending_messages <= BLOCK_MESSAGES:
             assert self.free_count(0, self.published - 1) == self.free_messages
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether it has nothing, and nothing comes back to it."""
+        stored = self.stored
+        has_messages = stored.pending_messages or stored.put_off_messages or self.in_flight
+        return not (has_messages or self.dead.count or self.parked.count)
+
     def is_retained(self, sequence: int) -> bool:
         """Return whether the message is one that its topic retained and gave to a new subscription."""
         return False
@@ -1428,8 +1435,31 @@ class Volume(NamedTuple):
     dequeued_bytes: int
 
 
+class Counted(NamedTuple):
+    """What a queue or topic has counted since the directory was opened; see DestinationStatistics."""
+
+    enqueued: int = 0
+    enqueued_bytes: int = 0
+    dequeued_bytes: int = 0
+    acknowledged: int = 0
+    redelivered: int = 0
+    unreadable: int = 0
+    expired: int = 0
+    delivered: int = 0
+    misses: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+    evicted: int = 0
+    """Of a topic."""
+    blocked_sends: int = 0
+    blocked_seconds: float = 0.0
+
+
+NOTHING_COUNTED: Final = Counted()
+
+
 class QueueArea(LimitedDestination):
-    """One destination. Lanes are made on first use. The state lock guards it."""
+    """One destination that is open. Lanes are made on first use. The state lock guards it."""
 
     __slots__ = (
         "target_area",
@@ -1450,6 +1480,10 @@ class QueueArea(LimitedDestination):
         "misses",
         "delivered",
         "dead_lettered",
+        "is_closed",
+        "earlier",
+        "holders",
+        "looked",
     )
 
     is_queue: ClassVar[bool] = True
@@ -1478,7 +1512,15 @@ class QueueArea(LimitedDestination):
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
         self.is_forgotten = False
-        """It was deleted for want of use: whoever knows it by its name makes it anew."""
+        """It was closed or deleted for want of use: whoever knows it by its name opens it again, or makes it anew."""
+        self.is_closed = False
+        """It is a row now, and this object stands for it no more."""
+        self.earlier = NOTHING_COUNTED
+        """What it had counted when it was opened last."""
+        self.holders = 0
+        """Calls under way that know it between two holds of the lock: it stays open."""
+        self.looked: int | None = None
+        """What it had to do until it was looked at last, and had nothing; None: it had something."""
         self.inactive_seconds: float | None = None
         """As its policy says. None: it stays, used or not."""
         self.is_watched = False
@@ -1545,6 +1587,45 @@ class QueueArea(LimitedDestination):
         return not self.depth and not self.is_paused and next(self.consumers(), None) is None
 
     @property
+    def is_idle(self) -> bool:
+        """Return whether it could be closed: all there is to it is what it has counted. O(lanes)."""
+        is_ordinary = self.distribution is self.target_area.ordinary
+        if self.consumer_groups or not is_ordinary or self.is_paused or self.holders:
+            return False
+        if self.admission is not None and self.admission.is_awaited:
+            return False
+        return all(lane.is_idle for lane in self.all_lanes())
+
+    @property
+    def counted(self) -> Counted:
+        """What it has counted since the directory was opened. Requires: nobody takes from it. O(lanes)."""
+        lanes, earlier = list(self.all_lanes()), self.earlier
+        volume = self.volume(lanes)
+        return Counted(
+            volume.enqueued,
+            volume.enqueued_bytes,
+            volume.dequeued_bytes,
+            earlier.acknowledged + sum(lane.acknowledged for lane in lanes),
+            earlier.redelivered + sum(lane.redelivered for lane in lanes),
+            earlier.unreadable + sum(lane.unreadable for lane in lanes),
+            earlier.expired + sum(lane.expired for lane in lanes),
+            self.delivered,
+            self.misses,
+            self.dead_lettered,
+            self.dropped,
+            earlier.evicted,
+            self.blocked_sends,
+            self.blocked_seconds,
+        )
+
+    def count_on(self, earlier: Counted) -> None:
+        """Go on counting from there. Requires: it is just made."""
+        self.earlier = earlier
+        self.delivered, self.misses, self.dead_lettered = earlier.delivered, earlier.misses, earlier.dead_lettered
+        self.dropped, self.blocked_sends = earlier.dropped, earlier.blocked_sends
+        self.blocked_seconds = earlier.blocked_seconds
+
+    @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
         consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_groups())
@@ -1556,24 +1637,26 @@ class QueueArea(LimitedDestination):
     @property
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
-        return sum(lane.stored.next_sequence - lane.first_sequence for lane in self.all_lanes())
+        lanes = self.all_lanes()
+        return self.earlier.enqueued + sum(lane.stored.next_sequence - lane.first_sequence for lane in lanes)
 
     @property
     def enqueued_bytes(self) -> int:
         """Their bodies and headers."""
-        return sum(lane.enqueued_bytes for lane in self.all_lanes())
+        return self.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
 
     @property
     def dequeued_bytes(self) -> int:
         """Bodies and headers of messages that have left since then, whatever way."""
-        return sum(lane.dequeued_bytes for lane in self.all_lanes())
+        return self.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
 
     def volume(self, lanes: Sequence[LaneState]) -> Volume:
         """Return depth and bytes, what came and what left, from one walk over its lanes. Requires: the lock.
 
         lanes: all of them, in any order, which whoever reports has at hand.
         """
-        depth = depth_bytes = enqueued = enqueued_bytes = dequeued_bytes = 0
+        depth = depth_bytes = 0
+        enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]
         for lane in lanes:
             stored = lane.stored
             depth += stored.pending_messages

@@ -1,26 +1,69 @@
 """DestinationOverhead: what it costs in RAM that destinations and subscriptions exist, idle or not.
 
-Each is rows and records on disk and a few objects here, which are charged as
-they were measured, whatever waits in it. Nothing here survives a crash: an
-open charges again for all that exist.
+A queue that nobody uses is a row: its name and numbers, in columns. One that is
+in use is open, which is a few objects more. Both are charged as they were
+measured, whatever waits there. Nothing here survives a crash: an open charges
+again for all that exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...store.errors import SettingsError, StoreFull
 from .lists import TargetArea
 
-QUEUE_BYTES: Final = 1152
+ROW_BYTES: Final = 48
+"""Of a queue or topic that exists, beside the bytes of its name: its row, and the next sequence of one priority."""
+COUNTED_BYTES: Final = 152
+"""Of one that was used since the store was opened, and is not open: what it has counted."""
+ROWS_SHARE: Final = 0.8
+"""Most that rows may take of what destinations may: with none left for open ones nobody could use any of them."""
+OPEN_QUEUE_BYTES: Final = 1024
+"""Of a queue that is open, beside its row."""
 GROUPS_BYTES: Final = 10_240
 """Of a queue that has, or had, messages with groups, beside the queue: who owns which, and what hands them out."""
-TOPIC_BYTES: Final = 1664
+OPEN_TOPIC_BYTES: Final = 1280
+"""Of a topic that is open, beside its row."""
 SUBSCRIPTION_BYTES: Final = 768
 """That nobody reads, with what it keeps of one priority of its topic. Measured with tracemalloc over 10,000 of each."""
+
+
+def row_bytes(name: str) -> int:
+    """Return what a queue or topic of that name is charged while it is not open."""
+    return ROW_BYTES + len(name.encode())
+
+
+class Census(NamedTuple):
+    """How much there is of what is charged."""
+
+    destinations: int
+    """Queues and topics."""
+    name_bytes: int
+    """Of their names together."""
+    open_queues: int
+    counted: int
+    """Queues and topics that are not open and have counted something since the store was opened."""
+    open_topics: int
+    subscriptions: int
+    grouped: int
+    """Queues that have, or had, messages with groups."""
+
+    @property
+    def charge_bytes(self) -> int:
+        """What all of it is charged."""
+        return (
+            ROW_BYTES * self.destinations
+            + self.name_bytes
+            + OPEN_QUEUE_BYTES * self.open_queues
+            + COUNTED_BYTES * self.counted
+            + OPEN_TOPIC_BYTES * self.open_topics
+            + SUBSCRIPTION_BYTES * self.subscriptions
+            + GROUPS_BYTES * self.grouped
+        )
 
 
 class DestinationOverhead:
@@ -29,6 +72,20 @@ class DestinationOverhead:
     def __init__(self, holder: Holder, target_area: TargetArea) -> None:
         self.holder = holder
         self._target_area = target_area
+
+    def has_room(self, charge_bytes: int) -> bool:
+        """Return whether so much more can be charged, if lists and caches give way."""
+        target_area = self._target_area
+        if target_area.shares.destinations_bytes - self.holder.held_bytes < charge_bytes:
+            return False
+        target_area.make_room(charge_bytes, None)
+        return target_area.budget.free_bytes >= charge_bytes
+
+    def require_row(self, rows_bytes: int, charge_bytes: int) -> None:
+        """StoreFull where so many rows and one more would leave too little for destinations that are open."""
+        room_bytes = int(self._target_area.shares.destinations_bytes * ROWS_SHARE) - rows_bytes
+        if room_bytes < charge_bytes:
+            raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 
     @contextmanager
     def one_more(self, charge_bytes: int) -> Iterator[None]:
@@ -49,16 +106,12 @@ class DestinationOverhead:
         """Release the charge of a destination or subscription that is gone."""
         self.holder.release(charge_bytes)
 
-    def restore(self, queues: int, topics: int, subscriptions: int, grouped: int) -> None:
-        """Charge for what opening found. grouped: queues with groups. SettingsError: the limit is too low for all."""
-        charge = overhead_bytes(queues, topics, subscriptions, grouped)
+    def restore(self, found: Census) -> None:
+        """Charge for what opening found. SettingsError: the limit is too low for all of it."""
+        charge = found.charge_bytes
         if charge > self._target_area.shares.destinations_bytes or not self.holder.reserve(charge):
             raise SettingsError(
-                f"memory_limit has no room for the {queues + topics + subscriptions:,} destinations and subscriptions "
-                f"of this store, which take {charge:,} bytes and at most half of what its fixed parts leave: raise it"
+                f"memory_limit has no room for the {found.destinations + found.subscriptions:,} destinations and "
+                f"subscriptions of this store, which take {charge:,} bytes and at most half of what its fixed parts "
+                "leave: raise it"
             )
-
-
-def overhead_bytes(queues: int, topics: int, subscriptions: int, grouped: int) -> int:
-    """Return what so many destinations and subscriptions are charged; of the queues so many have groups."""
-    return QUEUE_BYTES * queues + TOPIC_BYTES * topics + SUBSCRIPTION_BYTES * subscriptions + GROUPS_BYTES * grouped

@@ -193,6 +193,11 @@ class Publisher(Confirmer):
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
+    def is_to_publish(self, queue: QueueArea) -> bool:
+        """Return whether anything waits for a sync in a queue. O(what waits). Requires: the lock."""
+        is_in_lane = any(lane.queue is queue for _, lane, _ in self.unpublished)
+        return is_in_lane or any(message.queue is queue for _, message in self.postponed)
+
     def forget(self, queue: QueueArea) -> None:
         """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)

@@ -37,6 +37,7 @@ from ...store.property_table import PropertyTable, limit_bytes_of
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
+from ..admin.idle import IdleDestinations
 from ..admin.inactive import InactiveDestinations
 from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
@@ -67,7 +68,7 @@ from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
 from ..core.model import LaneState, QueueArea, Taker
 from ..core.monitor import Monitor, parts
-from ..core.overhead import DestinationOverhead, overhead_bytes
+from ..core.overhead import Census, DestinationOverhead
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
@@ -90,6 +91,7 @@ from .resizing import Resizing
 from .statistics import (
     DestinationStatistics,
     Statistics,
+    TopicStatistics,
     destination_statistics,
     statistics_of_topic,
 )
@@ -299,8 +301,11 @@ class Engine:
             publisher=self.publisher,
             timed=self.timed,
             overhead=self.overhead,
+            removals=self.removals,
             windows=self.windows,
             policies=policies,
+            undecided=lambda: self.transactions.destinations(),
+            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),
         )
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
@@ -378,6 +383,7 @@ class Engine:
             self.timed.is_expired,
             self.budget.holder("browsers"),
             self.budget.holders["read_buffers"],
+            self.destinations.seen,
         )
         self.mover = Mover(
             monitor=monitor,
@@ -427,6 +433,7 @@ class Engine:
             transactions=self.transactions,
             shortest_seconds=self.policies.shortest_inactive_seconds,
         )
+        self.idle = IdleDestinations(monitor, self.destinations, self.topics, self.transactions)
 
     def _make_status(
         self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
@@ -490,6 +497,7 @@ class Engine:
                 Duty("duplicate windows", self.windows.warn),
                 Duty("temporary destinations", self.temporaries.sweep),
                 Duty("inactive destinations", self.inactive.step),
+                Duty("idle destinations", self.idle.step),
                 Duty("retention of topics", self.topics.trim),
                 *([Duty("status", self.status.step)] if self.status is not None else []),
             ],
@@ -530,7 +538,7 @@ class Engine:
             for queue in self.destinations.restore():
                 distribute_by_group(self.target_area, queue)
             self.topics.restore()
-            self.overhead.restore(*self._counts())
+            self.overhead.restore(self._census())
             self.topics.apply_retention_rules()
             for lane in self.destinations.restore_lanes():
                 if lane.stored.pending_messages:
@@ -565,11 +573,18 @@ class Engine:
             return None
         return (queue.non_persistent_lanes if number & NON_PERSISTENT else queue.lanes)[priority]
 
-    def _counts(self) -> tuple[int, int, int, int]:
-        """Return how many queues, topics and subscriptions there are, and queues with groups."""
-        queues = self.destinations.queues
-        grouped = sum(queue.has_groups for queue in queues.values())
-        return len(queues), len(self.topics.by_name), len(self.store.subscriptions.by_number), grouped
+    def _census(self) -> Census:
+        """Return how much there is that is charged because it exists. Requires: the lock."""
+        destinations, queues = self.store.destinations, self.destinations.queues
+        return Census(
+            destinations=len(destinations),
+            name_bytes=destinations.name_bytes,
+            open_queues=len(queues),
+            counted=self.destinations.closed_counting,
+            open_topics=len(self.topics.by_name),
+            subscriptions=len(self.store.subscriptions.by_number),
+            grouped=sum(queue.has_groups for queue in queues.values()),
+        )
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
@@ -677,14 +692,20 @@ class Engine:
         Nobody waits for it longer than for some hundred destinations or subscriptions.
         """
         with self.monitor.lock:
-            queues, all_topics = list(self.destinations.queues.values()), list(self.topics.by_name.values())
+            numbers, topic_numbers = self.destinations.numbers(), self.topics.numbers()
         destinations: dict[str, DestinationStatistics] = {}
-        for part in parts(queues):
+        for part in parts(numbers):
             with self.monitor.lock:
-                for queue in part:
-                    if not queue.is_deleted:
+                for number in part:
+                    queue = self.destinations.seen_numbered(number)
+                    if queue is not None:
                         destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
-        topics = {topic.name: statistics_of_topic(self.monitor, topic) for topic in all_topics if not topic.is_deleted}
+        topics: dict[str, TopicStatistics] = {}
+        for number in topic_numbers:
+            with self.monitor.lock:
+                topic = self.topics.seen_numbered(number)
+            if topic is not None:
+                topics[topic.name] = statistics_of_topic(self.monitor, topic)
         self._observe_lists()
         with self.monitor.lock:
             return Statistics(
@@ -780,7 +801,7 @@ class Engine:
             self.budget._check()
             audited = self.target_area.audit()
             audited["head_queue_cache"] += self.warmer.loading_bytes
-            audited["destinations"] = overhead_bytes(*self._counts())
+            audited["destinations"] = self._census().charge_bytes
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes

@@ -104,7 +104,8 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
     """Requires: the lock. O(consumers), and one walk over the lanes: a thousand queues are scraped once a second."""
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
     volume = queue.volume(lanes)
-    in_flight = put_off = acknowledged = redelivered = unreadable = expired = 0
+    in_flight = put_off = 0
+    acknowledged, redelivered, unreadable, expired = queue.earlier[3:7]
     for lane in lanes:
         in_flight += len(lane.in_flight)
         put_off += lane.parked.count + lane.stored.put_off_messages + lane.dead.count

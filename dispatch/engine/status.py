@@ -147,12 +147,13 @@ class StatusReporter:
         now = self._monitor.monotonic()
         queues = self._chosen()
         self._oldest.refresh(queues)
+        before = {queue.number: known for queue, known in self._seen.items()}
         seen: dict[QueueArea, _Seen] = {}
         for queue in queues:
             with self._monitor.lock:
                 if not queue.is_deleted:
                     figures = destination_statistics(queue, self._oldest.age_seconds(queue))
-                    seen[queue] = _Seen(now, figures, self._began, self._seen.get(queue))
+                    seen[queue] = _Seen(now, figures, self._began, before.get(queue.number))
         named = sorted(seen, key=lambda queue: -seen[queue].busyness())[:QUEUES_MAX]
         self._seen = {queue: seen[queue] for queue in named}
         rows = [_row(queue, seen[queue]) for queue in sorted(named, key=lambda queue: queue.name)]
@@ -162,7 +163,7 @@ class StatusReporter:
             "interval_seconds": self._pause_seconds,
             **self._whole(),
             "queues": rows,
-            "other_queues": max(len(self._destinations.queues) - len(rows), 0),
+            "other_queues": max(self._destinations.count - len(rows), 0),
             "paused_queues": self._paused(),
             **self._of_topics(),
             "consumers": self._consumers(named),
@@ -185,9 +186,12 @@ class StatusReporter:
         self._output.remove()
 
     def _chosen(self) -> list[QueueArea]:
+        """Return queues to look at: those that are open, and where these are few, some that are not."""
         with self._monitor.lock:
             queues = list(self._destinations.queues.values())
-        return self._queue_turns.choose(queues, self._seen)
+            lacking = min(QUEUES_MAX, self._destinations.count) - len(queues)
+            closed = list(islice(self._destinations.closed(), lacking)) if lacking > 0 else []
+        return [*self._queue_turns.choose(queues, [queue for queue in self._seen if not queue.is_closed]), *closed]
 
     def _paused(self) -> dict[str, Any]:
         """Return how many queues are paused, and the first of them: nobody should have to look for one."""
@@ -199,8 +203,11 @@ class StatusReporter:
         """Return what is told of topics, those with most messages so far, and of durable subscriptions to them."""
         with self._monitor.lock:
             topics = list(self._topics.by_name.values())
+            lacking, count = TOPICS_MAX - len(topics), self._topics.count
+            if lacking > 0 and count > len(topics):
+                topics += islice(self._topics.closed(), lacking)
         seen: dict[TopicState, TopicStatistics] = {}
-        for topic in self._topic_turns.choose(topics, self._named_topics):
+        for topic in self._topic_turns.choose(topics, [one for one in self._named_topics if not one.is_closed]):
             if not topic.is_deleted:
                 seen[topic] = statistics_of_topic(self._monitor, topic, SUBSCRIPTIONS_MAX)
         named = nlargest(TOPICS_MAX, seen, key=lambda topic: seen[topic].enqueued)
@@ -213,7 +220,7 @@ class StatusReporter:
         )
         return {
             "topics": [_topic_row(topic.name, figures) for topic, figures in in_order],
-            "other_topics": max(len(topics) - len(named), 0),
+            "other_topics": max(count - len(named), 0),
             "subscriptions": list(islice(subscriptions, SUBSCRIPTIONS_MAX)),
         }
 

@@ -127,8 +127,14 @@ def explain_subject(engine: Engine, subject: Queue | Topic | Consumer) -> Explan
     if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     if isinstance(subject, Topic):
-        return explain_topic(engine, subject.current)
-    return explain_queue(engine, subject.current) if isinstance(subject, Queue) else explain_consumer(engine, subject)
+        with engine.monitor.lock:
+            topic = subject.seen
+        return explain_topic(engine, topic)
+    if isinstance(subject, Queue):
+        with engine.monitor.lock:
+            queue = subject.seen
+        return explain_queue(engine, queue)
+    return explain_consumer(engine, subject)
 
 
 def explain_named(engine: Engine, name: str) -> Explanation:
@@ -138,8 +144,8 @@ def explain_named(engine: Engine, name: str) -> Explanation:
     """
     engine.monitor.raise_if_closed()
     with engine.monitor.lock, engine.monitor.whole:
-        topic = engine.topics.by_name.get(name)
-        queue = engine.destinations.queues.get(name)
+        topic = engine.topics.find(name)
+        queue = engine.destinations.find(name)
         for other in engine.topics.by_name.values() if queue is topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and subscription in other.durable:

@@ -227,9 +227,10 @@ class SendPipeline:
         own_ids: list[str | None],
         ids: list[str],
     ) -> None:
-        producers, prefix, stored = self._producers, lane.id_prefix, lane.index_lane
+        producers, prefix = self._producers, lane.id_prefix
         begin = 0
         with producers.lock, producers.monitor.whole:
+            stored = lane.index_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + stored.slice_room]
                 before_bytes = stored.added_bytes

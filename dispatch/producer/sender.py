@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import reprlib
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate
 from math import ceil
 from typing import Final
@@ -244,9 +245,8 @@ class Sender:
         batch = self._batch_of_one(priority, persistent, properties, body, message_id, None, timeout)
         if isinstance(refused, StoreFull):
             return self._resend(batch, refused)
-        if not self._begins_anew():
-            raise refused
-        return self._send_batch(batch)
+        with self._anew(refused):
+            return self._send_batch(batch)
 
     def _send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
         """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
@@ -273,10 +273,9 @@ class Sender:
             self._pipeline.store_now(batch)
         except StoreFull as full:
             return self._resend(batch, full)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            return self._confirmer.run(self._steps_of(batch))
+        except Closed as refused:
+            with self._anew(refused):
+                return self._confirmer.run(self._steps_of(batch))
         return self._pipeline.confirm(batch)
 
     def _resend(self, batch: Batch, full: StoreFull) -> str:
@@ -299,10 +298,9 @@ class Sender:
         before = len(batch.ids)
         try:
             yield from self._pipeline.store(batch)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            yield from self._pipeline.store(batch.part(len(batch.ids) - before))
+        except Closed as refused:
+            with self._anew(refused):
+                yield from self._pipeline.store(batch.part(len(batch.ids) - before))
 
     # ------------------------------------------------------------------ many messages
 
@@ -476,10 +474,9 @@ class Sender:
         producers = self.producers
         try:
             use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
-        except Closed:
-            if not self._begins_anew():
-                raise
-            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+        except Closed as refused:
+            with self._anew(refused):
+                use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
 
     def _times(self, message: Message, is_relative: bool) -> bytes:
         """Encode what the message's properties begin with. SettingsError for times that cannot be."""
@@ -510,17 +507,23 @@ class Sender:
         limit = "max_message_bytes" if producers.is_limited_by_setting else "memory_limit"
         return MessageTooLarge(size, producers.max_message_bytes, limit)
 
-    # ------------------------------------------------------------------ destinations that were deleted for want of use
+    # ------------------------------------------------------------------ destinations that were closed, or deleted
 
-    def _begins_anew(self) -> bool:
-        """Return whether the destination was deleted for want of use; then it is there again, for this object too."""
+    @contextmanager
+    def _anew(self, refused: Closed) -> Iterator[None]:
+        """Go on with what stands for a destination that was closed, or deleted, for want of use; it stays open
+        meanwhile.
+
+        Raises `refused` where that was not the reason. Requires: no lock.
+        """
         if not self._queue.is_forgotten:
-            return False
-        self._name_again()
-        return True
+            raise refused
+        with self._held_again() as queue:
+            self._bind(queue)
+            yield
 
-    def _name_again(self) -> None:
-        """Bind to the destination that has this name now, and make it if there is none. Requires: no lock."""
+    def _held_again(self) -> AbstractContextManager[QueueArea]:
+        """Keep what stands for the destination open, which is made anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
     def _bind(self, queue: QueueArea) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.lane_memory import LaneMemory
 from ...cache.spill.overflow import Overflow
 from ...store.errors import (
+    Closed,
     ForebayError,
     SelectorError,
     SettingsError,
+    StoreFailed,
     StoreFull,
     SubscriptionInUse,
     TransactionError,
@@ -34,7 +37,7 @@ from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import PersistentLaneState, QueueArea, Taker
 from ..core.monitor import Monitor
-from ..core.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES, DestinationOverhead
+from ..core.overhead import OPEN_TOPIC_BYTES, SUBSCRIPTION_BYTES, DestinationOverhead, row_bytes
 from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
@@ -105,9 +108,12 @@ class Topics(PatternKeeper):
         """Take over what opening found. Requires: the lock."""
         store = self._message_store
         by_number: dict[int, TopicState] = {}
+        used = self._destinations.used_at_open()
+        used |= {subscriber.facts.topic for subscriber in store.subscriptions.by_number.values()}
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
-                by_number[destination.number] = self._add(destination.number, destination.name)
+                if destination.number in used or self._policies.of(destination.name).retains:
+                    by_number[destination.number] = self._add(destination.number, destination.name)
         for stored in list(store.index.lanes.values()):
             topic = by_number.get(stored.destination)
             if topic is not None:
@@ -126,9 +132,9 @@ class Topics(PatternKeeper):
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
     def topic(self, name: str) -> TopicState:
-        """Return the topic of that name; a new one is recorded in the journal.
+        """Return the topic of that name, open; a new one is recorded in the journal.
 
-        Closed: the store, or a temporary topic of that name, which is gone.
+        Closed: the store, or a temporary topic of that name, which is gone. StoreFull: memory has no room for it.
         """
         self._monitor.raise_if_closed()
         topic = self.by_name.get(name)
@@ -136,10 +142,12 @@ class Topics(PatternKeeper):
             return topic
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            topic = self.by_name.get(name)
-            if topic is None:
+            number = self._message_store.destinations.number_of(TOPIC, name)
+            if number is None:
                 raise_if_temporary(name)
                 topic = self.create(name)
+            else:
+                topic = self.opened(number)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
         return topic
@@ -152,13 +160,158 @@ class Topics(PatternKeeper):
         found = (
             [] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]
         )
-        with self._overhead.one_more(TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)):
+        self._destinations.require_row(name)
+        charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)
+        self._destinations.make_way(charge_bytes)
+        with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
             for pattern_area in found:
                 self._join(pattern_area, topic)
         self._agree_on_retention(topic)
         return topic
+
+    # ------------------------------------------------------------------ open and closed topics
+
+    @property
+    def count(self) -> int:
+        """How many topics there are, open or not."""
+        return self._message_store.destinations.count(TOPIC)
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, sorted. Requires: the lock."""
+        return self._message_store.destinations.names(TOPIC)
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a topic of that name. Requires: no lock."""
+        with self._monitor.lock:
+            return self._message_store.destinations.number_of(TOPIC, name) is not None
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all topics, by name. Requires: the lock."""
+        return self._message_store.destinations.numbers(TOPIC)
+
+    def opened(self, number: int) -> TopicState:
+        """Return the topic of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
+        name = self._message_store.destinations[number].name
+        topic = self.by_name.get(name)
+        if topic is None:
+            self._destinations.make_way(OPEN_TOPIC_BYTES)
+            with self._overhead.one_more(OPEN_TOPIC_BYTES):
+                topic = self._add(number, name)
+            self._destinations.count_on(topic)
+        return topic
+
+    @contextmanager
+    def held_open(self, topic: TopicState) -> Iterator[TopicState]:
+        """Keep a topic that somebody knows open while a call works with it. Requires: no lock. StoreFull."""
+        with self._monitor.lock, self._monitor.whole:
+            held = self._current(topic)
+            held.holders += 1
+        with self._released(held):
+            yield held
+
+    @contextmanager
+    def held_again(self, topic: TopicState) -> Iterator[TopicState]:
+        """Keep a topic open as held_open does; one that was deleted for want of use is made anew.
+
+        Closed: somebody else has deleted it. StoreFull. Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            held = self._current(topic)
+            is_new = held.is_forgotten
+            if is_new:
+                if topic.is_closed and topic.inactive_seconds is None:
+                    raise Closed("the topic")
+                raise_if_temporary(topic.name)
+                held = self.create(topic.name)
+            held.holders += 1
+            position = self._message_store.journal.end
+        with self._released(held):
+            if is_new:
+                self._publisher.confirm(position)
+            yield held
+
+    @contextmanager
+    def _released(self, held: TopicState) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
+                held.holders -= 1
+
+    def _current(self, topic: TopicState) -> TopicState:
+        number = self._number_now(topic) if topic.is_forgotten else None
+        return topic if number is None else self.opened(number)
+
+    def current(self, topic: TopicState) -> TopicState:
+        """Return what stands for a topic that somebody knows: opened again where it was closed. Requires: no lock.
+
+        Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
+        """
+        if not topic.is_forgotten:
+            return topic
+        with self._monitor.lock, self._monitor.whole:
+            return self._current(topic)
+
+    def seen(self, topic: TopicState) -> TopicState:
+        """Return what a report tells of a topic that somebody knows. Requires: the lock."""
+        number = self._number_now(topic) if topic.is_forgotten else None
+        return topic if number is None else self.seen_numbered(number) or topic
+
+    def find(self, name: str) -> TopicState | None:
+        """Return what a report tells of a topic; None: there is none of that name. Requires: the lock."""
+        number = self._message_store.destinations.number_of(TOPIC, name)
+        return None if number is None else self.seen_numbered(number)
+
+    def seen_numbered(self, number: int) -> TopicState | None:
+        """Return what a report tells of a topic; None: it is deleted. Requires: the lock.
+
+        Of one that is not open that is an object of its own, which nothing is done with.
+        """
+        known = self._message_store.destinations.get(number)
+        topic = self.by_name.get(known.name) if known is not None else None
+        if topic is None and known is not None:
+            topic = self._make(number, known.name)
+            topic.count_on(self._destinations.counted(number))
+            topic.inactive_seconds = self._destinations.inactive_seconds(number, known.name)
+        return topic
+
+    def close_named(self, name: str, undecided: Container[int]) -> bool:
+        """Close the topic of that name as `close_idle` does, if it is open. Requires: the lock."""
+        topic = self.by_name.get(name)
+        return topic is not None and self.close_idle(topic, undecided)
+
+    def closed(self) -> Iterator[TopicState]:
+        """Yield what a report tells of each topic that is not open, by name. Requires: the lock."""
+        for name, number in zip(self.names(), self.numbers(), strict=True):
+            if name not in self.by_name and (topic := self.seen_numbered(number)) is not None:
+                yield topic
+
+    def _number_now(self, topic: TopicState) -> int | None:
+        """Return the number of what stands for a topic that was closed, or deleted for want of use; None: nothing."""
+        destinations = self._message_store.destinations
+        if topic.is_closed and topic.number in destinations:
+            return topic.number
+        was_deleted = topic.is_closed and topic.inactive_seconds is None  # by somebody who meant it
+        return None if was_deleted else destinations.number_of(TOPIC, topic.name)
+
+    def close_idle(self, topic: TopicState, undecided: Container[int]) -> bool:
+        """Close a topic, if all there is to it is what it has counted; return whether it was closed.
+
+        undecided: the numbers that transactions without an outcome know. Requires: the lock.
+        """
+        if not self._destinations.can_close(topic, undecided):
+            return False
+        del self.by_name[topic.name]
+        for fan_out in topic.fan_outs.values():
+            self._destinations.keep_non_persistent(fan_out.pool, fan_out.next_sequence)
+        self._destinations.close(topic, OPEN_TOPIC_BYTES)
+        topic.drop()
+        return True
+
+    # ------------------------------------------------------------------ retention
 
     def apply_retention_rules(self) -> None:
         """Begin and end what policies retain, as far as opening found it otherwise. Requires: the lock, and that all
@@ -243,6 +396,7 @@ class Topics(PatternKeeper):
         deadlines = self._consumers.deadlines
         with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
+            self._destinations.make_way(SUBSCRIPTION_BYTES)  # it may close this topic
             topic.raise_if_deleted()
             subscription = topic.durable_subscription(name) if name in topic.durable else None
             is_new = subscription is None
@@ -329,13 +483,7 @@ class Topics(PatternKeeper):
         """Make a consumer of all topics that match, those that come later among them."""
         with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
-            destinations = self._message_store.destinations
-            found = [
-                topic
-                for topic in self.by_name.values()
-                if matches(pattern, topic.name) and not destinations[topic.number].is_temporary
-            ]
-            with self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
+            with self._matching(pattern) as found, self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
                 pattern_area = PatternArea(self._target_area, pattern, self)
                 consumer = self._consumers.attach(pattern_area, options)
                 self.patterns[pattern_area] = options.selector
@@ -347,6 +495,21 @@ class Topics(PatternKeeper):
             raise refused
         self._monitor.run_deferred()
         return consumer
+
+    @contextmanager
+    def _matching(self, pattern: str) -> Iterator[list[TopicState]]:
+        """Open all topics that a pattern names, and keep them open meanwhile. StoreFull. Requires: the lock."""
+        destinations, found = self._message_store.destinations, list[TopicState]()
+        try:
+            for name, number in zip(self.names(), self.numbers(), strict=True):
+                if matches(pattern, name) and not destinations[number].is_temporary:
+                    found.append(self.opened(number))
+                    found[-1].holders += 1
+            self._destinations.make_way(SUBSCRIPTION_BYTES * len(found))
+            yield found
+        finally:
+            for topic in found:
+                topic.holders -= 1
 
     def _join(self, pattern_area: PatternArea, topic: TopicState) -> None:
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
@@ -494,7 +657,9 @@ class Topics(PatternKeeper):
         for lane in topic.all_lanes():
             self._removals.drop_lane(lane)
         topic.drop()
-        self._overhead.one_less(TOPIC_BYTES + SUBSCRIPTION_BYTES * (is_retaining + len(unread)))
+        self._overhead.one_less(
+            row_bytes(topic.name) + OPEN_TOPIC_BYTES + SUBSCRIPTION_BYTES * (is_retaining + len(unread))
+        )
 
     def _forget_cached(self) -> bool:
         """Let the caches forget some hundred subscriptions that were unread when their topic was deleted.
@@ -569,7 +734,7 @@ class Topics(PatternKeeper):
         destination = store.destinations[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
         if destination.kind != TOPIC:
             return self._destinations.lane(number)
-        topic = self.by_name[destination.name]
+        topic = self.opened(destination.number)
         lane = self._destinations.lane_of(topic, priority)
         if subscriber is None:
             return lane

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
+from ...store.errors import Closed
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
 from ...store.format.times import Times, has_times, times_of
@@ -32,6 +33,7 @@ from ..core.destinations import Destinations
 from ..core.judging import values_of
 from ..core.model import (
     ConsumerGroup,
+    Counted,
     LaneState,
     ListKeeper,
     Load,
@@ -215,8 +217,9 @@ class TopicState(QueueArea):
     def stored_lanes(self) -> list[TopicLane]:
         """Return the lanes in the store, by priority. Requires: the lock."""
         index = self.target_area.store.index
-        known = (index.lanes.get(self.number << LANE_SHIFT | priority) for priority in range(PRIORITIES))
-        return [lane for lane in known if isinstance(lane, TopicLane)]
+        numbers = (self.number << LANE_SHIFT | priority for priority in range(PRIORITIES))
+        lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
+        return [lane for lane in lanes if isinstance(lane, TopicLane)]
 
     def catch_up(self) -> None:
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
@@ -245,6 +248,23 @@ class TopicState(QueueArea):
         """
         has_message = len(self.target_area.store.properties.retained(self.number)) > 0
         return not (self.durable or self.online or self.retained[0] or has_message)
+
+    @property
+    def is_idle(self) -> bool:
+        """See QueueArea. A subscription, durable or not, is a use, and so is what the policy retains."""
+        is_needed = self.durable or self.online or self.kept or self.is_retained
+        return not is_needed and self.retention is None and super().is_idle
+
+    @property
+    def counted(self) -> Counted:
+        """See QueueArea."""
+        whole = super().counted
+        return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
+
+    def count_on(self, earlier: Counted) -> None:
+        """See QueueArea."""
+        super().count_on(earlier)
+        self.evicted = earlier.evicted
 
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
@@ -679,11 +699,11 @@ class FanOut:
         self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
         """In which its lanes share what they have no room for."""
-        self.next_sequence = 0
+        self.next_sequence = destinations.take_non_persistent(self.pool)
         self.sent_bytes = 0
         """Content bytes of all that was sent."""
-        self._given_alone = 0
-        """Sequences of what was sent before, and given to one subscription."""
+        self._given_alone = self.next_sequence
+        """Sequences of what was given to one subscription, or sent before the topic was opened."""
 
     @property
     def sent(self) -> int:
@@ -726,6 +746,8 @@ class FanOut:
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
+        if self.queue.is_deleted:
+            raise Closed("the topic")
         sequence = self.next_sequence
         self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it
         self.sent_bytes += len(properties) + len(body)

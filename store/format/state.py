@@ -21,7 +21,8 @@ QUEUE: Final = 0
 TOPIC: Final = 1
 NAME_BYTES_MAX: Final = 255
 
-_DESTINATION: Final = struct.Struct("<IBB")
+DESTINATION_HEAD: Final = struct.Struct("<IBB")
+"""Of a destination: its number, kind and flags, and the bytes of its name, which follows."""
 _COUNT: Final = struct.Struct("<I")
 _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
@@ -62,7 +63,29 @@ def encode_destination(destination: Destination) -> bytes:
     name = destination.name.encode()
     kind = destination.kind | (_HAS_GROUPS if destination.has_groups else 0)
     kind |= _IS_TEMPORARY if destination.is_temporary else 0
-    return _DESTINATION.pack(destination.number, kind, len(name)) + name
+    return DESTINATION_HEAD.pack(destination.number, kind, len(name)) + name
+
+
+def kind_of(flags: int) -> int:
+    """Return QUEUE, TOPIC, or what no destination can be, given the byte that has the flags too."""
+    return flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
+
+
+class PackedDestinations:
+    """Destinations as a record has them, made when somebody asks for one."""
+
+    __slots__ = ("packed", "_count")
+
+    def __init__(self, count: int, packed: bytes) -> None:
+        self.packed = packed
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Destination]:
+        reader = _Reader(self.packed)
+        return (reader.destination() for _ in range(self._count))
 
 
 class Subscription(NamedTuple):
@@ -111,7 +134,7 @@ class State:
     next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included.
     """
 
-    destinations: list[Destination] = field(default_factory=list)
+    destinations: list[Destination] | PackedDestinations = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
@@ -200,7 +223,10 @@ def _encode_facts(state: State) -> bytes:
 
 def _encode_names(state: State) -> Iterator[bytes]:
     yield _COUNT.pack(len(state.destinations))
-    yield from map(encode_destination, state.destinations)
+    if isinstance(state.destinations, PackedDestinations):
+        yield state.destinations.packed
+    else:
+        yield from map(encode_destination, state.destinations)
     yield _COUNT.pack(len(state.next_sequences))
     for lane, sequence in state.next_sequences.items():
         yield _LANE.pack(lane, sequence)
@@ -287,8 +313,8 @@ class _Reader:
         return struct.unpack(f"<{count}I", self.take(4 * count))
 
     def destination(self) -> Destination:
-        number, flags, size = self.numbers(_DESTINATION)
-        kind = flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
+        number, flags, size = self.numbers(DESTINATION_HEAD)
+        kind = kind_of(flags)
         if kind not in (QUEUE, TOPIC):
             raise RecordDamaged(f"a destination of kind {flags} cannot be")
         has_groups, is_temporary = bool(flags & _HAS_GROUPS), bool(flags & _IS_TEMPORARY)

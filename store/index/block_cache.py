@@ -69,6 +69,16 @@ class BlockHolder(JournaledLane):
             self.tail = None
         self.cache.expel(self, block)
 
+    def retire_all(self) -> None:
+        """Forget all blocks. Requires: nothing is pending in any of them."""
+        for block in list(self.resident.values()):
+            self.retire(block)
+        for first, last in self.blocks:
+            for number in range(first, last + 1):
+                if number in self.stored:
+                    self.dead.add(number, number)
+        self.blocks.clear()
+
     def released(self, block: Block, messages: int) -> None:
         """Note that so many messages of a block wait for their time no longer."""
 

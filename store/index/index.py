@@ -8,6 +8,7 @@ loses all of it: recovery replays the journal from the last checkpoint.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 
@@ -21,9 +22,30 @@ from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
 from .delivery_counts import DeliveryCountTable
 from .fingerprints import Fingerprints, Row, RowReader
+from .idle_lanes import IdleLanes
 from .lane import Lane
 from .pending_lane import PendingLane
 from .put_off_lane import PutOffLane
+
+
+class LaneMaker(ABC):
+    """Makes the lanes of topics."""
+
+    @abstractmethod
+    def is_topic(self, destination: int) -> bool:
+        """Return whether a destination is a topic."""
+
+    @abstractmethod
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> Lane:
+        """Make a lane of a topic that goes on with that sequence."""
+
+
+class _NoTopics(LaneMaker):
+    def is_topic(self, destination: int) -> bool:
+        return False
+
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> Lane:
+        raise NotImplementedError
 
 
 class Index:
@@ -41,13 +63,20 @@ class Index:
         """account, cache_bytes, read_block, doubt: see BlockCache. attempts: bounds the delivery counts; None: as they
         are bounded without a budget. read_fingerprints: see RowReader."""
         self.lanes: dict[int, Lane] = {}
+        """By number: those that somebody uses, or that have something."""
+        self.idle = IdleLanes()
+        """All others that were ever used."""
+        self._leaving: dict[int, None] = {}
+        """Lanes that nobody uses any more and that have nothing, but for rows that the next checkpoint deletes."""
+        self._is_storing = False
+        """A checkpoint is under way, which knows lanes."""
         self.uses: dict[int, DataLogUse] = {}
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
         self.attempts = attempts or DeliveryCountTable()
         """Delivery counts of messages that came back."""
-        self.lane_makers: dict[int, Callable[[int], Lane]] = {}
-        """Destination -> what makes its lane of a priority, where that is not an ordinary Lane."""
+        self.topics: LaneMaker = _NoTopics()
+        """Makes the lanes of topics, once somebody knows which destinations are some."""
         self.put_off: dict[int, PutOffLane] = {}
         """Number of a lane -> when messages of it that came back are offered again."""
         self._forgotten: dict[int, Lane] = {}
@@ -61,11 +90,58 @@ class Index:
         lane = self.lanes.get(number)
         if lane is None:
             check_run(number, 0, 0)
-            make = self.lane_makers.get(destination)
-            lane = make(priority) if make is not None else Lane(self.cache, self.uses, destination, priority)
+            next_sequence = self.idle.take(number)
+            if self.topics.is_topic(destination):
+                lane = self.topics.make_lane(destination, priority, next_sequence)
+            else:
+                lane = Lane(self.cache, self.uses, destination, priority)
+                lane.next_sequence = next_sequence
             lane.put_off = self.put_off.get(number)
             self.lanes[number] = lane
+        elif self._leaving:
+            self._leaving.pop(number, None)
         return lane
+
+    def next_sequences(self) -> Iterator[tuple[int, int]]:
+        """Yield the number and the next sequence of every lane, used or not."""
+        yield from self.idle
+        yield from ((number, lane.next_sequence) for number, lane in self.lanes.items())
+
+    def skip_to(self, number: int, sequence: int) -> None:
+        """Skip to a sequence in a lane, as `Lane.skip_to` does; no object is made for it. RecordDamaged likewise."""
+        lane = self.lanes.get(number)
+        if lane is not None:
+            lane.skip_to(sequence)
+            return
+        check_run(number, sequence, int(sequence > 0))
+        self.idle.put(number, max(self.idle.find(number), sequence))
+
+    def put_away(self, number: int) -> None:
+        """Make a lane of which nothing is pending a row: now, or once a checkpoint has deleted what is stored of it.
+
+        Requires: nobody has the lane. Whoever wants it later asks `lane` for it again.
+        """
+        lane = self.lanes.get(number)
+        if lane is None or not lane.is_idle:
+            return
+        self.attempts.forget_lanes((number,))  # of messages that are gone
+        lane.retire_all()
+        if self._is_storing or lane.stored.count:
+            self._leaving[number] = None
+        else:
+            del self.lanes[number]
+            self.idle.put(number, lane.next_sequence)
+            lane.left()
+
+    def put_away_all(self) -> None:
+        """Put away what has nothing, while nobody has any lane. O(lanes)."""
+        for number in list(self.lanes):
+            self.put_away(number)
+
+    @property
+    def is_put_away(self) -> bool:
+        """Whether a checkpoint would let lanes go that nobody uses any more."""
+        return bool(self._leaving)
 
     def put_off_lane(self, lane: PendingLane) -> PutOffLane:
         """Return the timetable of what came back of a lane of this index or of another kind, made on first use."""
@@ -119,6 +195,9 @@ class Index:
                 self._make_put_off(counts.lane ^ PUT_OFF).pending_messages = counts.pending_messages
                 continue
             check_run(counts.lane, counts.next_sequence, 0)
+            if not counts.pending_messages and counts.lane not in blocks:
+                self.idle.put(counts.lane, counts.next_sequence)
+                continue
             lane = self.lane_numbered(counts.lane)
             lane.next_sequence = counts.next_sequence
             lane.pending_messages = counts.pending_messages
@@ -155,6 +234,7 @@ class Index:
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
             for number, lane in chain(self.lanes.items(), self._waiting())
         )
+        idle = (LaneCounts(number, next_sequence, 0, 0) for number, next_sequence in self.idle)
         uses = [
             UseCounts(
                 number,
@@ -165,7 +245,7 @@ class Index:
             )
             for number, use in self.uses.items()
         ]
-        return lanes, uses
+        return chain(idle, lanes), uses
 
     def _waiting(self) -> Iterator[tuple[int, BlockHolder]]:
         return ((lane.number, lane) for lane in self.put_off.values() if lane.blocks)
@@ -176,6 +256,8 @@ class Index:
             for block in list(holder.resident.values()):
                 self.cache.expel(holder, block)
         self.lanes.clear()
+        self.idle.clear()
+        self._leaving.clear()
         self.put_off.clear()
         self.cache.put_off.clear()
         self._forgotten.clear()
@@ -187,7 +269,9 @@ class Index:
         """Remove the lanes of a destination with all that is pending. Their rows go with the next checkpoint."""
         self.attempts.forget(destination)
         self.forget_put_off(destination)
+        self.idle.forget(destination)
         for priority in range(PRIORITIES):
+            self._leaving.pop(destination << LANE_SHIFT | priority, None)
             lane = self.lanes.get(destination << LANE_SHIFT | priority)
             if lane is None:
                 continue
@@ -218,7 +302,7 @@ class Index:
     @property
     def has_more_to_store(self) -> bool:
         """Whether a checkpoint is of use although the journal has grown by nothing."""
-        return self.cache.is_filling or self.fingerprints.is_stale
+        return self.cache.is_filling or self.fingerprints.is_stale or self.is_put_away
 
     @property
     def is_crowded(self) -> bool:
@@ -250,6 +334,7 @@ class Index:
 
     def take_dirty(self) -> list[tuple[BlockHolder, Block, bytes]]:
         """Pack what a checkpoint must write. The blocks stay in RAM until `checkpointed` says how it went."""
+        self._is_storing = True
         return [(self.cache.holder(number), block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_dead(self) -> list[tuple[int, int]]:
@@ -297,9 +382,15 @@ class Index:
             del self._forgotten[number]
         for number in [number for number, lane in self.put_off.items() if not (lane.blocks or lane.stored)]:
             del self.put_off[number], self.cache.put_off[number]
+        self._is_storing = False
+        leaving, self._leaving = self._leaving, {}
+        for number in leaving:
+            self.put_away(number)
 
     def _check(self) -> None:
         self.cache._check()
         self.fingerprints._check()
+        self.idle._check()
+        assert not any(number in self.lanes for number, _ in self.idle)
         for lane in (*self.lanes.values(), *self.put_off.values()):
             lane._check()

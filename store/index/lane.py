@@ -37,6 +37,14 @@ class Lane(BlockHolder):
         self.is_unread = False
         """Messages are numbered instead of stored: it is a topic's lane, and nobody has subscribed."""
 
+    def left(self) -> None:
+        """Note that the lane is a row of the index now, and that nobody finds this object any more."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is pending in it or comes back to it, so that its next sequence is all there is to it."""
+        return not self.pending_messages and not self.put_off_messages
+
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """Give the next sequence to a message that lies there; return the sequence. O(1), no disk."""
         sequence = self.next_sequence

@@ -9,16 +9,17 @@ no record names it, and a crash or a close ends it.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
-from .index import Index
+from .index import Index, LaneMaker
 from .pending_lane import JournaledLane
-from .topic_lane import NO_RECORD, NotedBacklogs, SubscriptionLane, TopicLane
+from .topic_lane import NO_RECORD, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
 
 ASKED_AT_ONCE: Final = 32
 """Subscriptions that a sweep asks in the time that a block takes besides."""
@@ -38,22 +39,42 @@ class Subscriber:
         self.lanes: list[SubscriptionLane | None] = [None] * PRIORITIES
 
 
-class _Topic:
-    __slots__ = ("subscribers", "retention", "lanes")
+class _Topic(LaneHome):
+    """A topic that has lanes or subscriptions."""
 
-    def __init__(self) -> None:
+    __slots__ = ("number", "subscribers", "retention", "lanes", "_topics")
+
+    def __init__(self, number: int, topics: dict[int, _Topic]) -> None:
+        """topics: by number, to which it adds itself, and which it leaves with the last it has."""
+        self.number = number
         self.subscribers: dict[int, Subscriber] = {}
         self.retention: Subscriber | None = None
         self.lanes: list[TopicLane] = []
+        self._topics = topics
+        topics[number] = self
+
+    def lane_left(self, lane: TopicLane) -> None:
+        """See LaneHome."""
+        self.lanes.remove(lane)
+        self.leave_if_empty()
+
+    def leave_if_empty(self) -> None:
+        """Leave the topics that have something."""
+        if not (self.lanes or self.subscribers):
+            self._topics.pop(self.number, None)
 
 
-class Subscriptions:
+class Subscriptions(LaneMaker):
     """The subscriptions of a store. The state lock guards it."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
+        index.topics = self
+        self._numbers = array("I")
+        """Of all topics, in order."""
         self.by_number: dict[int, Subscriber] = {}
         self._topics: dict[int, _Topic] = {}
+        """Those that have lanes or subscriptions."""
         self.next_number = 1
         """Number of the next destination or subscription. A number is never used again."""
         self.is_behind = False
@@ -63,7 +84,7 @@ class Subscriptions:
         """Forget everything, as before a full replay. The index is reset with it."""
         self.by_number.clear()
         self._topics.clear()
-        self._index.lane_makers.clear()
+        del self._numbers[:]
         self.next_number = 1
 
     # ------------------------------------------------------------------ what there is
@@ -71,22 +92,33 @@ class Subscriptions:
     def register(self, destination: Destination) -> None:
         """Note that a destination exists. A topic's lanes are made as TopicLanes from now on."""
         self._note_number(destination.number)
-        if destination.kind == TOPIC and destination.number not in self._topics:
-            self._topics[destination.number] = _Topic()
-            self._index.lane_makers[destination.number] = partial(self._make_lane, destination.number)
+        if destination.kind == TOPIC and not self.is_topic(destination.number):
+            insort(self._numbers, destination.number)
             for priority in range(PRIORITIES):
                 known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
                 if known is not None:  # the record that told of the topic was lost, and messages came before this one
-                    lane = self._make_lane(destination.number, priority)
+                    lane = self.make_lane(destination.number, priority, 0)
                     lane.replace(known)
                     self._index.lanes[lane.number] = lane
 
     def _note_number(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
-    def _make_lane(self, destination: int, priority: int) -> TopicLane:
-        topic = self._topics[destination]
+    def is_topic(self, destination: int) -> bool:
+        """See LaneMaker. O(log topics)."""
+        at = bisect_left(self._numbers, destination)
+        return at < len(self._numbers) and self._numbers[at] == destination
+
+    def _topic(self, number: int) -> _Topic:
+        """Return what is known of a topic that has something, or is about to."""
+        return self._topics.get(number) or _Topic(number, self._topics)
+
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
+        """See LaneMaker."""
+        topic = self._topic(destination)
         lane = TopicLane(self._index.cache, self._index.uses, destination, priority)
+        lane.home = topic
+        lane.next_sequence = next_sequence
         topic.lanes.append(lane)
         for subscriber in topic.subscribers.values():
             self._add_lane(subscriber, lane)
@@ -104,10 +136,10 @@ class Subscriptions:
         subscriber = self.by_number.get(facts.number)
         if subscriber is None:
             subscriber = self.by_number[facts.number] = Subscriber(facts, is_durable)
-            topic = self._topics.get(facts.topic)
-            if topic is None:
+            if not self.is_topic(facts.topic):
                 del self.by_number[facts.number]
                 raise RecordDamaged("a subscription to what is no topic")
+            topic = self._topic(facts.topic)
             topic.subscribers[facts.number] = subscriber
             if facts.is_retention:
                 topic.retention = subscriber
@@ -129,6 +161,7 @@ class Subscriptions:
             self._index.forget_put_off(number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
+            topic.leave_if_empty()
 
     def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
         """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
@@ -157,7 +190,9 @@ class Subscriptions:
 
         Requires: the index forgets the topic's lanes.
         """
-        topic = self._topics.get(number)
+        if self.is_topic(number):
+            del self._numbers[bisect_left(self._numbers, number)]
+        topic = self._topics.pop(number, None)
         if topic is not None:
             for subscription in topic.subscribers:
                 del self.by_number[subscription]
@@ -165,7 +200,6 @@ class Subscriptions:
                 self._index.forget_put_off(subscription)
             for lane in topic.lanes:
                 lane.end()
-            del self._topics[number], self._index.lane_makers[number]
 
     def readers(self) -> Iterator[Subscriber]:
         """Yield the subscriptions that somebody made, durable or not: all but retentions."""

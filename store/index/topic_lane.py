@@ -9,6 +9,7 @@ subscription last caught up is pending for it, and is added when somebody asks.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -35,22 +36,44 @@ NO_RECORD = 0
 """The data log of an ack that no record tells, so that none has to be kept for it."""
 
 
+class LaneHome(ABC):
+    """A topic as far as its lanes know it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def lane_left(self, lane: TopicLane) -> None:
+        """Forget a lane that is a row of the index now."""
+
+
 class TopicLane(Lane):
     """The messages that at least one subscription of the topic may still need. The state lock guards it."""
 
-    __slots__ = ("subscribers", "sent_bytes", "touched", "snapshots", "open_snapshot")
+    __slots__ = ("subscribers", "sent_bytes", "touched", "snapshots", "open_snapshot", "home")
 
     def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
         super().__init__(cache, uses, destination, priority)
         self.snapshots = self.open_snapshot = 0
         """How often its backlogs were noted, and the number of the note that somebody still reads; 0: nobody does."""
         self.is_unread = True
+        self.home: LaneHome | None = None
+        """Where the topic's lanes are known; None: the lane stands in for one that is gone."""
         self.subscribers: dict[int, SubscriptionLane] = {}
         """Number of the subscription -> its lane."""
         self.sent_bytes = 0
         """Content bytes of all that was sent since this object was made, also while nobody had subscribed."""
         self.touched = SequenceSet()
         """Blocks of which something may not be needed any more."""
+
+    @property
+    def is_idle(self) -> bool:
+        """See Lane. Subscriptions of a topic know its lanes."""
+        return not self.subscribers and super().is_idle
+
+    def left(self) -> None:
+        """See Lane."""
+        if self.home is not None:
+            self.home.lane_left(self)
 
     def replace(self, lane: Lane) -> None:
         """Become that lane, which was not known to be a topic's. Requires: no subscriptions yet."""

@@ -55,7 +55,7 @@ class ReadOnlyStore:
     index: Index
     """The index, with all blocks in RAM."""
     subscriptions: Subscriptions
-    destinations: dict[int, Destination]
+    destinations: Mapping[int, Destination]
     duplicates: Deduplication
     """The last id of each producer whose ids count once."""
     reader: Callable[[int], tuple[File, int]]

@@ -589,7 +589,7 @@ class Relocation:
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
         """Block by block what subscriptions need of a run; nothing where it is no topic's."""
-        lane = self._index.lanes[run.lane]
+        lane = self._index.lanes.get(run.lane)
         first, behind = run.first, run.first + run.messages
         while isinstance(lane, TopicLane) and first < behind:
             last = min(behind - 1, first | BLOCK_MASK)
@@ -597,9 +597,14 @@ class Relocation:
             first = last + 1
 
     def _still_live(self, run: Survivors) -> Iterator[Survivors]:
-        lane = self._index.lanes[run.lane]
+        lane = self._index.lanes.get(run.lane)  # None: all of it is gone meanwhile
         at, behind = run.first, run.first + run.messages
-        while at < behind and (found := lane.pending_run(at, behind - at)) is not None and found[0] < behind:
+        while (
+            lane is not None
+            and at < behind
+            and (found := lane.pending_run(at, behind - at)) is not None
+            and found[0] < behind
+        ):
             last = min(found[1], behind - 1)
             yield Survivors(run.lane, found[0], last - found[0] + 1)
             at = last + 1

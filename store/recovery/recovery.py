@@ -19,6 +19,7 @@ from typing import ClassVar, Final, NamedTuple
 from ..disk.disk import File
 from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
 from ..errors import JournalCorrupt
+from ..format.destination_table import DestinationTable
 from ..format.imports import ImportReport, Imports
 from ..format.record import EPOCH_MAX, LOST, SEQUENCE_MAX, RecordDamaged
 from ..format.state import (
@@ -89,7 +90,7 @@ class RecoveryReport:
 class Recovered:
     """Where the journal goes on, and what was found."""
 
-    destinations: dict[int, Destination]
+    destinations: DestinationTable
     imports: Imports
     next_data_log: int
     next_sequence: int
@@ -189,7 +190,7 @@ class Recovery:
         """Lane -> least next sequence, from an index that knew more than the journal that is left."""
         self._known = State()
         """Names from that index."""
-        self._result = Recovered({}, Imports(), 1, 0, marker.epoch if marker else 0, {})
+        self._result = Recovered(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(parts, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
 
@@ -348,14 +349,14 @@ class Recovery:
         replay, known = self.replay, self._known
         replay.register(named for named in known.destinations if named.number not in replay.destinations)
         for number, sequence in self._least_sequences.items():
-            self._index.lane_numbered(number).skip_to(sequence)
+            self._index.skip_to(number, sequence)
         for facts in known.subscriptions:
             self._subscriptions.subscribe(facts)
         for topic in {found.facts.topic for found in self._subscriptions.by_number.values()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
-        numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
+        numbers = {number >> LANE_SHIFT for number, sequence in self._index.next_sequences() if sequence}
         numbers |= {placed.lane >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
             if self._accepts_loss:

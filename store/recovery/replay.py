@@ -30,6 +30,7 @@ from ..format.decode import (
     Unsubscribed,
     decode,
 )
+from ..format.destination_table import DestinationTable
 from ..format.host_properties import PropertyChanges
 from ..format.identity import identity
 from ..format.imports import ImportMark, Imports
@@ -107,7 +108,7 @@ class Replay:
         self._write_checkpoint = write_checkpoint
         self.accepts_loss = False
         """Whether what a repair could not bring back is passed over."""
-        self.destinations: dict[int, Destination] = {}
+        self.destinations = DestinationTable()
         self.imports = Imports()
         self.expected: set[int] = set()
         """The data logs that exist, as the journal itself tells."""
@@ -471,7 +472,8 @@ class Replay:
             known = self.destinations.get(destination.number)
             if known is not None and known.kind != destination.kind:
                 raise RecordDamaged(f"destination {destination.number} was of another kind")
-            self.destinations[destination.number] = destination
+            if known != destination:
+                self.destinations[destination.number] = destination
             self._subscriptions.register(destination)
             self._duplicates.register(destination.number, destination.name)
 
@@ -498,7 +500,7 @@ class Replay:
             self._delete(number)
         self.register(state.destinations)
         for number, sequence in state.next_sequences.items():
-            self._index.lane_numbered(number).skip_to(sequence)
+            self._index.skip_to(number, sequence)
         self._subscriptions.apply(state)
         self._properties.restore(state.properties)
         self._branches.agree_with(state)

@@ -22,12 +22,16 @@ LOOKS_ONLY = {
     "Engine._status_of_the_whole",
     "Engine._observe_lists",  # what it changes is done whole
     "Engine.statistics",
+    "Forebay.destinations",
     "Forebay.prepared",
+    "Forebay.topics",
+    "IdleDestinations.step",
     "LaneState.read_one",
     "Maintenance._sync",
     "Publisher.position",
     "Queue.depth",
     "Queue.depth_bytes",
+    "Queue.is_paused",
     "Queue.join",
     "Queue.statistics",
     "StagedProperties.find",
@@ -39,12 +43,15 @@ LOOKS_ONLY = {
     "StatusReporter.write",
     "StoreProperties.find",
     "StoreProperties.snapshot",
+    "Topic.statistics",
     "Topic.subscriptions",
+    "Topics.exists",
     "_problems",
     "came_back",
     "explain",
     "explain_blocked",
     "explain_in_short",
+    "explain_subject",
     "report_data_logs",
     "statistics_of_topic",
 }
@@ -66,6 +73,8 @@ OTHERWISE = {
     "AsyncQueue.browse.close",  # a lock of its own
     "AsyncQueue.browse.read",
     "Consumer.fileno",  # each step leaves it whole
+    "Destinations._released",  # one that is broken into leaves a queue, or a topic, open
+    "Topics._released",
     "GroupTurns.begin",  # a lock of its own; what is interrupted there is in flight, until its consumer is closed
     "GroupTurns.end",
     "GroupTurns.go_back",

@@ -224,7 +224,8 @@ def canonical(store: MessageStore) -> dict[int, tuple[int, list[tuple[int, int, 
 
     What two indexes over one journal must agree on, however they came about.
     """
-    exported = {}
+    exported: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = {}
+    exported |= {number: (next_sequence, []) for number, next_sequence in store.index.idle}
     for number, lane in store.index.lanes.items():
         places: list[tuple[int, int, int, int]] = []
         run = lane.pending_run(0, EVERYTHING)

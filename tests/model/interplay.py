@@ -305,7 +305,7 @@ def described(bay: Forebay) -> Any:
         subscriptions = {
             number: (
                 subscriber.facts,
-                [sequences(lane) for lane in subscriber.lanes if lane is not None],
+                [found for lane in subscriber.lanes if lane is not None and (found := sequences(lane))],
             )
             for number, subscriber in store.subscriptions.by_number.items()
         }

@@ -241,6 +241,11 @@ class StateMachine(Handling):
     def checkpoint(self) -> None:
         self.store.bay.checkpoint()
 
+    @call()
+    def close_idle(self) -> None:
+        """Whoever uses a queue later notices nothing."""
+        self.store.close_idle()
+
     @call(st.sampled_from(("4MiB", "5MiB", "8MiB")))
     def resize(self, limit: str) -> None:
         report = self.store.bay.resize(limit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any, cast
 
@@ -149,6 +149,27 @@ class Inside:
     def queue_area(self, name: str = "orders") -> QueueArea:
         """The state of a queue that is there."""
         return self.__engine.destinations.queues[name]
+
+    def open_queues(self) -> list[str]:
+        """The names of the queues that are more than a row."""
+        return sorted(self.__engine.destinations.queues)
+
+    def close_idle(self) -> int:
+        """Close every queue and topic that can be closed; how many."""
+        engine = self.__engine
+        with engine.monitor.lock, engine.monitor.whole:
+            undecided, queues = engine.transactions.destinations(), list(engine.destinations.queues.values())
+            topics = list(engine.topics.by_name.values())
+            closed = sum(engine.destinations.close_idle(queue, undecided) for queue in queues)
+            return closed + sum(engine.topics.close_idle(topic, undecided) for topic in topics)
+
+    def open_topics(self) -> list[str]:
+        """The names of the topics that are more than a row."""
+        return sorted(self.__engine.topics.by_name)
+
+    def held_open(self, name: str = "orders") -> AbstractContextManager[QueueArea]:
+        """What a call under way does with a queue that it works with."""
+        return self.__engine.destinations.held_open(self.queue_area(name))
 
     def topic_area(self, name: str = "prices") -> TopicState:
         return self.__engine.topics.by_name[name]

@@ -69,6 +69,11 @@ class SimulatedBay(Inside):
             self._metadata = _SyncedMetadataStore()
         self._open()
 
+    def stored_blocks(self) -> list[list[tuple[int, int]]]:
+        """The blocks of each lane that the index on disk has, as runs."""
+        snapshot = self._metadata.load()
+        return [] if snapshot is None else list(snapshot.blocks.values())
+
     @property
     def reads(self) -> int:
         """Reads of the disk so far."""

@@ -57,8 +57,11 @@ RUNS = st.lists(st.tuples(U64, U64), max_size=3).map(tuple)
 MASKS = st.lists(st.tuples(U64, st.integers(0, 2**512 - 1)), max_size=3).map(tuple)
 BACKLOGS = st.builds(Backlog, U64, U64, RUNS, MASKS)
 
-STATE = State([Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß")], {20: 7, 36: 2**40}, [1, 2, 9])
-STATE.destinations.append(Destination(3, TOPIC, "prices"))
+STATE = State(
+    [Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß"), Destination(3, TOPIC, "prices")],
+    {20: 7, 36: 2**40},
+    [1, 2, 9],
+)
 STATE.subscriptions.append(Subscription(4, 3, "audit", "n > 1"))
 STATE.branches.append(Branch(2**40, b"xid"))
 STATE.open_transactions.append(2**40 + 1)

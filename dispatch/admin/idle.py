@@ -1,0 +1,58 @@
+"""IdleDestinations: close queues and topics that are empty and that nobody has used for a while.
+
+A closed one is a row: its name, numbers and counters. What a queue had to do
+is compared with what it had at the look before, so no send and no take pays for
+it. Whoever holds a Queue of one that was closed notices nothing: the next use
+opens it again. Nothing is written, so a crash changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Final, TypeVar
+
+from ..core.destinations import Destinations
+from ..core.model import QueueArea
+from ..core.monitor import Monitor, parts
+from ..topics.registry import Topics
+from ..transactions.transaction import TransactionRegistry
+
+A = TypeVar("A", bound=QueueArea)
+
+LOOK_SECONDS: Final = 5.0
+"""Between two looks: what had nothing to do from one to the next is closed."""
+
+
+class IdleDestinations:
+    """`step` looks at all queues and topics that are open, when it is time. Only one thread calls it."""
+
+    def __init__(
+        self, monitor: Monitor, destinations: Destinations, topics: Topics, transactions: TransactionRegistry
+    ) -> None:
+        self._monitor = monitor
+        self._destinations = destinations
+        self._topics = topics
+        self._transactions = transactions
+        self._look_at = monitor.monotonic() + LOOK_SECONDS
+
+    def step(self) -> int:
+        """Close what is due; return how many were closed. O(open queues and topics) at each look. Requires: no lock."""
+        now = self._monitor.monotonic()
+        if now < self._look_at:
+            return 0
+        self._look_at = now + LOOK_SECONDS
+        with self._monitor.lock:
+            queues, topics = list(self._destinations.queues.values()), list(self._topics.by_name.values())
+        return self._look(queues, self._destinations.close_idle) + self._look(topics, self._topics.close_idle)
+
+    def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
+        """Close those that had nothing to do since the look before; return how many."""
+        closed = 0
+        for part in parts(opened):
+            with self._monitor.lock, self._monitor.whole:
+                undecided = self._transactions.destinations()
+                for one in part:
+                    before, one.looked = one.looked, one.enqueued if one.is_idle else None
+                    if before is not None and before == one.looked:
+                        closed += close_idle(one, undecided)
+        return closed

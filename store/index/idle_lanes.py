@@ -1,0 +1,73 @@
+"""IdleLanes: the next sequence of each lane that has nothing, in columns.
+
+A lane of which nothing is pending and of which nothing is stored is a number
+that must not be given twice, and nothing else: 16 bytes. An object is made of
+it when somebody sends there, or acknowledges.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from ..numbering import LANE_SHIFT
+
+
+class IdleLanes:
+    """Number of a lane -> its next sequence. The state lock guards it."""
+
+    __slots__ = ("_numbers", "_next_sequences")
+
+    def __init__(self) -> None:
+        self._numbers = array("Q")
+        """In order."""
+        self._next_sequences = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, number: int) -> bool:
+        return self.find(number) > 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield lanes and their next sequences, as they are now."""
+        return zip(self._numbers[:], self._next_sequences[:], strict=True)
+
+    def find(self, number: int) -> int:
+        """Return the next sequence of a lane; 0 where none is known. O(log lanes)."""
+        at = bisect_left(self._numbers, number)
+        is_known = at < len(self._numbers) and self._numbers[at] == number
+        return self._next_sequences[at] if is_known else 0
+
+    def put(self, number: int, next_sequence: int) -> None:
+        """Keep the next sequence of a lane. Of one that was never used nothing is kept. O(lanes) copied bytes."""
+        at = bisect_left(self._numbers, number)
+        if at < len(self._numbers) and self._numbers[at] == number:
+            self._next_sequences[at] = next_sequence
+        elif next_sequence:
+            self._numbers.insert(at, number)
+            self._next_sequences.insert(at, next_sequence)
+
+    def take(self, number: int) -> int:
+        """Return the next sequence of a lane, and forget it: somebody has the lane now."""
+        at = bisect_left(self._numbers, number)
+        if at == len(self._numbers) or self._numbers[at] != number:
+            return 0
+        del self._numbers[at]
+        return self._next_sequences.pop(at)
+
+    def forget(self, destination: int) -> None:
+        """Forget the lanes of a destination that is deleted."""
+        begin = bisect_left(self._numbers, destination << LANE_SHIFT)
+        end = bisect_left(self._numbers, destination + 1 << LANE_SHIFT)
+        del self._numbers[begin:end], self._next_sequences[begin:end]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        del self._numbers[:], self._next_sequences[:]
+
+    def _check(self) -> None:
+        assert list(self._numbers) == sorted(set(self._numbers))
+        assert len(self._numbers) == len(self._next_sequences)
+        assert all(self._next_sequences)
