@@ -246,8 +246,7 @@ class Transaction:
         """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
-            if lane.queue.is_deleted:
-                raise Closed("the queue")
+            lane.queue.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
                 if own_id is not None and lane.queue.is_watched:
                     self._add_once(lane, timestamp, properties, body)
@@ -288,8 +287,7 @@ class Transaction:
         """Take in messages that are not persistent; otherwise as `add`."""
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
-            if target.queue.is_deleted:
-                raise Closed("the queue")
+            target.queue.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
                 found = None
                 if own_id is not None and target.queue.is_watched:
