@@ -40,7 +40,7 @@ from .lifetimes import ends_at
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
-INTERNAL: Final = frozenset(("current", "monitor", "producers", "read_from"))
+INTERNAL: Final = frozenset(("current", "monitor", "producers", "read_from", "seen"))
 """What senders, queues and topics have for the engine's sake."""
 
 

@@ -109,7 +109,7 @@ MACHINE_BUGS = (
     Bug(
         "a join ends with messages left",
         "Queue.join",
-        "not self.current.depth",
+        "not self.seen.depth",
         "True",
         MACHINE,
     ),

@@ -211,7 +211,7 @@ STORE_BUGS = (
     Bug(
         "destinations are not restated",
         "StoreParts.restated",
-        "state.destinations = list(destinations.values())",
+        "state.destinations = destinations.packed()",
         "pass",
         CRASHES,
     ),
