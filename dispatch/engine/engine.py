@@ -24,10 +24,11 @@ from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
-from ...store.errors import NestedCall, StoreFailed
+from ...store.errors import StoreFailed
 from ...store.histogram import DurationStatistics
 from ...store.ingest.ingest import open_and_ingest
 from ...store.late_log import LateLogger
+from ...store.locks import require_outside
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
@@ -676,8 +677,8 @@ class Engine:
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        if self.monitor.lock.is_owned():  # at the door: a duty that is refused inside counts as one that fails
-            raise NestedCall
+        # At the door, for all that it would take: a duty that is refused inside counts as one that fails.
+        require_outside(self.monitor.lock, self.store.journal.sync_lock, self.store.checkpoint_lock)
         self.monitor.raise_if_closed()
         done = self.maintenance.step()
         while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.background.load_once():

@@ -107,6 +107,19 @@ def test_calls_from_inside_are_refused_in_words_and_change_nothing() -> None:
     bay.check()
 
 
+def test_a_step_is_refused_inside_each_lock_that_its_work_would_take() -> None:
+    """A handler is met most often where a thread syncs or checkpoints, and holds no state lock there."""
+    bay = SimulatedBay(sync="interval")
+    queue = bay.queue()
+    queue.send(b"1")
+    bay.clock.advance(60.0)
+    for lock in (bay.journal.sync_lock, bay.store.checkpoint_lock):
+        assert isinstance(within(lock, bay.bay.step), NestedCall)
+    assert not bay.bay.statistics().failing, "a refused step is no failed background work"
+    assert bay.bay.step() and not bay.bay.statistics().failing
+    bay.check()
+
+
 def test_the_paths_of_single_messages_refuse_who_is_inside_and_everybody_after_a_break() -> None:
     """They enter the lock by its C entry, which refuses nobody, and ask themselves."""
     bay = SimulatedBay()
