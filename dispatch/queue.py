@@ -157,8 +157,10 @@ class Queue(Sender):
         What was pending throughout comes exactly once; what comes or goes
         meanwhile may come or not. Reads the journal as it goes, up to 512
         messages or 1 MiB at a time, which stay charged until the next ones; so
-        RAM does not grow with the queue. A message that can't be read is passed
-        over and logged. SelectorError, SettingsError; Closed, also on the way.
+        RAM does not grow with the queue. With a selector, blocks in which
+        nothing matches are not read, once one with the same headers was used.
+        A message that can't be read is passed over and logged. SelectorError,
+        SettingsError; Closed, also on the way.
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
