@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
@@ -174,9 +174,12 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    @contextmanager
-    def _held_again(self) -> Iterator[QueueArea]:
+    def _held_again(self) -> AbstractContextManager[QueueArea]:
         """See Sender."""
+        return self._while_held()
+
+    @contextmanager
+    def _while_held(self) -> Iterator[QueueArea]:
         with self._engine.topics.held_again(self._topic) as self._topic:
             yield self._topic
 
