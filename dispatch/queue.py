@@ -214,7 +214,10 @@ class Queue(Sender):
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        return queue.current
+        with queue._held_again() as found:
+            found.raise_if_deleted()
+            queue._bind(found)
+        return found
 
     def delete(self) -> None:
         """Delete the queue with everything in it: its messages never come again, its consumers are closed.
