@@ -297,8 +297,8 @@ class Settings:
         """Return the settings that variables of the environment give: FOREBAY_MEMORY_LIMIT=64MiB is memory_limit.
 
         "none" is None; true, yes, on and 1 are True. environment: instead of the process's own. Other variables with
-        the prefix are passed over. SettingsError for a slip in a name (FOREBAY_MEM_LIMIT, FOREBAY_MEMORY), and for a
-        value that Settings refuses.
+        the prefix are passed over, and those of another store with a longer prefix (FOREBAY_ORDERS_SYNC). SettingsError
+        for a slip in a name (FOREBAY_MEM_LIMIT, FOREBAY_MEMORY), and for a value that Settings refuses.
         """
         from .settings_file import read_environment
 

@@ -18,7 +18,7 @@ import dataclasses
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from ...store.disk.layout import PathArgument
@@ -90,10 +90,15 @@ def read_environment(prefix: str, environment: Mapping[str, str] | None, setting
     return fields
 
 
-def _meant(given: str, known: Iterable[str]) -> str | None:
-    """Return the name that somebody meant who gave another one; None: it is none of ours."""
+def _meant(given: str, known: Collection[str]) -> str | None:
+    """Return the name that somebody meant who gave another one; None: it is none of ours.
+
+    A whole name behind more of a prefix (ORDERS_SYNC) is a setting of another store, whose prefix is longer.
+    """
     import difflib  # only for a mistake
 
+    if any(given.removesuffix(f"_{name}") not in ("", given) for name in known):
+        return None
     begun = [name for name in known if given and name.startswith(f"{given}_")]
     close = begun[:1] or difflib.get_close_matches(given, known, 1, SLIP)
     return close[0] if close else None

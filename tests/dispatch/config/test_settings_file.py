@@ -167,6 +167,7 @@ def test_a_variable_is_a_field_in_capitals_behind_the_prefix(variable: str, text
     [
         ("FOREBAY_MEMORY_LIMITS", "64MiB", "did you mean FOREBAY_MEMORY_LIMIT?"),
         ("FOREBAY_MEM_LIMIT", "64MiB", "there is no setting FOREBAY_MEM_LIMIT: did you mean FOREBAY_MEMORY_LIMIT?"),
+        ("FOREBAY__MEMORY_LIMIT", "64MiB", "did you mean FOREBAY_MEMORY_LIMIT?"),
         ("FOREBAY_MEMORY", "64MiB", "did you mean FOREBAY_MEMORY_LIMIT?"),
         ("FOREBAY_STATUS_INTERVAL", "2", "did you mean FOREBAY_STATUS_INTERVAL_SECONDS?"),
         ("FOREBAY_MAX_MESSAGE_SIZE", "2", "did you mean FOREBAY_MAX_MESSAGE_BYTES?"),
@@ -187,6 +188,17 @@ def test_variables_that_hosts_and_kubernetes_have_of_their_own_are_passed_over()
     of_host = ("", "DIRECTORY", "TOKEN", "LOG_LEVEL", "VERSION", "ADMIN_TOKEN")
     environment = {f"FOREBAY_{name}": "1" for name in (*of_service, *of_host)}
     assert Settings.from_env(environment=environment) == Settings()
+
+
+@pytest.mark.parametrize("store", ["EU", "TEST", "ORDERS", "AUDIT"])
+def test_one_prefix_may_be_the_beginning_of_another_store_s(store: str) -> None:
+    environment = {"FOREBAY_SYNC": "never"}
+    for field in dataclasses.fields(Settings):
+        if field.init and field.name != "sync":
+            environment[f"FOREBAY_{store}_{field.name.upper()}"] = "1"
+    assert Settings.from_env(environment=environment) == Settings(sync="never")
+    environment = {f"FOREBAY_{store}_MEMORY_LIMIT": "64MiB"}
+    assert Settings.from_env(f"FOREBAY_{store}_", environment).memory_limit == "64MiB"
 
 
 def test_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
