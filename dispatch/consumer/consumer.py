@@ -534,6 +534,11 @@ class Consumer(Taker):
         """Whether every take raises Closed: it is closed or drains. The lock may be free."""
         return self._takes_no_more
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it holds nothing ever again: it is over, and has given back what it held. Requires: the lock."""
+        return self._is_closed
+
     # ------------------------------------------------------------------ settling
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:

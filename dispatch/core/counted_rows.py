@@ -10,9 +10,9 @@ from array import array
 from bisect import bisect_left
 from typing import Final
 
-from .model import NOTHING_COUNTED, Counted
+from .model import NOTHING_COUNTED, EarlierCounts
 
-_COLUMNS: Final = len(Counted._fields)
+_COLUMNS: Final = len(EarlierCounts._fields)
 
 
 class CountedRows:
@@ -29,7 +29,7 @@ class CountedRows:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def find(self, number: int) -> Counted:
+    def find(self, number: int) -> EarlierCounts:
         """Return what a queue had counted when it was closed; nothing where nothing is known. O(log queues)."""
         at = bisect_left(self._numbers, number)
         if at == len(self._numbers) or self._numbers[at] != number:
@@ -37,9 +37,9 @@ class CountedRows:
         begin, end = at * _COLUMNS, (at + 1) * _COLUMNS
         figures = self._figures[begin:end]
         blocked_seconds = figures.pop()
-        return Counted(*map(int, figures))._replace(blocked_seconds=blocked_seconds)
+        return EarlierCounts(*map(int, figures))._replace(blocked_seconds=blocked_seconds)
 
-    def put(self, number: int, counted: Counted) -> bool:
+    def put(self, number: int, counted: EarlierCounts) -> bool:
         """Keep what a queue has counted; return False where that is nothing. Requires: it is not here."""
         if counted == NOTHING_COUNTED:
             return False
@@ -49,7 +49,7 @@ class CountedRows:
         self._figures[begin:begin] = array("d", map(float, counted))
         return True
 
-    def take(self, number: int) -> Counted:
+    def take(self, number: int) -> EarlierCounts:
         """Return what a queue had counted, and forget it: it counts itself from now on."""
         found, at = self.find(number), bisect_left(self._numbers, number)
         if at < len(self._numbers) and self._numbers[at] == number:

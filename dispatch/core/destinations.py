@@ -27,7 +27,7 @@ from ..config.temporary import raise_if_temporary
 from .counted_rows import CountedRows
 from .delays import TimedLanes
 from .lists import TargetArea
-from .model import Counted, LaneState, NonPersistentLaneState, PersistentLaneState, QueueArea
+from .model import EarlierCounts, LaneState, NonPersistentLaneState, PersistentLaneState, QueueArea
 from .monitor import Monitor
 from .non_persistent import SpillingLane
 from .overhead import (
@@ -246,7 +246,7 @@ class Destinations:
         opened.count_on(self._counted.take(opened.number))
         self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
 
-    def counted(self, number: int) -> Counted:
+    def counted(self, number: int) -> EarlierCounts:
         """Return what a queue or topic that is closed has counted. Requires: the lock."""
         return self._counted.find(number)
 

@@ -232,7 +232,7 @@ class HandsOut:
         """Return those consumer groups that are of one consumer alone, beside those of the queue."""
         return ()
 
-    def join(self, consumer: Taker, group: ConsumerGroup) -> None:
+    def join(self, consumer: Taker, consumer_group: ConsumerGroup) -> None:
         """Take in a new consumer of a group."""
 
     @abstractmethod
@@ -245,7 +245,7 @@ class HandsOut:
     def woken(self) -> None:
         """Offer again what was passed over for want of credit."""
 
-    def pass_on(self, group: ConsumerGroup) -> None:
+    def pass_on(self, consumer_group: ConsumerGroup) -> None:
         """Wake others of a group: one that was woken takes nothing any more. `woken` came before."""
 
 
@@ -1435,7 +1435,7 @@ class Volume(NamedTuple):
     dequeued_bytes: int
 
 
-class Counted(NamedTuple):
+class EarlierCounts(NamedTuple):
     """What a queue or topic has counted since the directory was opened; see DestinationStatistics."""
 
     enqueued: int = 0
@@ -1455,7 +1455,7 @@ class Counted(NamedTuple):
     blocked_seconds: float = 0.0
 
 
-NOTHING_COUNTED: Final = Counted()
+NOTHING_COUNTED: Final = EarlierCounts()
 
 
 class QueueArea(LimitedDestination):
@@ -1597,11 +1597,11 @@ class QueueArea(LimitedDestination):
         return all(lane.is_idle for lane in self.all_lanes())
 
     @property
-    def counted(self) -> Counted:
+    def counted(self) -> EarlierCounts:
         """What it has counted since the directory was opened. Requires: nobody takes from it. O(lanes)."""
         lanes, earlier = list(self.all_lanes()), self.earlier
         volume = self.volume(lanes)
-        return Counted(
+        return EarlierCounts(
             volume.enqueued,
             volume.enqueued_bytes,
             volume.dequeued_bytes,
@@ -1618,7 +1618,7 @@ class QueueArea(LimitedDestination):
             self.blocked_seconds,
         )
 
-    def count_on(self, earlier: Counted) -> None:
+    def count_on(self, earlier: EarlierCounts) -> None:
         """Go on counting from there. Requires: it is just made."""
         self.earlier = earlier
         self.delivered, self.misses, self.dead_lettered = earlier.delivered, earlier.misses, earlier.dead_lettered

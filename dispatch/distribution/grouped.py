@@ -236,7 +236,19 @@ class AssignedMessages(ConsumerGroup):
 
 
 class GroupAssigner(Distribution):
-    """The state lock guards it."""
+    """Assigns the messages of one queue to its consumers. The state lock guards it.
+
+    A free message that was looked at is in one of four states:
+
+    - unassigned: in the lists of each consumer group that wants it, or behind their frontiers;
+    - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
+    - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another consumer
+      group; or it waits behind a promise;
+    - waiting: behind a message of its group that comes back later, in `groups`.
+
+    A bucket of groups has one owner or none. Up to the last place of it that was assigned no message of an owned group
+    is unassigned, and behind it none is assigned: so what comes back knows its place, and each group stays in order.
+    """
 
     def __init__(self, queue: QueueArea, target_area: TargetArea) -> None:
         self.queue = queue
@@ -408,7 +420,7 @@ class GroupAssigner(Distribution):
 
     @property
     def is_held_up(self) -> bool:
-        """See Distribution: memory has no room to hold back another group, which whoever takes may want to."""
+        """See HandsOut: memory has no room to hold back another group, which whoever takes may want to."""
         return self.queue.has_groups and self.target_area.groups.is_full
 
     def _collect(
@@ -590,7 +602,7 @@ class GroupAssigner(Distribution):
         return True
 
     def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
-        """See Distribution."""
+        """See ExplainsItself."""
         found: dict[Taker | None, list[StoredMessage]] = {}
         for message in messages:
             group = self.group_of(lane, message)
@@ -601,13 +613,13 @@ class GroupAssigner(Distribution):
         return found
 
     def kind_of(self, consumer: Taker) -> tuple[UnassignedMessages, int]:
-        """See Distribution."""
+        """See ExplainsItself."""
         return self.assigned_by_consumer[consumer].unassigned, consumer.priority
 
     def unowned_of(
         self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
-        """See Distribution."""
+        """See ExplainsItself."""
         assigned = self.assigned_by_consumer[consumer]
         if self.unowned_quota(assigned.unassigned, consumer.priority) <= 0:
             return
@@ -846,7 +858,7 @@ class GroupAssigner(Distribution):
             self._known[lane_of(delivery), delivery.sequence] = group
 
     def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """See Distribution. Reads each of the messages. One that can't be read holds back nobody."""
+        """See HearsOfLanes. Reads each of the messages. One that can't be read holds back nobody."""
         forgotten = SequenceSet()
         for at, last in runs:
             while (run := lane.stored.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
@@ -882,7 +894,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ what explanations and audits ask
 
     def kept_for_others(self, consumer: Taker) -> list[int]:
-        """See Distribution. What is assigned to another; where that is nothing, what is kept for it. O(messages)."""
+        """See ExplainsItself. What is assigned to another; where that is nothing, what is kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self.assigned_by_consumer if other is not consumer}
         unassigned = self.assigned_by_consumer[consumer].unassigned
         behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
@@ -898,15 +910,15 @@ class GroupAssigner(Distribution):
         return direct + sum(_count_free(own.lane, [*own.returned, *own.references]) for own in lists)
 
     def count_waiting(self) -> int:
-        """See Distribution."""
+        """See ExplainsItself."""
         return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
 
     def is_outranked(self, consumer: Taker) -> bool:
-        """See Distribution."""
+        """See ExplainsItself."""
         return not self.unowned_quota(self.assigned_by_consumer[consumer].unassigned, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
-        """See Distribution."""
+        """See ExplainsItself."""
         return self.groups.held_bytes, self.groups.held_back_bytes
 
 

@@ -29,9 +29,9 @@ class OrdinaryDistribution(Distribution):
         if not consumer_group.consumers:
             self._target_area.unsubscribe(consumer.queue, consumer_group)
 
-    def pass_on(self, group: ConsumerGroup) -> None:
+    def pass_on(self, consumer_group: ConsumerGroup) -> None:
         """See HandsOut."""
-        self._target_area.wake(group)
+        self._target_area.wake(consumer_group)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put the message into its place in every list that has passed it."""

@@ -258,7 +258,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
     queue, target_area = consumer.queue, engine.target_area
     name = destination_text(queue)
-    if consumer._is_closed:
+    if consumer.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
     if consumer.is_draining:
         return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]

@@ -33,7 +33,7 @@ from ..core.destinations import Destinations
 from ..core.judging import values_of
 from ..core.model import (
     ConsumerGroup,
-    Counted,
+    EarlierCounts,
     LaneState,
     ListKeeper,
     Load,
@@ -256,12 +256,12 @@ class TopicState(QueueArea):
         return not is_needed and self.retention is None and super().is_idle
 
     @property
-    def counted(self) -> Counted:
+    def counted(self) -> EarlierCounts:
         """See QueueArea."""
         whole = super().counted
         return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
 
-    def count_on(self, earlier: Counted) -> None:
+    def count_on(self, earlier: EarlierCounts) -> None:
         """See QueueArea."""
         super().count_on(earlier)
         self.evicted = earlier.evicted

@@ -55,7 +55,7 @@ from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from .facts import plain_value
 
 Row = dict[str, Any]
-Names = dict[int, str | Subscription]
+NamesByNumber = dict[int, str | Subscription]
 """Number -> the name of a destination, or a subscription."""
 
 _PIECE_BYTES: Final = 1 << 20
@@ -72,7 +72,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats that
     JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
-    names: Names = {}
+    names: NamesByNumber = {}
     torn: list[Row] = []
     told, end, is_seen = told_durable(disk), 0, True  # told first: the journal has all of that
     for data_log, file in open_data_logs(disk):
@@ -98,7 +98,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
         yield row | {"kind": "damaged", "problem": problem}
 
 
-def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool) -> Iterator[Row]:
+def _rows(data_log: int, file: File | OSError, names: NamesByNumber, with_headers: bool) -> Iterator[Row]:
     try:
         if isinstance(file, OSError):
             raise file
@@ -131,7 +131,9 @@ def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool)
         yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": problem}
 
 
-def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names, with_headers: bool) -> Iterator[Row]:
+def _messages(
+    row: Row, file: File, found: Found, store_id: bytes, names: NamesByNumber, with_headers: bool
+) -> Iterator[Row]:
     part = decode_slice(found.header, found.head)
     row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
     if found.header.flags & RELOCATED:
@@ -178,7 +180,7 @@ def plain_headers(headers: dict[str, HeaderValue]) -> Row:
     return {name: plain_value(value) for name, value in headers.items()}
 
 
-def _content(payload: Payload, names: Names) -> Row:
+def _content(payload: Payload, names: NamesByNumber) -> Row:
     """Return the columns of a record that carries no messages; learn the names that it tells."""
     match payload:
         case Acked():
@@ -240,7 +242,7 @@ def _properties(changes: Changes) -> Row:
     return {"properties": sizes} if sizes else {}
 
 
-def _named(number: int, names: Names) -> Row:
+def _named(number: int, names: NamesByNumber) -> Row:
     """Return the columns that name a queue or topic, or a subscription and its topic."""
     name = names.get(number, number)
     if isinstance(name, Subscription):
@@ -248,7 +250,7 @@ def _named(number: int, names: Names) -> Row:
     return {"destination": name}
 
 
-def _runs(runs: Iterable[LaneRun | Survivors], names: Names) -> list[Row]:
+def _runs(runs: Iterable[LaneRun | Survivors], names: NamesByNumber) -> list[Row]:
     return [
         _named(lane >> LANE_SHIFT, names) | {"priority": lane & LANE_MASK, "range": [first, first + messages - 1]}
         for lane, first, messages in runs

@@ -18,7 +18,7 @@ from ..numbering import OFFSET_BITS
 from ..transactions import Branches
 from .archive import Archive
 from .leases import Lease
-from .removable import removable, trace
+from .removable import decision_lines, removable
 
 if TYPE_CHECKING:
     from .retention import RetentionReasons
@@ -107,7 +107,7 @@ class Cleaner:
                 unready = set(doomed).difference(copied) if copied is not None else set()
                 if unready:
                     doomed = removable(self._index.uses, newest, unready | kept)
-                lines = self._trace(newest, unready | kept, holders) if holders is not None else []
+                lines = self._decision_lines(newest, unready | kept, holders) if holders is not None else []
                 if doomed:
                     self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self.dropped.update(doomed)
@@ -175,8 +175,8 @@ class Cleaner:
             )
             return False
 
-    def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
-        return trace(
+    def _decision_lines(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+        return decision_lines(
             self._index.uses,
             newest,
             unready,

@@ -118,7 +118,7 @@ class Bounds(NamedTuple):
 
 
 class Relocation:
-    """Relocates one data log at a time: `step` holds the maintenance lock, and takes the state lock for moments."""
+    """Relocates one data log at a time: `step` holds the checkpoint lock, and takes the state lock for moments."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ def removable(uses: Mapping[int, DataLogUse], newest: int, kept: Collection[int]
         remaining |= needed
 
 
-def trace(
+def decision_lines(
     uses: Mapping[int, DataLogUse],
     newest: int,
     kept: Collection[int] = (),

@@ -22,7 +22,7 @@ from ..index.pending_lane import PendingLane
 from ..journal.reading import StoredMessage
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT, NOWHERE
 from ..sequence_set import SequenceSet
-from .turns import Turns
+from .turns import SpillTurns
 
 BLOCK_CHARGE_BYTES: Final = 2816
 """Memory of 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
@@ -78,7 +78,7 @@ class NonPersistentLane(PendingLane):
         """Numbers of the blocks."""
         self._tail = array("I")
         """Lengths in the block that grows."""
-        self._turns: Turns | None = None
+        self._turns: SpillTurns | None = None
         """Before which persistent messages these come; None while none has come between persistent ones."""
         self._is_closed = False
 
@@ -322,7 +322,7 @@ class NonPersistentLane(PendingLane):
         """Let messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
         turns = self._turns
         if turns is None:
-            turns = Turns()
+            turns = SpillTurns()
             self._charge(turns.charge_bytes + turns.cost(persistent_sequence, self.next_sequence))
             self._turns = turns
         else:

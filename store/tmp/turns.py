@@ -1,4 +1,4 @@
-"""Turns: how the non-persistent messages of a lane lie between the persistent ones of the same priority.
+"""SpillTurns: how the non-persistent messages of a lane lie between the persistent ones of the same priority.
 
 A turn is where one kind follows the other: the sequence of a non-persistent message, and the persistent sequence before
 which it comes. Turns lie in groups of up to 64: a group has the numbers of its first turn, and of each further one what
@@ -27,7 +27,7 @@ _GROUPS_FORGOTTEN: Final = 16
 """An array gives memory back only where so many numbers go at once."""
 
 
-class Turns:
+class SpillTurns:
     """The turns of one lane, in order. The state lock guards it."""
 
     __slots__ = ("_firsts", "_first_sequences", "_begins", "_steps", "_sequence_steps", "_forgotten", "_last")

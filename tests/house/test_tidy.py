@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,6 +202,43 @@ def never_sleeps(source: Source) -> Offences:
             yield line, "sleeps: drive step() and the clock by hand"
 
 
+SEE = re.compile(r"\bSee ([A-Z]\w*)(?:\.(\w+))?(?=[.:;,])")
+"""A docstring that leaves its text to another."""
+
+
+def members_by_class(package: Sequence[Source]) -> dict[str, set[str]]:
+    """Return what each class says itself that it has, by its name: what it inherits has its text elsewhere."""
+    found: dict[str, set[str]] = {}
+    for source in package:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(named(node))
+    return found
+
+
+def named(cls: ast.ClassDef) -> Iterator[str]:
+    """Names of a class's methods and fields."""
+    for node in cls.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                yield name
+
+
+def leaves_its_text_to_nobody(source: Source, known: dict[str, set[str]]) -> Offences:
+    """Yield what says "See X." where no class X has such a member, or "See X.y." where it has no y."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node) or ""
+            for found in SEE.finditer(text):
+                owner, member = found.groups()
+                if member is None and found.start() == 0:
+                    member = node.name
+                if owner not in known or (member is not None and member not in known[owner]):
+                    yield node.lineno, f"{node.name} says {found.group()!r}: no class has that"
+
+
 Rule = Callable[[Source], Offences]
 RULES: dict[Rule, tuple[str, ...]] = {
     names_no_place_of_one_machine: ALL,
@@ -250,6 +287,23 @@ def test_every_source(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rule_sees_a_planted_offence(rule: Rule) -> None:
     assert len(list(rule(parsed("store/planted.py", PLANTED[rule])))) == 1
+
+
+def test_a_docstring_leaves_its_text_to_what_exists() -> None:
+    package = list(sources(PACKAGE))
+    known = members_by_class(package)
+    offences = [
+        f"{source.name}:{line}: {reason}"
+        for source in package
+        for line, reason in leaves_its_text_to_nobody(source, known)
+    ]
+    assert not offences, "\n".join(offences)
+    planted = "def f():\n    'See X.'\ndef g():\n    'Do it. See X.'\ndef h():\n    'See X.f.'\ndef i():\n    'See Y.'"
+    assert [line for line, _ in leaves_its_text_to_nobody(parsed("store/planted.py", planted), {"X": {"g"}})] == [
+        1,
+        5,
+        7,
+    ]
 
 
 def private_uses(source: Source) -> Iterator[int]:

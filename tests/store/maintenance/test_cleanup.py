@@ -8,7 +8,7 @@ import pytest
 from message_stores import uses_of
 
 from forebay.store.index.data_log_use import DataLogUse
-from forebay.store.maintenance.removable import removable, trace
+from forebay.store.maintenance.removable import decision_lines, removable
 
 
 def test_the_newest_stays_though_it_is_empty() -> None:
@@ -60,7 +60,9 @@ def test_steps_of_the_documented_sample_are_said_in_order() -> None:
     uses = uses_of(log86=(1, set()), log87=(0, {85}), log163=(1, {86}), log164=(0, {87}))
     destinations = {"0:A": (), "1:B": (), "0:D": (), "0:E": {163}, "0:H": (), "0:I": (), "0:J": {86}}
     place = (164 << 32) + 41712
-    lines, doomed = trace(uses, 165, {164}, last_update=place, first_transaction=place, destinations=destinations)
+    lines, doomed = decision_lines(
+        uses, 165, {164}, last_update=place, first_transaction=place, destinations=destinations
+    )
     assert doomed == removable(uses, 165, {164}) == [87]
     assert lines == [
         "Last update: 164:41712, full gc candidates set: [86, 87, 163, 164]",
@@ -78,7 +80,7 @@ def test_steps_of_the_documented_sample_are_said_in_order() -> None:
 
 def test_data_log_that_is_left_for_its_acks_is_said_to_be() -> None:
     uses = uses_of(log1=(1, set()), log2=(0, {1}), log3=(0, {2}), log4=(0, set()))
-    lines, doomed = trace(uses, 4, last_update=4 << 32, destinations={"0:A": {1}, "0:B": ()})
+    lines, doomed = decision_lines(uses, 4, last_update=4 << 32, destinations={"0:A": {1}, "0:B": ()})
     assert doomed == []
     assert lines[-4:] == [
         "gc candidates after dest:0:B, [2, 3]",

@@ -1,4 +1,4 @@
-"""Turns against a plain list, their memory against what Python says, and what a place costs in mixed traffic."""
+"""SpillTurns against a plain list, their memory against what Python says, and what a place costs in mixed traffic."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 import forebay
 from forebay import Message
 from forebay.store.numbering import NOWHERE
-from forebay.store.tmp.turns import Turns
+from forebay.store.tmp.turns import SpillTurns
 
 STEPS = {"alternating": (1, 2), "random": (1, 30), "around a byte": (250, 260), "far apart": (1, 100_000)}
 
 
-def memory_bytes(turns: Turns) -> int:
+def memory_bytes(turns: SpillTurns) -> int:
     columns = (turns._firsts, turns._first_sequences, turns._begins, turns._steps, turns._sequence_steps)
     return sys.getsizeof(turns) + sum(map(sys.getsizeof, columns))
 
@@ -26,7 +26,7 @@ def memory_bytes(turns: Turns) -> int:
 def test_turns_agree_with_a_list(steps: str) -> None:
     low, high = STEPS[steps]
     print("seed", seed := 21)
-    random, turns = Random(seed), Turns()
+    random, turns = Random(seed), SpillTurns()
     expected: list[tuple[int, int]] = []
     turn = sequence = 0
     for _ in range(3_000):
@@ -52,7 +52,7 @@ def test_turns_agree_with_a_list(steps: str) -> None:
 def test_turns_are_charged_what_they_take(steps: str) -> None:
     low, high = STEPS[steps]
     print("seed", seed := 22)
-    random, turns = Random(seed), Turns()
+    random, turns = Random(seed), SpillTurns()
     charged, turn, sequence = turns.charge_bytes, 0, 0
     for count in range(1, 40_001):
         turn, sequence = turn + random.randrange(low, high), sequence + random.randrange(low, high)
@@ -67,7 +67,7 @@ def test_turns_are_charged_what_they_take(steps: str) -> None:
 
 
 def test_a_turn_costs_three_bytes_where_both_kinds_alternate() -> None:
-    turns = Turns()
+    turns = SpillTurns()
     empty = turns.charge_bytes
     for turn in range(10_000):
         turns.add(turn, turn)
