@@ -213,6 +213,8 @@ class HandsOut:
 
     is_ordinary: ClassVar[bool] = False
     """All consumers of a group share its lists, and whoever takes gets the next message."""
+    keeps_open: ClassVar[bool] = True
+    """It knows something of its queue that is lost with it, so the queue is not closed for being idle."""
 
     @property
     @abstractmethod
@@ -1589,8 +1591,7 @@ class QueueArea(LimitedDestination):
     @property
     def is_idle(self) -> bool:
         """Return whether it could be closed: all there is to it is what it has counted. O(lanes)."""
-        is_ordinary = self.distribution is self.target_area.ordinary
-        if self.consumer_groups or not is_ordinary or self.is_paused or self.holders:
+        if self.consumer_groups or self.distribution.keeps_open or self.is_paused or self.holders:
             return False
         if self.admission is not None and self.admission.is_awaited:
             return False

@@ -960,6 +960,10 @@ def note_groups(destinations: Destinations, target_area: TargetArea, queue: Queu
 
 
 def distribute_by_group(target_area: TargetArea, queue: QueueArea) -> None:
-    """Assign messages of a queue to its consumers from now on. Requires: the lock."""
+    """Assign messages of a queue to its consumers from now on. Requires: the lock.
+
+    Only an ordinary queue changes. One with a GroupAssigner has what it needs, and any other rule keeps its queue:
+    the area of `Turns` has one consumer, so nobody shares its groups, and nobody comes before or behind it.
+    """
     if queue.distribution.is_ordinary:
         GroupAssigner(queue, target_area).take_over()

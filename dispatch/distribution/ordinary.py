@@ -13,6 +13,7 @@ class OrdinaryDistribution(Distribution):
     """One for all queues whose messages and consumers are alike: it knows nothing of any of them."""
 
     is_ordinary = True
+    keeps_open = False
 
     def __init__(self, target_area: TargetArea) -> None:
         self._target_area = target_area

@@ -28,6 +28,7 @@ class Turns(OrdinaryDistribution):
     """
 
     is_ordinary = False
+    keeps_open = True
 
     def __init__(self, target_area: TargetArea, members: Collection[QueueArea]) -> None:
         """members: a view of those of now."""

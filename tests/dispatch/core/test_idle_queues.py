@@ -116,13 +116,26 @@ def test_a_queue_is_closed_when_nobody_has_used_it_for_a_while() -> None:
         lambda bay: bay.queue().send(b"waits", delay=5_000.0),
         lambda bay: bay.queue().send(b"waits", group="a"),
         lambda bay: bay.queue().subscribe(),
+        lambda bay: bay.queue().subscribe(priority=1).close(),
         lambda bay: bay.queue().pause(),
         lambda bay: bay.queue().send(b"undecided", transaction=bay.bay.transaction()),
         lambda bay: bay.queue().send(b"undecided", persistent=False, transaction=bay.bay.transaction()),
         lambda bay: (bay.queue().send(b"taken"), bay.queue().subscribe().take(1)),
         lambda bay: bay.bay.temporary_queue(),
     ],
-    ids=["message", "volatile", "delayed", "group", "consumer", "pause", "sent", "kept", "in-flight", "temporary"],
+    ids=[
+        "message",
+        "volatile",
+        "delayed",
+        "group",
+        "consumer",
+        "rule",
+        "pause",
+        "sent",
+        "kept",
+        "in-flight",
+        "temporary",
+    ],
 )
 def test_what_is_in_use_stays_open(use: Callable[[SimulatedBay], object]) -> None:
     bay = SimulatedBay()
