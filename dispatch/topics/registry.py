@@ -44,6 +44,7 @@ from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
 from .eviction import Evictor
+from .latest_keys import KeyMemory
 from .patterns import PatternArea, PatternKeeper, PatternMember
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
@@ -77,8 +78,9 @@ class Topics(PatternKeeper):
         transactions: TransactionRegistry,
         policies: Policies,
         reading: Holder,
+        keys: KeyMemory,
     ) -> None:
-        """reading: pays for what the sweeper reads."""
+        """reading: pays for what the sweeper reads. keys: for what "latest_per_key" knows."""
         self._monitor = monitor
         self._message_store = store
         self._records = store.subscription_records
@@ -92,6 +94,7 @@ class Topics(PatternKeeper):
         self._consumers = consumers
         self._transactions = transactions
         self._policies = policies
+        self._keys = keys
         self.unrecorded = UnrecordedStore(store)
         self.verdicts = Verdicts()
         self.unmatched_sweeper = UnmatchedSweeper(target_area, self._records, reading)
@@ -368,7 +371,8 @@ class Topics(PatternKeeper):
     def _make(self, number: int, name: str) -> TopicState:
         policy, evictor = self._policies.of(name), None
         if policy.subscriber_max_messages is not None:
-            evictor = Evictor(self._removals, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
+            most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
+            evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
         return TopicState(self._target_area, number, name, evictor, self)
 
     def _add_subscription(
@@ -722,6 +726,11 @@ class Topics(PatternKeeper):
         subscription.forget()
         if subscription.admission is not None:
             subscription.admission.room_came()
+
+    @property
+    def keys_charge(self) -> int:
+        """Return what "latest_per_key" should be charged, computed anew. Requires: the lock."""
+        return sum(each.latest.charge_bytes for each in self.online() if each.latest is not None)
 
     def online(self) -> Iterator[SubscriptionState]:
         """Yield every subscription that has a consumer."""

@@ -238,7 +238,10 @@ class Subscriber:
     def take(self, most: int) -> None:
         taken = self.consumer.take(most)
         found = [number_of(delivery) for delivery in taken]
-        assert found == self.waiting[: len(found)] and bool(found) == bool(self.waiting)
+        assert found == self.waiting[: len(found)]
+        # Where memory is full of what is in flight, a consumer that holds something gets no more until it settles it.
+        is_short = bool(self.held) and self.consumer._target_area.is_short
+        assert bool(found) == bool(self.waiting) or is_short
         del self.waiting[: len(found)]
         self.held += taken
 

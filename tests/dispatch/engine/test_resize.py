@@ -250,7 +250,7 @@ def test_while_it_is_awaited_nobody_is_without_a_delivery_and_nothing_else_is_ch
     fill(bay, "orders", 2000)
     bay.bay.resize("8MiB")
     bay.bay.statistics()
-    others = [bay.queue().subscribe() for _ in range(100)]
+    others = [bay.queue().subscribe() for _ in range(40)]
     held = [other.take(10) for other in others]
     assert all(len(mine) == 1 for mine in held)
     assert not any(other.take(1) for other in others)
