@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -1026,6 +1026,13 @@ class Consumers:
         self.exclusives = ExclusiveConsumers()
         self.take_durations = DurationHistogram()
         """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
+
+    def require_room(self, topics: Collection[QueueArea], options: ConsumerOptions) -> None:
+        """Make room for a consumer of new subscriptions of these topics, before these are made.
+
+        StoreFull: memory has none. Requires: the lock.
+        """
+        self._overhead.require_subscriber(topics, options.selector, consumer_charge(options.on_ready))
 
     def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.

@@ -8,7 +8,7 @@ again for all that exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -116,6 +116,13 @@ class DestinationOverhead:
         if not queue.distribution.is_ordinary:
             charge_bytes += GROUP_BYTES + lists_bytes
         self._require(charge_bytes, self._target_area.consumers.holder)
+
+    def require_subscriber(self, topics: Collection[QueueArea], selector: Selector | None, consumer_bytes: int) -> None:
+        """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
+        lists = sum(2 * sum(1 for _ in topic.all_lanes()) for topic in topics)
+        subscriptions_bytes = SUBSCRIPTION_BYTES * len(topics)
+        charge_bytes = consumer_bytes + group_charge(selector) + LIST_BYTES * lists
+        self._require(charge_bytes + subscriptions_bytes, self._target_area.consumers.holder)
 
     @contextmanager
     def one_more(self, charge_bytes: int) -> Iterator[None]:

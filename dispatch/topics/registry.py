@@ -405,6 +405,8 @@ class Topics(PatternKeeper):
             subscription = topic.durable_subscription(name) if name in topic.durable else None
             is_new = subscription is None
             text = options.selector.text if options.selector is not None else None
+            if subscription not in topic.online:
+                self._consumers.require_room((topic,), options)
             if subscription is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     subscription = self._add_subscription(
@@ -488,6 +490,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             with self._matching(pattern) as found, self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
+                self._consumers.require_room(found, options)
                 pattern_area = PatternArea(self._target_area, pattern, self)
                 consumer = self._consumers.attach(pattern_area, options)
                 self.patterns[pattern_area] = options.selector
@@ -593,6 +596,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
+            self._consumers.require_room((topic,), options)
             with self._overhead.one_more(SUBSCRIPTION_BYTES):
                 text = options.selector.text if options.selector is not None else None
                 subscriber = self._records.subscribe(topic.number, None, text)

@@ -113,6 +113,26 @@ def test_a_priority_that_would_need_more_lists_than_memory_has_room_for_is_refus
     bay.check()
 
 
+def test_a_subscriber_that_memory_has_no_room_for_leaves_no_subscription() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    topic.send(b"x")
+    consumers: list[Consumer] = []
+    with pytest.raises(StoreFull):
+        for number in range(MANY):
+            consumers.append(topic.subscribe(durable=f"s{number}", selector=f"k = 'v{number}'"))
+    area = bay.topic_area("prices")
+    assert len(area.online) == len(area.durable) == len(consumers) > 100
+    bay.check()
+    with pytest.raises(StoreFull):
+        bay.bay.topic("prices").subscribe()
+    assert len(area.online) == len(consumers)
+    consumers.pop().close()
+    consumers.pop().close()
+    topic.subscribe(durable=f"s{len(consumers)}", selector=f"k = 'v{len(consumers)}'")
+    bay.check()
+
+
 def test_a_lower_limit_awaits_consumers_that_are_too_many_for_it() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
     consumers = with_selectors(bay, 3 * MANY)
