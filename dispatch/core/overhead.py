@@ -98,7 +98,8 @@ class DestinationOverhead:
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
-        room_bytes = min(room_bytes, target_area.budget.free_bytes + min(covered_bytes, charge_bytes))
+        if covered_bytes < charge_bytes:  # what is guaranteed is there, however full the rest is
+            room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 

@@ -374,8 +374,8 @@ def test_dirty_blocks_are_written_and_leave() -> None:
     assert bay.budget.holders["index"].guaranteed_bytes == 4 * MIB // 8 * 3 // 4
     bay.check()
     for number in range(60):
-        consumer = bay.queue(f"q{number}").subscribe()
-        assert [consumer.take()[0].priority for _ in range(10)] == list(range(9, -1, -1))
+        with bay.queue(f"q{number}").subscribe() as consumer:
+            assert [consumer.take()[0].priority for _ in range(10)] == list(range(9, -1, -1))
 
 
 def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
