@@ -239,7 +239,7 @@ class Publisher(Confirmer):
 
     def is_to_publish(self, queue: QueueArea) -> bool:
         """Return whether anything waits for a sync in a queue. O(what waits). Requires: the lock."""
-        is_in_lane = any(lane.queue is queue for _, lane, _ in self.unpublished)
+        is_in_lane = any(lane.queue is queue for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.queue is queue for _, message in self.postponed)
 
     def forget(self, queue: QueueArea) -> None:
