@@ -27,6 +27,7 @@ from forebay.benchmarks.load.scenario_file import shipped
 from forebay.benchmarks.load.sizes import body_sizes, size_bytes
 from forebay.benchmarks.load.supervisor import Supervisor
 from forebay.benchmarks.works.machine import machine, software
+from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
 from forebay.dispatch.config.sizes import MIB, format_size
 from forebay.store.errors import SettingsError
@@ -40,6 +41,8 @@ MESSAGES_MAX: Final = 60_000
 """Of a run that is not --full, however small its bodies."""
 DELIVERIES_MAX: Final = 200_000
 """Deliveries of such a run: what a topic's message is to each subscription."""
+CONSUMER_BYTES: Final = 2_090
+"""Charged, about, for a consumer with a selector of its own."""
 EXAMINED_MAX: Final = 3_000_000
 """Messages that its selectors examine, all together."""
 
@@ -104,11 +107,18 @@ def cases(arguments: Namespace) -> Iterator[Scenario]:
             for limit in limits:
                 most = min(Settings(memory_limit=limit).max_message_size_bytes, limit)
                 sizes = body_sizes(bodies.split(","), maximum=most)
-                scenario = replace(shipped()[name], size=sizes, memory=limit)
+                scenario = _fitting(replace(shipped()[name], size=sizes, memory=limit))
                 messages = scenario.messages if arguments.full else min(scenario.messages, _messages(scenario))
                 if arguments.messages is not None:
                     messages = min(messages, max(arguments.messages, 1))
                 yield scenario.scaled(messages / scenario.messages)
+
+
+def _fitting(scenario: Scenario) -> Scenario:
+    """Return the scenario with no more consumers with keys of their own than memory has room for."""
+    keys = min(scenario.keys, shares_of(Settings(memory_limit=scenario.memory)).destinations_bytes // CONSUMER_BYTES)
+    consumers = tuple(each for each in scenario.consumers if not each.own_key or each.number < keys)
+    return replace(scenario, keys=keys, consumers=consumers) if keys < scenario.keys else scenario
 
 
 def _messages(scenario: Scenario) -> int:

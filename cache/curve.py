@@ -20,6 +20,7 @@ cache/shares.py, as if messages were a fluid.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +36,9 @@ QUANTUM_SHARE: Final = 32
 GOOD_ENOUGH: Final = 0.01
 """A difference in hit ratio that is not worth a larger limit."""
 LOAD_MESSAGES: Final = 512
+
+_NO_LIMITS: Final = array("d")
+"""Of all lists that would hold their backlog under every limit. Nothing is ever put in."""
 
 
 def quantum_bytes(waiting: float, charge: float) -> int:
@@ -81,10 +85,17 @@ class Track:
         self.taken = 0
         self.charge = charge
         self.behind = 0
-        self.direct: list[float] = []
-        self.pending: list[float] = []
-        self.outside: list[float] = []
-        """By limit, what only the journal would have."""
+        self.direct = self.pending = self.outside = _NO_LIMITS
+        """By limit; outside: what only the journal would have."""
+
+    def fall_behind(self, direct: float, pending: float, outside: float) -> None:
+        """Begin to track one limit more."""
+        if self.direct is _NO_LIMITS:
+            self.direct, self.pending, self.outside = array("d"), array("d"), array("d")
+        self.behind += 1
+        self.direct.append(direct)
+        self.pending.append(pending)
+        self.outside.append(outside)
 
 
 class CurveSampler:
@@ -182,10 +193,7 @@ class CurveSampler:
 
     def _fall_behind(self, track: Track, at: int, direct: float, pending: float, outside: float) -> None:
         assert at == track.behind
-        track.behind += 1
-        track.direct.append(direct)
-        track.pending.append(pending)
-        track.outside.append(outside)
+        track.fall_behind(direct, pending, outside)
         self._pending[at] += pending
         self._not_direct[at] += track.waiting - direct
 

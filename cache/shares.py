@@ -23,12 +23,16 @@ IN_FLIGHT_SHARE: Final = 0.75
 """Most of it that deliveries in flight may hold, lazy ones included. Beyond it a consumer that holds a delivery gets no
 other, so that a consumer that holds none always gets one."""
 DESTINATIONS_SHARE: Final = 0.5
-"""Most of what the fixed parts leave that destinations and subscriptions may take; the rest is for messages."""
+"""Most of what the fixed parts leave that destinations and subscriptions may take, and that consumers may take."""
+EXISTING_SHARE: Final = 0.875
+"""Most of it that both may take together; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
 """Part of the limit that the high watermarks of all TargetLists add up to."""
 LARGE_MESSAGE_SHARE: Final = 0.125
 """A message above this share of the limit is never loaded ahead: its delivery reads the body when it is used."""
 
+CURVE_SHARE: Final = 1 / 64
+"""Most of the limit that the live curve may hold: what it knows of the lists that it follows."""
 SPILL_BUFFER_SHARE: Final = 1 / 16
 """Part of the limit that the SpillBuffer holds before it writes batches that are not full."""
 DUPLICATES_SHARE: Final = 1 / 16
@@ -110,6 +114,9 @@ class Shares:
     spill_room_bytes: int
     duplicates_bytes: int
     destinations_bytes: int
+    existing_bytes: int
+    """What destinations and consumers may take together."""
+    curve_bytes: int
     reserved_bytes: int
     """What is kept for destinations with a reserve; the bounds of lists and caches are of the rest."""
     quotas: Mapping[str, QuotaBytes] = field(default_factory=dict)
@@ -156,6 +163,8 @@ class Shares:
             spill_room_bytes=int(limit_bytes * SPILL_ROOM_SHARE),
             duplicates_bytes=int(limit_bytes * DUPLICATES_SHARE),
             destinations_bytes=int((available_bytes - reserved_bytes) * DESTINATIONS_SHARE),
+            existing_bytes=int((available_bytes - reserved_bytes) * EXISTING_SHARE),
+            curve_bytes=int(limit_bytes * CURVE_SHARE),
             reserved_bytes=reserved_bytes,
             quotas=quotas,
         )

@@ -156,6 +156,10 @@ class OwnedLock(_RLock):
         return is_in_time
 
 
+_NOBODY: Final[dict[threading.Lock, None]] = {}
+"""Of all conditions for which nobody waits. Nothing is ever put in."""
+
+
 class OwnedCondition:
     """As threading.Condition, of an OwnedLock: an exception in a wait loses neither the lock nor a notification.
 
@@ -167,8 +171,8 @@ class OwnedCondition:
 
     def __init__(self, lock: OwnedLock) -> None:
         self._lock = lock
-        self._waiting: dict[threading.Lock, None] = {}
-        """Who waits, first come first. No deque: each consumer has a condition, and an empty deque takes 600 bytes."""
+        self._waiting = _NOBODY
+        """Who waits, first come first. A dict of its own only while somebody does: each consumer has a condition."""
 
     def wait(self, seconds: float | None = None) -> bool:
         """Let the lock go until somebody notifies; return whether that came in time. Requires: the lock."""
@@ -176,6 +180,8 @@ class OwnedCondition:
         waiter.acquire()
         is_in_time = False
         try:
+            if self._waiting is _NOBODY:
+                self._waiting = {}
             self._waiting[waiter] = None
             is_in_time = self._lock.rest(waiter, -1.0 if seconds is None else min(max(seconds, 0.0), WAIT_SECONDS_MAX))
         except BaseException:
@@ -185,6 +191,8 @@ class OwnedCondition:
         finally:
             if not is_in_time:
                 self._waiting.pop(waiter, None)
+            if not self._waiting:
+                self._waiting = _NOBODY
         return is_in_time
 
     def notify(self, count: int = 1) -> None:

@@ -10,8 +10,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Final
 
 RUN_BYTES = 16
+
+_NOTHING: Final = array("q")
+"""The runs of all sets to which nothing was added. Nothing is ever put in."""
 
 
 class SequenceSet:
@@ -20,8 +24,7 @@ class SequenceSet:
     __slots__ = ("_firsts", "_lasts", "count")
 
     def __init__(self) -> None:
-        self._firsts = array("q")
-        self._lasts = array("q")
+        self._firsts = self._lasts = _NOTHING
         self.count = 0
         """Numbers in the set; not runs."""
 
@@ -65,6 +68,8 @@ class SequenceSet:
         """Put first..last in; what is in already stays."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
+        if firsts is _NOTHING:
+            firsts, lasts = self._firsts, self._lasts = array("q"), array("q")
         if not firsts or first > lasts[-1] + 1:
             firsts.append(first)
             lasts.append(last)

@@ -18,7 +18,15 @@ from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import SECONDS_MAX, check_bounds
 from ..config.redelivery_delays import REJECTED
-from ..consumer.consumer import DRAIN_POLL_SECONDS, LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
+from ..consumer.consumer import (
+    DRAIN_POLL_SECONDS,
+    LOAD_WAIT_SECONDS,
+    Consumer,
+    ConsumerStatistics,
+    LoopCallback,
+    Search,
+    as_message,
+)
 from ..consumer.processing import (
     ExceptionTypes,
     GroupTurns,
@@ -171,7 +179,7 @@ class AsyncDelivery:
         return repr(self._delivery)
 
 
-class ConsumerWaker:
+class ConsumerWaker(LoopCallback):
     """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
 
     def __init__(self, bell: LoopWaker) -> None:

@@ -11,18 +11,23 @@ from typing import Final
 from ...cache.shares import RESERVED_SHARE_MAX, QuotaBytes, Shares
 from ...store.disk.disk import Disk
 from ...store.errors import SettingsError, StoreFailed
+from ...store.maintenance.archive import PIECE_BYTES
 from .policy import DestinationPolicy
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
 from .sizes import format_size, parse_share, parse_size
 
 ATTEMPTS_BYTES: Final = 1 << 15
 """Bytes for the delivery counts of returned messages, 1,200 runs; more of them take what is free."""
+CONSUMERS_BYTES: Final = 1 << 15
+"""Set aside for consumers: where memory is full of what waits, somebody must be able to come and take it."""
 RELOCATION_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
 """Bytes for a slice and its parts while they are joined, and for the directory of the newest data log."""
 DIRECTORY_BYTES_MAX: Final = 1 << 20
 """The part of WRITE_BUFFER_BYTES that is for the directory."""
 READ_BUFFER_BYTES: Final = 1 << 19
+ARCHIVE_BYTES: Final = 2 * PIECE_BYTES
+"""Where data logs are copied to another directory: one piece is read while the last one is still there."""
 INDEX_IN_RAM_SHARE: Final = 1 / 8
 """Part of the memory limit for the rows of an index that is not on disk."""
 
@@ -35,7 +40,14 @@ def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
     limit_bytes = limit_bytes or settings.memory_limit_bytes
     index_bytes = index_cache_bytes(settings.index_cache_size, limit_bytes)
     metadata_bytes = index_bytes // 4 if settings.persistent_index else int(limit_bytes * INDEX_IN_RAM_SHARE)
-    fixed_bytes = RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES
+    fixed_bytes = (
+        archive_bytes(settings)
+        + CONSUMERS_BYTES
+        + RELOCATION_BYTES
+        + ATTEMPTS_BYTES
+        + WRITE_BUFFER_BYTES
+        + READ_BUFFER_BYTES
+    )
     if index_bytes * 3 // 4 + metadata_bytes + fixed_bytes >= limit_bytes:
         raise SettingsError(
             f"a memory_limit of {format_size(limit_bytes)} has no room for messages: the index takes "
@@ -51,6 +63,11 @@ def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
             pattern: _quota_of(policy, limit_bytes) for pattern, policy in settings.policies.items() if policy.has_quota
         },
     )
+
+
+def archive_bytes(settings: Settings) -> int:
+    """Return what copying data logs to an archive takes."""
+    return ARCHIVE_BYTES if settings.archive_directory is not None else 0
 
 
 def _quota_of(policy: DestinationPolicy, limit_bytes: int) -> QuotaBytes:

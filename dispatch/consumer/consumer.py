@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -27,11 +28,13 @@ from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
 from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
 from ..config.redelivery_delays import REJECTED
+from ..core.consumer_memory import CONSUMER_BYTES, LOOP_BYTES
 from ..core.deadlines import AckDeadlines
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker, collect_nothing
 from ..core.monitor import Monitor
+from ..core.overhead import DestinationOverhead
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
@@ -135,27 +138,18 @@ class Consumer(Taker):
         "_collect",
         "_collect_one",
         "_credited",
-        "_deadlines",
-        "_due",
         "_is_armed",
         "_is_closed",
         "_is_held_up",
         "_is_settling_plain",
         "_journal",
         "_limits",
-        "_loader",
         "_memory",
         "_on_ready",
-        "_redelivery",
-        "_reject",
-        "_reminder",
-        "_exclusives",
+        "_parts",
         "_signal",
-        "_store",
-        "_take_durations",
         "_takes_no_more",
         "_target_area",
-        "_transactions",
         "_waiting",
         "_waits_for_credit",
     )
@@ -170,15 +164,10 @@ class Consumer(Taker):
     ) -> None:
         """Requires: the lock."""
         self.monitor = makers.monitor
-        self._store = makers.store
+        self._parts = makers
         self._journal = makers.store.journal
         self._target_area, self._memory = makers.target_area, queue.memory
-        self._loader = makers.loader
-        self._due, self._take_durations = makers.due, makers.take_durations
-        self._deadlines = makers.deadlines
         self.ack_deadline_seconds = None
-        self._redelivery, self._reject = makers.redelivery, makers.reject
-        self._transactions = makers.transactions
         self.confirmer: Confirmer = makers.publisher
         self.queue = queue
         self.consumer_group = consumer_group
@@ -216,7 +205,6 @@ class Consumer(Taker):
         self.stuck_since = self.moved_at
         self.tell_at = 0.0
         """Of these three see Taker."""
-        self._reminder, self._exclusives = makers.reminder, makers.exclusives
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
@@ -353,10 +341,10 @@ class Consumer(Taker):
                         return []
                 search.is_scanned = self.consumer_group.selector is not None
                 if search.load is not None:
-                    self._loader.finish(search.load)
+                    self._parts.loader.finish(search.load)
         except BaseException:
             if search.load is not None:
-                self._loader.give_up(search.load)
+                self._parts.loader.give_up(search.load)
             raise
 
     def look(self, search: Search) -> list[Delivery] | None:
@@ -367,7 +355,7 @@ class Consumer(Taker):
         target_area = self._target_area
         if self._takes_no_more:
             raise self._over()
-        self._due.release()
+        self._parts.due.release()
         search.load = None
         search.is_coming = search.has_credit = False
         if self._is_held_up:
@@ -376,7 +364,7 @@ class Consumer(Taker):
         while most > 0:
             deliveries = self._collect(self, most, search.max_bytes)
             if deliveries:
-                self._take_durations.record(self.monitor.monotonic() - search.began_at)
+                self._parts.take_durations.record(self.monitor.monotonic() - search.began_at)
                 if search.is_missed:
                     self.consumer_group.misses += len(deliveries)
                 return deliveries
@@ -389,7 +377,7 @@ class Consumer(Taker):
             if target is not None:
                 target_area.loads.missed(target)
             if target is not None and not target.is_loading:
-                search.load = self._loader.begin(target, is_needed=True)
+                search.load = self._parts.loader.begin(target, is_needed=True)
                 if search.load is None and not target.has_supply:
                     continue  # what it had is settled: look at the next list
             search.is_coming = target is not None and target.is_loading
@@ -415,7 +403,7 @@ class Consumer(Taker):
             wait_seconds = deadline - now
             if wait_seconds <= 0:
                 return False
-        due = self._due.next_due
+        due = self._parts.due.next_due
         if due is not None:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
@@ -530,6 +518,11 @@ class Consumer(Taker):
         return not self._takes_no_more and (self._waits_for_credit or self._is_armed or self._waiting > 0)
 
     @property
+    def charge_bytes(self) -> int:
+        """What it costs in RAM, without its group and lists."""
+        return consumer_charge(self._on_ready)
+
+    @property
     def is_over(self) -> bool:
         """Whether every take raises Closed: it is closed or drains. The lock may be free."""
         return self._takes_no_more
@@ -612,7 +605,7 @@ class Consumer(Taker):
         self._is_settling_plain = not waits and self._limits is None
 
     def _ack_in(self, transaction: object, deliveries: object) -> None:
-        checked = self._transactions.checked(transaction)
+        checked = self._parts.transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
@@ -623,7 +616,7 @@ class Consumer(Taker):
 
         Requires: no lock.
         """
-        if not self._store.cleanup().deleted:
+        if not self._parts.store.cleanup().deleted:
             raise full
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
@@ -631,7 +624,7 @@ class Consumer(Taker):
 
         They are fewer than all where the index wants a checkpoint first.
         """
-        target_area, store = self._target_area, self._store
+        target_area, store = self._target_area, self._parts.store
         begin = position = 0
         while begin < len(ordered) and (not begin or not store.index.is_crowded):
             first = ordered[begin]
@@ -667,7 +660,7 @@ class Consumer(Taker):
         check_seconds("delay", delay)
         with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
-            is_put_off = self._redelivery.take_back(batch, delay)
+            is_put_off = self._parts.redelivery.take_back(batch, delay)
             self.credit_came()
         if is_put_off:
             self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
@@ -683,7 +676,7 @@ class Consumer(Taker):
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
-            self._redelivery.return_untried(batch)
+            self._parts.redelivery.return_untried(batch)
             self.credit_came()
         self.monitor.run_deferred()
 
@@ -705,11 +698,11 @@ class Consumer(Taker):
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
-        checked = None if transaction is None else self._transactions.checked(transaction)
+        checked = None if transaction is None else self._parts.transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock:
             self._check_held(batch)
-        self._reject(batch, reason, checked, self._check_held)
+        self._parts.reject(batch, reason, checked, self._check_held)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
@@ -723,7 +716,7 @@ class Consumer(Taker):
         check_seconds("seconds", seconds)
         with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
-            self._deadlines.extend(self, batch, seconds)
+            self._parts.deadlines.extend(self, batch, seconds)
 
     def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1
@@ -737,7 +730,7 @@ class Consumer(Taker):
                 if delivery._number == LATE:
                     deadline = self.ack_deadline_seconds or 0.0
                     raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
-                self._transactions.raise_if_held(delivery)
+                self._parts.transactions.raise_if_held(delivery)
                 raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
             last_number = delivery._number
@@ -908,11 +901,12 @@ class Consumer(Taker):
         target_area.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
         distribution.leave(self)
-        self._reminder.closes(self, held)
-        self._redelivery.return_held(held, processed)
-        self._deadlines.unwatch(self)
+        target_area.consumers.release(self.charge_bytes)
+        self._parts.reminder.closes(self, held)
+        self._parts.redelivery.return_held(held, processed)
+        self._parts.deadlines.unwatch(self)
         if self.is_exclusive:
-            self._exclusives.leave(self)
+            self._parts.exclusives.leave(self)
         distribution.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
@@ -936,7 +930,7 @@ class Consumer(Taker):
 
     def held_in_transactions(self) -> list[Delivery]:
         """See Taker."""
-        return self._transactions.held_by(self)
+        return self._parts.transactions.held_by(self)
 
     def die(self) -> None:
         """Take and return nothing any more: the process was forked and this is the child's copy."""
@@ -1012,6 +1006,7 @@ class Consumers:
         transactions: TransactionRegistry,
         publisher: Publisher,
         policies: Policies,
+        overhead: DestinationOverhead,
         reject: Reject,
     ) -> None:
         """reject: makes dead letters of deliveries. Requires: no lock."""
@@ -1025,26 +1020,37 @@ class Consumers:
         self.transactions = transactions
         self.publisher = publisher
         self.policies = policies
+        self._overhead = overhead
         self.reject = reject
         self.reminder = AckReminder()
         self.exclusives = ExclusiveConsumers()
         self.take_durations = DurationHistogram()
         """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
 
+    def require_room(self, topics: Collection[QueueArea], options: ConsumerOptions) -> None:
+        """Make room for a consumer of new subscriptions of these topics, before these are made.
+
+        StoreFull: memory has none. Requires: the lock.
+        """
+        self._overhead.require_subscriber(topics, options.selector, consumer_charge(options.on_ready))
+
     def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
 
-        Requires: the lock, and `deadlines.room`; nothing that is asked for was refused.
+        StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.
         """
+        charge_bytes = consumer_charge(options.on_ready)
+        self._overhead.require_consumer(queue, options.selector, charge_bytes)
         if options.priority:
             distribute_by_group(self.target_area, queue)
         group = self.target_area.subscribe(queue, options.selector)
+        self.target_area.consumers.charge(charge_bytes)
         consumer = Consumer(self, queue, group, options.prefetch, options.on_ready)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
             consumer.ack_deadline_seconds = options.deadline_seconds
         consumer.priority, consumer.on_slow = options.priority, options.on_slow
-        group.consumers[consumer] = None
+        group.consumers.add(consumer)
         queue.distribution.join(consumer, group)
         consumer.arm()
         if self.target_area.starving(consumer.consumer_group) is not None:
@@ -1052,6 +1058,18 @@ class Consumers:
         if options.is_exclusive:
             self.exclusives.join(consumer)
         return consumer
+
+
+class LoopCallback(ABC):
+    """The on_ready of a consumer in an event loop, which has a consumer of its own for that."""
+
+    @abstractmethod
+    def __call__(self) -> None: ...
+
+
+def consumer_charge(on_ready: Callable[[], None] | None) -> int:
+    """Return what a consumer with this callback is charged, without its group and lists."""
+    return CONSUMER_BYTES + LOOP_BYTES if isinstance(on_ready, LoopCallback) else CONSUMER_BYTES
 
 
 def consumer_options(

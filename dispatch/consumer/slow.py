@@ -25,7 +25,8 @@ def notice(target_area: TargetArea, consumers: Iterable[Taker], now: float, seco
     """
     noticed = 0
     for consumer in consumers:
-        consumer.messages_per_second = (consumer.delivered - consumer.seen[0]) / seconds
+        taken = consumer.delivered - consumer.seen[0]
+        consumer.messages_per_second = taken / seconds if taken else 0.0
         has_moved = _has_moved(consumer)
         if has_moved or _is_at_rest(target_area, consumer):
             consumer.moved_at = now
@@ -47,8 +48,11 @@ def _is_at_rest(target_area: TargetArea, consumer: Taker) -> bool:
 
 def _has_moved(consumer: Taker) -> bool:
     """Tell whether the consumer has taken or settled something since the last look."""
-    seen, consumer.seen = consumer.seen, (consumer.delivered, consumer.in_flight)
-    return seen != consumer.seen
+    seen = consumer.delivered, consumer.in_flight
+    if seen == consumer.seen:
+        return False
+    consumer.seen = seen
+    return True
 
 
 def _tell(target_area: TargetArea, consumer: Taker) -> None:

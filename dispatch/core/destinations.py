@@ -411,10 +411,17 @@ class Destinations:
     # ------------------------------------------------------------------ lanes
 
     def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
-        """Return the lane of a priority of a queue or topic. Requires: no lock. Closed: it is deleted."""
+        """Return the lane of a priority of a queue or topic. Requires: no lock.
+
+        Closed: it is deleted. StoreFull: memory has no room for the lists of its consumers.
+        """
         with self._monitor.lock, self._monitor.whole:
             queue.raise_if_not_sendable()
-            return queue.lanes[priority] or self._add_lane(queue, priority)
+            lane = queue.lanes[priority]
+            if lane is None:
+                self._overhead.require_lists(queue.lists_a_lane)
+                lane = self._add_lane(queue, priority)
+            return lane
 
     def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         lane = queue.lanes[priority] = queue.make_lane(priority)
@@ -436,6 +443,8 @@ class Destinations:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
         with self._monitor.lock, self._monitor.whole:
             queue.raise_if_not_sendable()
+            if queue.non_persistent_lanes[priority] is None:
+                self._overhead.require_lists(queue.lists_a_lane)
             return self.non_persistent_lane(queue, priority)
 
     def non_persistent_lane(

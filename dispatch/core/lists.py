@@ -23,6 +23,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
+from .consumer_memory import LIST_BYTES, ConsumerMemory, group_charge
 from .group_memory import GroupMemory
 from .list_order import arrange, next_by_arrival
 from .load_requests import LoadRequests
@@ -87,6 +88,7 @@ class TargetArea(ListKeeper):
         self.lists_holder = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
+        self.consumers = ConsumerMemory(budget.holders["consumers"])
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
         self.common_memory = LaneMemory(self.lists_holder, self.dispatch, heads, overflowed)
@@ -130,6 +132,8 @@ class TargetArea(ListKeeper):
         self.common_memory.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
         for memory in self.quota_memories.values():
             self._keep_share(memory)
+        self.watch.shares_changed()
+        self.consumers.settle()
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
@@ -159,6 +163,9 @@ class TargetArea(ListKeeper):
                 for target in queue.lists_over(lane) if not lane.is_persistent else ():
                     self._lay_open(target)
             consumer_group = queue.consumer_groups[key] = queue.distribution.make_consumer_group(queue, selector)
+            if not consumer_group.is_charged:
+                consumer_group.is_charged = True
+                self.consumers.charge(group_charge(selector))
             for lane in queue.all_lanes():
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
@@ -186,6 +193,8 @@ class TargetArea(ListKeeper):
 
     def adopt(self, target: TargetList) -> None:
         """Give a new list its share of memory from now on."""
+        self.make_room(LIST_BYTES, None)
+        self.consumers.charge(LIST_BYTES)
         self.lists[target] = None
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
@@ -201,6 +210,7 @@ class TargetArea(ListKeeper):
             lane.sole = None
             if is_sole:
                 lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
+                lane.sole.own_direct()
         if len(consumer_groups) > 1:
             for consumer_group in consumer_groups:
                 for target in consumer_group.lists:
@@ -217,6 +227,8 @@ class TargetArea(ListKeeper):
         key = consumer_group.selector.text if consumer_group.selector is not None else None
         del queue.consumer_groups[key]
         queue.misses += consumer_group.misses
+        if consumer_group.is_charged:
+            self.consumers.release(group_charge(consumer_group.selector))
         for target in consumer_group.lists:
             self._end_list(target)
         consumer_group.lists.clear()
@@ -238,6 +250,7 @@ class TargetArea(ListKeeper):
     def _end_list(self, target: TargetList) -> None:
         """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
         self.drop(target)
+        has_supply = target.has_supply
         memory, lane = target.lane.memory, target.lane.stored.number
         memory.lists.release(target.direct_bytes)
         memory.head_queue_cache.reopen(lane)
@@ -246,9 +259,10 @@ class TargetArea(ListKeeper):
             if message[2] is None or target.is_shared or not memory.head_queue_cache.put(lane, message):
                 dropped.append(message)
         target.direct.clear()
+        target.close()
         target.lane.leave_ram(dropped)
         target.direct_bytes = 0
-        if dropped or target.has_supply:
+        if dropped or has_supply:
             self._on_unread(target.lane)
 
     def drop(self, target: TargetList) -> None:
@@ -257,6 +271,7 @@ class TargetArea(ListKeeper):
         self.waits_for_memory.pop(target, None)
         self.watch.end(target)
         del self.lists[target]
+        self.consumers.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None
 
@@ -277,6 +292,7 @@ class TargetArea(ListKeeper):
             if target.taken_bytes:
                 target.measure((target.taken_bytes - target.measured_bytes) / seconds)
                 target.measured_bytes = target.taken_bytes
+        self.consumers.settle()
         self._move_high_watermarks()
         self.watch.measured()
         self.relieve()
@@ -577,6 +593,8 @@ class TargetArea(ListKeeper):
             lane.count_hand_outs(deliveries[already:])
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
+        if not direct and is_shared:
+            target.hand_back_direct()  # thousands of lists with selectors may stand empty
         return max_bytes
 
     def _claim(self, target: TargetList, message: StoredMessage) -> bool:
@@ -777,7 +795,6 @@ class TargetArea(ListKeeper):
 
         Those on their way are included.
         """
-        self.watch._check()
         kept = [
             max(memory.dispatch.held_bytes, memory.in_flight_reserves[0]) for memory in self.quota_memories.values()
         ]
@@ -804,6 +821,7 @@ class TargetArea(ListKeeper):
                 for delivery in in_flight.values()
             ),
             "index": self.store.index.held_bytes,
+            "curve": self.watch.charge_bytes,
             "attempts": self.store.index.attempts.held_bytes,
             **self.overflow.audit(),
         }

@@ -55,6 +55,7 @@ from ..admission.limits import DestinationLimits, LimitedDestination
 from ..config.redelivery_delays import REJECTED
 from ..selectors.selector import Selector
 from ..traits import trait
+from .consumer_memory import DIRECT_BYTES, LIST_BYTES, ConsumerMemory, ListRuns
 from .contracts import LaneCache, LaneStore, OverflowCache
 from .judging import values_of
 from .monitor import Monitor
@@ -155,6 +156,11 @@ class Taker(ABC):
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @property
+    @abstractmethod
+    def charge_bytes(self) -> int:
+        """Return what it costs in RAM, without its group and lists."""
 
     @property
     @abstractmethod
@@ -325,16 +331,68 @@ class Distribution(HandsOut, HearsOfLanes, ExplainsItself, ABC):
     """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
 
 
+class Members:
+    """The consumers of one group, in the order in which they are called. Most groups with a selector have one.
+
+    So a single one is kept as it is: a dict with one key takes 224 bytes. O(1) each.
+    """
+
+    __slots__ = ("_only", "_all")
+
+    def __init__(self) -> None:
+        self._only: Taker | None = None
+        self._all: dict[Taker, None] | None = None
+        """From the second one on; then all of them."""
+
+    def __len__(self) -> int:
+        return len(self._all) if self._all is not None else int(self._only is not None)
+
+    def __iter__(self) -> Iterator[Taker]:
+        if self._all is not None:
+            return iter(self._all)
+        return iter(()) if self._only is None else iter((self._only,))
+
+    def __contains__(self, consumer: object) -> bool:
+        return consumer in self._all if self._all is not None else consumer is self._only
+
+    def add(self, consumer: Taker) -> None:
+        """Put a new one behind all others."""
+        if self._all is not None:
+            self._all[consumer] = None
+        elif self._only is None:
+            self._only = consumer
+        else:
+            self._all = {self._only: None, consumer: None}
+            self._only = None
+
+    def remove(self, consumer: Taker) -> None:
+        """Take one out that is in."""
+        if self._all is not None:
+            del self._all[consumer]
+            if not self._all:
+                self._all = None
+        else:
+            assert consumer is self._only
+            self._only = None
+
+    def rotate(self) -> None:
+        """Put the first one behind all others."""
+        if self._all is not None:
+            first = next(iter(self._all))
+            del self._all[first]
+            self._all[first] = None
+
+
 class ConsumerGroup:
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
 
-    __slots__ = ("selector", "consumers", "lists", "arrived", "waiting", "is_armed", "misses")
+    __slots__ = ("selector", "consumers", "lists", "arrived", "waiting", "is_armed", "misses", "is_charged")
     notes_groups: ClassVar[bool] = False
     """A load tells it the groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None, state_lock: OwnedLock) -> None:
         self.selector = selector
-        self.consumers: dict[Taker, None] = {}
+        self.consumers = Members()
         self.lists: list[TargetList] = []
         self.arrived = condition_of(state_lock)
         self.waiting = 0
@@ -342,6 +400,13 @@ class ConsumerGroup:
         self.is_armed = False
         """Some consumer waits for its on_ready callback."""
         self.misses = 0
+        self.is_charged = False
+        """It is charged once, however many destinations it reads."""
+
+    @property
+    def shared(self) -> ConsumerGroup:
+        """Return what its consumers share with all that have the same selector."""
+        return self
 
     @property
     def is_awaited(self) -> bool:
@@ -357,10 +422,7 @@ class ConsumerGroup:
             for consumer in self.consumers:
                 consumer.become_ready(ready)
             # Whoever is called first may take all there is: the next time that is another one.
-            for first in self.consumers:
-                del self.consumers[first]
-                self.consumers[first] = None
-                break
+            self.consumers.rotate()
 
     def arm(self) -> None:
         """Call on_ready of the consumers that wait for it with the next arrival. Requires: the lock."""
@@ -433,6 +495,10 @@ class ConsumerGroup:
             return None
 
 
+NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
+"""The direct messages of all lists that have none: an empty deque takes 760 bytes. Nothing is ever put in."""
+
+
 class TargetList:
     """What the consumers of one group get next from one lane: direct messages in front, the rest not yet loaded.
 
@@ -476,11 +542,13 @@ class TargetList:
         self.frontier = 0
         self.passed = 0
         """Everything before this sequence was passed, also while what came back stands before it in direct."""
-        self.returned = SequenceSet()
-        self.direct: deque[StoredMessage] = deque()
+        memory = lane.queue.target_area.consumers
+        self.returned = ListRuns(memory)
+        self.direct = NO_MESSAGES
+        """One of its own only while it holds some, or takes arrivals on the fast path."""
         self.direct_bytes = 0
         """Charge of the direct messages."""
-        self.references = SequenceSet()
+        self.references = ListRuns(memory)
         self.high_watermark_bytes = high_watermark_bytes
         self.read_ahead_bytes = high_watermark_bytes
         """Below this the loader reads; what the caches have it takes below the high watermark."""
@@ -595,7 +663,9 @@ class TargetList:
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the bound of the watermark, as far as the lane lets lists hold so much, and those below it."""
         self.high_watermark_bytes = min(high_watermark_bytes, self.lane.list_bytes_max)
-        self.read_ahead_bytes = int(self.high_watermark_bytes * read_ahead_share)
+        self.read_ahead_bytes = self.high_watermark_bytes
+        if read_ahead_share < 1.0:
+            self.read_ahead_bytes = int(self.high_watermark_bytes * read_ahead_share)
         self.low_watermark_bytes = self.read_ahead_bytes // 2
 
     @property
@@ -610,8 +680,21 @@ class TargetList:
 
     def append(self, message: StoredMessage, charge: int) -> None:
         """Put a message that is charged already behind the direct ones."""
+        self.own_direct()
         self.direct.append(message)
         self.direct_bytes += charge
+
+    def own_direct(self) -> None:
+        """Have a place of its own for direct messages."""
+        if self.direct is NO_MESSAGES:
+            self.direct = deque()
+            self.lane.queue.target_area.consumers.charge(DIRECT_BYTES)
+
+    def hand_back_direct(self) -> None:
+        """Let the place of direct messages go. Requires: there are none, and the list is not on the fast path."""
+        if self.direct is not NO_MESSAGES:
+            self.direct = NO_MESSAGES
+            self.lane.queue.target_area.consumers.release(DIRECT_BYTES)
 
     def direct_up_to(self, sequence: int) -> set[int]:
         """Return the direct sequences up to this one. O(that many)."""
@@ -632,9 +715,27 @@ class TargetList:
             for first, last in self.references:
                 runs.remove(first, last)
 
+    def close(self) -> None:
+        """Give back what it has charged for itself: it has ended, and its messages are elsewhere."""
+        self.hand_back_direct()
+        self.returned.close()
+        self.references.close()
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what it should be charged beside its messages, computed anew."""
+        direct_bytes = DIRECT_BYTES if self.direct is not NO_MESSAGES else 0
+        return LIST_BYTES + direct_bytes + self.returned.charge_bytes + self.references.charge_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes that the runs cost."""
+        return self.returned.held_bytes + self.references.held_bytes
+
     def put_back(self, messages: list[StoredMessage]) -> None:
         """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
         self.passed = self.front
+        self.own_direct()
         direct = self.direct
         merged: list[StoredMessage] = []
         for message in messages:
@@ -653,21 +754,18 @@ class TargetList:
 
     def forget(self, gone: SequenceSet) -> int:
         """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
-        direct = [message for message in self.direct if message[0] not in gone]
-        charge = self.direct_bytes - charges_bytes(direct)
-        self.direct = deque(direct)
-        self.direct_bytes -= charge
+        charge = 0
+        if self.direct:
+            direct = [message for message in self.direct if message[0] not in gone]
+            charge = self.direct_bytes - charges_bytes(direct)
+            self.direct = deque(direct)
+            self.direct_bytes -= charge
         for first, last in gone:
             self.returned.remove(first, last)
             self.references.remove(first, last)
             if first <= self.frontier <= last:
                 self.frontier = last + 1
         return charge
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the bytes that the runs cost."""
-        return self.returned.held_bytes + self.references.held_bytes
 
     def _check(self) -> None:
         assert self.direct_bytes == charges_bytes(self.direct)
@@ -973,6 +1071,7 @@ class ListKeeper(ABC):
 
     monitor: Monitor
     store: MessageStore
+    consumers: ConsumerMemory
     syncs_always: bool
     """Acks are durable before they are confirmed."""
     ordinary: Distribution
@@ -1582,6 +1681,11 @@ class QueueArea(LimitedDestination):
         """Return whether a consumer gets nothing, whatever is there."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
         return self.is_paused or not is_exclusive or consumer.is_draining
+
+    @property
+    def lists_a_lane(self) -> int:
+        """How many lists a new lane of it gets. O(consumers) where messages have groups."""
+        return len(self.consumer_groups) + sum(1 for _ in self.distribution.single_groups())
 
     @property
     def is_unused(self) -> bool:

@@ -15,6 +15,9 @@ class ListObserver:
     def look(self, target: TargetList) -> None:
         """Observe a list that reached its `look_at`, or each list once a second."""
 
+    def shares_changed(self) -> None:
+        """Note that there is another memory limit."""
+
     def measured(self) -> None:
         """Note that a second has passed, and that the rates of all lists are new."""
 
@@ -29,5 +32,7 @@ class ListObserver:
         """Return the same as of the last second, which costs nothing for each list."""
         return Curve()
 
-    def _check(self) -> None:
-        """AssertionError where what is observed is not what is there. O(lists)."""
+    @property
+    def charge_bytes(self) -> int:
+        """Return what the curve is charged, computed anew. AssertionError where it follows what is not there."""
+        return 0

@@ -8,13 +8,16 @@ again for all that exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...store.errors import SettingsError, StoreFull
+from ..selectors.selector import Selector
+from .consumer_memory import GROUP_BYTES, LIST_BYTES, group_charge
 from .lists import TargetArea
+from .model import QueueArea
 
 ROW_BYTES: Final = 48
 """Of a queue or topic that exists, beside the bytes of its name: its row, and the next sequence of one priority."""
@@ -87,15 +90,47 @@ class DestinationOverhead:
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 
+    def _require(self, charge_bytes: int, holder: Holder) -> None:
+        """Make room for what a holder is about to be charged. StoreFull: memory has none for it."""
+        target_area, shares = self._target_area, self._target_area.shares
+        both_bytes = self.holder.held_bytes + target_area.consumers.holder.held_bytes
+        room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
+        if room_bytes >= charge_bytes:
+            target_area.make_room(charge_bytes, None)
+        covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
+        if covered_bytes < charge_bytes:  # what is guaranteed is there, however full the rest is
+            room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
+        if room_bytes < charge_bytes:
+            raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
+
+    def require_lists(self, lists: int) -> None:
+        """Make room for lists of consumers that are there. StoreFull: memory has none for them."""
+        if lists:
+            self._require(LIST_BYTES * lists, self._target_area.consumers.holder)
+
+    def require_consumer(self, queue: QueueArea, selector: Selector | None, consumer_bytes: int) -> None:
+        """Make room for a consumer of a queue or subscription. StoreFull: memory has none for it."""
+        lists_bytes = LIST_BYTES * sum(1 for _ in queue.all_lanes())
+        charge_bytes = consumer_bytes
+        if (selector.text if selector is not None else None) not in queue.consumer_groups:
+            charge_bytes += group_charge(selector) + lists_bytes
+        if not queue.distribution.is_ordinary:
+            charge_bytes += GROUP_BYTES + lists_bytes
+        self._require(charge_bytes, self._target_area.consumers.holder)
+
+    def require_subscriber(self, topics: Collection[QueueArea], selector: Selector | None, consumer_bytes: int) -> None:
+        """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
+        lists = sum(2 * sum(1 for _ in topic.all_lanes()) for topic in topics)
+        subscriptions_bytes = SUBSCRIPTION_BYTES * len(topics)
+        charge_bytes = consumer_bytes + group_charge(selector) + LIST_BYTES * lists
+        self._require(charge_bytes + subscriptions_bytes, self._target_area.consumers.holder)
+
     @contextmanager
     def one_more(self, charge_bytes: int) -> Iterator[None]:
         """Charge for a destination or subscription while it is made. StoreFull: memory has no room for it."""
-        target_area = self._target_area
-        room_bytes = target_area.shares.destinations_bytes - self.holder.held_bytes
-        if room_bytes >= charge_bytes:
-            target_area.make_room(charge_bytes, None)
-        if room_bytes < charge_bytes or not self.holder.reserve(charge_bytes):
-            raise StoreFull(charge_bytes, max(min(room_bytes, target_area.budget.free_bytes), 0), "memory_limit")
+        self._require(charge_bytes, self.holder)
+        reserved = self.holder.reserve(charge_bytes)
+        assert reserved, "there was room"
         try:
             yield
         except BaseException:

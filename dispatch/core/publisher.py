@@ -11,8 +11,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
+from ...cache.budget import Holder
+from ...cache.charge import charges_bytes
 from ...store.errors import SpillFailed, StoreFull
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
@@ -64,6 +66,10 @@ class Postponed(ABC):
         """Put it where its consumers find it. StoreFull, SpillFailed: it is as it was. Requires: the lock; release."""
 
 
+STEP_BYTES: Final = 32 * 1024
+"""What waits for its sync is charged so much at a time; one step stays charged once there was something."""
+
+
 class Publisher(Confirmer):
     """Confirms for threads; makes stored messages visible to consumers."""
 
@@ -73,6 +79,7 @@ class Publisher(Confirmer):
         store: MessageStore,
         target_area: TargetArea,
         *,
+        holder: Holder,
         syncs_always: bool,
         leave_checkpoint: Callable[[], bool],
     ) -> None:
@@ -82,10 +89,13 @@ class Publisher(Confirmer):
         self._journal = store.journal
         self._block_cache = store.index.cache
         self._target_area = target_area
+        self._holder = holder
+        self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
         self.leave_checkpoint = leave_checkpoint
-        self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
-        """With sync "always": stored messages that may be dispatched once they are durable."""
+        self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
+        """With sync "always": stored messages that may be dispatched once they are durable. A range: RAM has no room
+        for them."""
         self.postponed: deque[tuple[int, Postponed]] = deque()
         """Non-persistent messages of commits, and up to where the journal must be durable before they are given."""
         self._first_seen: object = None
@@ -164,9 +174,43 @@ class Publisher(Confirmer):
     def publish_when_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock."""
         if self.syncs_always:
-            self.unpublished.append((self._journal.end, lane, messages))
+            self.hold(self._journal.end, lane, messages, 0 if isinstance(messages, range) else charges_bytes(messages))
         else:
             self._target_area.publish(lane, messages)
+
+    def hold(self, position: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> None:
+        """Dispatch stored messages once the journal is durable up to a position: from RAM, if it has room until then.
+
+        charge: of the messages; a range has none. Requires: the lock.
+        """
+        held_bytes = self._held_bytes + charge
+        if held_bytes > self._paid_bytes and not self._pay(held_bytes):
+            assert not isinstance(messages, range)
+            messages, charge, held_bytes = range(messages[0][0], messages[-1][0] + 1), 0, self._held_bytes
+        self._held_bytes = held_bytes
+        self.unpublished.append((position, lane, messages, charge))
+
+    def _pay(self, held_bytes: int) -> bool:
+        """Charge whole steps, so that a single message seldom does; return whether there was room."""
+        steps_bytes = -(-(held_bytes - self._paid_bytes) // STEP_BYTES) * STEP_BYTES
+        if not self._holder.reserve(steps_bytes):
+            return False
+        self._paid_bytes += steps_bytes
+        return True
+
+    def _refund(self) -> None:
+        """Release what is paid beyond one step more than is held."""
+        spare_bytes = (self._paid_bytes - self._held_bytes) // STEP_BYTES * STEP_BYTES - STEP_BYTES
+        if spare_bytes > 0:
+            self._paid_bytes -= spare_bytes
+            self._holder.release(spare_bytes)
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what `hold` should have charged. AssertionError where more is held. Requires: the lock."""
+        held_bytes = sum(charge for _, _, _, charge in self.unpublished)
+        assert held_bytes == self._held_bytes <= self._paid_bytes
+        return self._paid_bytes
 
     def give(self, messages: Sequence[Postponed]) -> None:
         """Give non-persistent messages of a commit to their consumers as soon as the commit is safe, in order.
@@ -195,12 +239,14 @@ class Publisher(Confirmer):
 
     def is_to_publish(self, queue: QueueArea) -> bool:
         """Return whether anything waits for a sync in a queue. O(what waits). Requires: the lock."""
-        is_in_lane = any(lane.queue is queue for _, lane, _ in self.unpublished)
+        is_in_lane = any(lane.queue is queue for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.queue is queue for _, message in self.postponed)
 
     def forget(self, queue: QueueArea) -> None:
         """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+        self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)
+        self._refund()
         for _, message in self.postponed:
             if message.queue is queue:
                 message.release()
@@ -212,8 +258,11 @@ class Publisher(Confirmer):
             try:
                 durable = self._journal.durable
                 while self.unpublished and self.unpublished[0][0] <= durable:
-                    _, lane, messages = self.unpublished.popleft()
+                    _, lane, messages, charge = self.unpublished.popleft()
+                    self._held_bytes -= charge
                     self._target_area.publish(lane, messages)
+                if self._paid_bytes > STEP_BYTES and not self.unpublished:
+                    self._refund()
                 self._give_postponed(durable if self.syncs_always else 0)
             except BaseException as error:
                 self._monitor.lock.break_by(error)

@@ -26,6 +26,7 @@ from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
 from ...store.sequence_set import SequenceSet
+from ..core.consumer_memory import GROUP_BYTES
 from ..core.destinations import Destinations
 from ..core.list_order import next_by_arrival, pair
 from ..core.lists import TargetArea
@@ -198,7 +199,7 @@ class AssignedMessages(ConsumerGroup):
         self.unassigned = unassigned
         self.owner = owner
         super().__init__(unassigned.selector, unassigned.assigner.target_area.monitor.lock)
-        self.consumers[owner] = None
+        self.consumers.add(owner)
         idle = unassigned.idle.get(owner.priority)
         if idle is None:
             idle = unassigned.idle[owner.priority] = IdleConsumers(unassigned.assigner.groups.owned)
@@ -206,6 +207,11 @@ class AssignedMessages(ConsumerGroup):
         """Where its owner is while its last take found nothing."""
         self.served = 0
         """How many takes of the queue had been served when one of its own was, the last time."""
+
+    @property
+    def shared(self) -> ConsumerGroup:
+        """See ConsumerGroup."""
+        return self.unassigned
 
     def arm(self) -> None:
         """See ConsumerGroup."""
@@ -277,6 +283,7 @@ class GroupAssigner(Distribution):
                 consumer_group.consumers,
                 consumer_group.misses,
             )
+            unassigned.is_charged = True
             for target in unassigned.lists:
                 target.consumer_group = unassigned
             for consumer in unassigned.consumers:
@@ -295,6 +302,7 @@ class GroupAssigner(Distribution):
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own beside the unassigned ones."""
         assert isinstance(unassigned, UnassignedMessages)
+        self.target_area.consumers.charge(GROUP_BYTES)
         assigned = self.assigned_by_consumer[consumer] = AssignedMessages(unassigned, consumer)
         self._ranks.setdefault(consumer.priority, {})[consumer] = None
         self._rank()
@@ -335,16 +343,18 @@ class GroupAssigner(Distribution):
         self._empty(assigned)
         for target in assigned.lists:
             self.target_area.drop(target)
+            target.close()
         assigned.lists.clear()
         self._offer_withheld(consumer)
         del self.assigned_by_consumer[consumer]
+        self.target_area.consumers.release(GROUP_BYTES)
         rank = self._ranks[consumer.priority]
         del rank[consumer]
         if not rank:
             del self._ranks[consumer.priority]
         self._rank()
         unassigned.note_served(consumer)
-        del unassigned.consumers[consumer]
+        unassigned.consumers.remove(consumer)
         self.queue.misses += assigned.misses
         self.target_area.groups.forget(assigned)
         if not unassigned.consumers:
@@ -751,9 +761,10 @@ class GroupAssigner(Distribution):
             messages = list(own.direct)
             own.lane.memory.lists.release(own.direct_bytes)
             self.target_area.drop(own)
-            returned = own.returned
+            returned = own.returned.copy()
             for first, last in own.references:
                 returned.add(first, last)
+            own.close()
             for message in messages:
                 returned.add(message[0], message[0])
                 self._keep(own.lane, message)

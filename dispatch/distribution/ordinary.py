@@ -17,16 +17,18 @@ class OrdinaryDistribution(Distribution):
 
     def __init__(self, target_area: TargetArea) -> None:
         self._target_area = target_area
+        self._collectors = Collectors(target_area.collect, target_area.collect_one)
+        """Bound once, not for each consumer."""
 
     @property
     def collectors(self) -> Collectors:
         """See HandsOut."""
-        return Collectors(self._target_area.collect, self._target_area.collect_one)
+        return self._collectors
 
     def leave(self, consumer: Taker) -> None:
         """See HandsOut."""
         consumer_group = consumer.consumer_group
-        del consumer_group.consumers[consumer]
+        consumer_group.consumers.remove(consumer)
         if not consumer_group.consumers:
             self._target_area.unsubscribe(consumer.queue, consumer_group)
 

@@ -48,10 +48,12 @@ from ..admin.unreadable import Quarantine
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
     ATTEMPTS_BYTES,
+    CONSUMERS_BYTES,
     DIRECTORY_BYTES_MAX,
     READ_BUFFER_BYTES,
     RELOCATION_BYTES,
     WRITE_BUFFER_BYTES,
+    archive_bytes,
     check_quotas,
     shares_of,
     temp_limit_bytes,
@@ -60,6 +62,7 @@ from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import Consumers
 from ..consumer.stuck import StuckConsumers
+from ..core.consumer_memory import GROUP_BYTES, group_charge
 from ..core.deadlines import AckDeadlines
 from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
@@ -80,6 +83,7 @@ from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
 from ..producer.producers import Producers
 from ..producer.space import Space
+from ..topics.latest_keys import KeyMemory
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .auto_limit import AutoLimit
@@ -151,9 +155,7 @@ class Engine:
         self.guard = guard
         self.recorder: Recorder | None = None
         if trace is not None:
-            from ..planning.recorder import Recorder  # by few, and it takes time to import
-
-            self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
+            self.recorder = self._make_recorder(trace, settings)
         self._make_targets(settings, shares, clock)
         self.recovery = open_and_ingest(
             disk,
@@ -177,7 +179,13 @@ class Engine:
         """Make the budget, and charge the fixed parts to it, whatever they hold now."""
         self.budget = Budget(settings.memory_limit_bytes)
         self._index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
-        for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
+        self.budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
+        fixed = {
+            "metadata_store": shares.metadata_bytes,
+            "write_buffers": WRITE_BUFFER_BYTES,
+            "archive": archive_bytes(settings),
+        }
+        for name, charge in fixed.items():
             reserved = self.budget.holder(name).reserve(charge)
             assert reserved, "the smallest memory limit has room for the fixed parts"
 
@@ -239,6 +247,12 @@ class Engine:
         )
         return overflow
 
+    def _make_recorder(self, trace: File, settings: Settings) -> Recorder:
+        from ..planning.recorder import Recorder  # by few, and it takes time to import
+
+        lock, wants_writing = self.monitor.lock, self.wakeups.wake_maintenance
+        return Recorder(trace, settings, lock, wants_writing, self.budget.holder("trace"), self._make_room)
+
     def _make_targets(self, settings: Settings, shares: Shares, clock: Clock) -> None:
         self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
         make: Callable[..., TargetArea] = TargetArea
@@ -289,6 +303,7 @@ class Engine:
             monitor,
             store,
             self.target_area,
+            holder=self.budget.holder("unsynced"),
             syncs_always=settings.sync == "always",
             leave_checkpoint=lambda: self.background.leave_checkpoint(),
         )
@@ -335,6 +350,7 @@ class Engine:
             transactions=self.transactions,
             publisher=publisher,
             policies=self.policies,
+            overhead=self.overhead,
             reject=lambda *rejected: self.dead_letters.reject(*rejected),
         )
         self.topics = Topics(
@@ -351,6 +367,7 @@ class Engine:
             transactions=self.transactions,
             policies=self.policies,
             reading=self.budget.holders["read_buffers"],
+            keys=KeyMemory(self.budget.holder("keys"), self._make_room),
         )
         self.space = Space(
             monitor,
@@ -795,6 +812,19 @@ class Engine:
     def _process_statistics(self) -> ProcessStatistics | None:
         return self.guard.statistics if self.guard is not None else None
 
+    def _consumers_charge(self) -> int:
+        """Return what consumers should be charged, from those that there are. O(consumers)."""
+        consumers = list(self.all_consumers())
+        assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
+        groups = {consumer.consumer_group.shared for consumer in consumers}
+        return (
+            sum(consumer.charge_bytes for consumer in consumers)
+            + sum(group_charge(group.selector) for group in groups)
+            + GROUP_BYTES * assigned
+            + sum(target.charge_bytes for target in self.target_area.lists)
+            - self.target_area.consumers.owed_bytes
+        )
+
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
         with self.monitor.lock:
@@ -803,6 +833,11 @@ class Engine:
             audited = self.target_area.audit()
             audited["head_queue_cache"] += self.warmer.loading_bytes
             audited["destinations"] = self._census().charge_bytes
+            if self.recorder is not None:
+                audited["trace"] = self.recorder.charge_bytes
+            audited["keys"] = self.topics.keys_charge
+            audited["unsynced"] = self.publisher.charge_bytes
+            audited["consumers"] = self._consumers_charge()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes

@@ -210,8 +210,10 @@ class Resizing:
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
-            names |= budget.holders.keys() - misfits.keys() - {"write_buffers"}  # the same under any limit
-            if holders["destinations"].held_bytes <= self._shares.destinations_bytes:
-                names.remove("destinations")  # as many as the limit has room for: they are charged for good
+            names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "archive"}  # the same under any limit
+            share_bytes = self._shares.destinations_bytes
+            bounds = {"destinations": share_bytes, "consumers": share_bytes, "curve": self._shares.curve_bytes}
+            # As many as the limit has room for: they are charged for good.
+            names -= {name for name, bound_bytes in bounds.items() if holders[name].held_bytes <= bound_bytes}
         held = {name: budget.held_by(name) for name in holders if name in names}
         return {name: held_bytes for name, held_bytes in held.items() if held_bytes}

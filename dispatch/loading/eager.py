@@ -498,10 +498,13 @@ class EagerLoader:
         kept_bytes -= _refer_behind_watermark(target, kept)
         target.lane.memory.lists.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
-            target.put_back(kept)
+            if kept:
+                target.put_back(kept)
         else:
-            target.direct.extend(kept)
-            target.direct_bytes += kept_bytes
+            if kept:
+                target.own_direct()
+                target.direct.extend(kept)
+                target.direct_bytes += kept_bytes
         if target.lane.unwanted is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
                 target.lane.unwanted.add(sequence, sequence)

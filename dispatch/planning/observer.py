@@ -9,6 +9,7 @@ from ...cache.charge import OVERHEAD_BYTES
 from ...cache.curve import Curve, CurveSampler, Track, quantum_bytes
 from ...cache.shares import Shares
 from ...store.errors import SettingsError
+from ...store.numbering import NOWHERE
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
 from ..core.lists import TargetArea
 from ..core.model import TargetList
@@ -17,22 +18,32 @@ from ..core.observer import ListObserver
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""
 
+TRACK_BYTES: Final = 1024
+"""Charged for a list that is followed, the watermarks that each limit would grant it among it."""
+
 LISTS_MAX: Final = 256
 """With more lists each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
 
 
 class CurveWatch(ListObserver):
-    """Keeps the live curve of a store. About 1 KiB of RAM for a list that is too large for every limit."""
+    """Keeps the live curve of a store. It follows the lists that it has memory for, those that came first."""
 
     def __init__(self, target_area: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
         """shares_at: returns the shares of a limit; SettingsError where it is too small."""
         self._target_area = target_area
+        self._holder = target_area.budget.holder("curve")
         self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
         self._tracks: dict[TargetList, Track] = {}
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
         """The high watermark that each limit would have granted to each list when they were measured."""
 
     def begin(self, target: TargetList) -> None:
+        """See ListObserver. A list that memory has no room for is not followed."""
+        if self._holder.held_bytes + TRACK_BYTES > self._bytes_max:
+            return
+        self._target_area.make_room(TRACK_BYTES, None)
+        if not self._holder.reserve(TRACK_BYTES):
+            return
         lane, stored = target.lane, target.lane.stored
         waiting = stored.pending_bytes + stored.pending_messages * OVERHEAD_BYTES
         charge = _mean_charge(target, OVERHEAD_BYTES)
@@ -40,8 +51,25 @@ class CurveWatch(ListObserver):
         self._tracks[target] = self._sampler.begin(waiting, min(arrived, waiting), charge)
         target.look_at = quantum_bytes(waiting, charge)
 
+    @property
+    def _bytes_max(self) -> int:
+        return self._target_area.shares.curve_bytes
+
+    def shares_changed(self) -> None:
+        """See ListObserver. Follow fewer lists where the limit has become smaller."""
+        while self._holder.held_bytes > self._bytes_max:
+            self._forget(next(reversed(self._tracks)))
+
+    def _forget(self, target: TargetList) -> None:
+        self._sampler.end(self._tracks.pop(target))
+        self._watermarks.pop(target, None)
+        target.look_at = NOWHERE
+        self._holder.release(TRACK_BYTES)
+
     def look(self, target: TargetList) -> None:
-        track = self._tracks[target]
+        track = self._tracks.get(target)
+        if track is None:
+            return
         charge = _mean_charge(target, track.charge)
         taken = target.taken_bytes
         waiting = _waiting_messages(target, charge) * charge
@@ -57,18 +85,18 @@ class CurveWatch(ListObserver):
 
     def measured(self) -> None:
         """Observe all lists and share each limit among them by their new rates. O(lists * limits)."""
-        lists = list(self._target_area.lists)
+        lists, tracks = list(self._target_area.lists), self._tracks
         self._watermarks = {}
         if len(lists) <= LISTS_MAX:
             granted = self._sampler.watermarks([target.measured_rate for target in lists])
-            self._watermarks = dict(zip(lists, granted, strict=True))
-        for target in lists:
+            self._watermarks = {target: each for target, each in zip(lists, granted, strict=True) if target in tracks}
+        for target in list(tracks):
             self.look(target)
 
     def end(self, target: TargetList) -> None:
-        self.look(target)
-        self._sampler.end(self._tracks.pop(target))
-        self._watermarks.pop(target, None)
+        if target in self._tracks:
+            self.look(target)
+            self._forget(target)
 
     def curve(self) -> Curve:
         """Return the live curve, up to where each list was observed last. O(limits)."""
@@ -78,9 +106,11 @@ class CurveWatch(ListObserver):
         """Return the live curve as far as lists were looked at, which each of them is once a second. O(limits)."""
         return self._sampler.curve()
 
-    def _check(self) -> None:
-        """Check that each list has its track, and that no other has one."""
-        assert self._tracks.keys() == self._target_area.lists.keys(), "lists and tracks differ"
+    @property
+    def charge_bytes(self) -> int:
+        """See ListObserver."""
+        assert self._tracks.keys() <= self._target_area.lists.keys(), "a list that is gone is followed"
+        return TRACK_BYTES * len(self._tracks)
 
 
 def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:

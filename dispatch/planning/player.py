@@ -22,7 +22,20 @@ from ...store.account import Unlimited
 from ...store.clock import SteadyClock, SystemClock
 from ...store.disk.disk import Disk
 from ...store.format.places import Extent, Singles
-from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
+from ...store.format.trace import (
+    ACK,
+    ARRIVE,
+    GONE,
+    LET_GO,
+    LIST,
+    OFFER,
+    TAKE,
+    TICK,
+    TRACE_BYTES,
+    UNLIST,
+    WAITING,
+    Event,
+)
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
 from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
@@ -32,7 +45,13 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
+from ..config.memory_plan import (
+    ATTEMPTS_BYTES,
+    CONSUMERS_BYTES,
+    READ_BUFFER_BYTES,
+    RELOCATION_BYTES,
+    WRITE_BUFFER_BYTES,
+)
 from ..consumer.consumer import Consumer
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
@@ -422,13 +441,19 @@ class TracePlayer:
 def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
     """Charge what a store holds or guarantees before the first message. Return the holder of read buffers."""
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
+    budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
     budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES)
     budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES)
-    for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
+    fixed = {
+        "metadata_store": shares.metadata_bytes,
+        "write_buffers": WRITE_BUFFER_BYTES,
+        "trace": TRACE_BYTES,  # as the store had it that is played
+    }
+    for name, charge in fixed.items():
         reserved = budget.holder(name).reserve(charge)
         assert reserved, "the smallest memory limit has room for the fixed parts"
     reading = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
-    assert budget.free_bytes == shares.available_bytes
+    assert budget.free_bytes == shares.available_bytes - TRACE_BYTES
     return reading
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ...cache.budget import Budget
+from ...cache.budget import Budget, Holder
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.disk.disk import File
@@ -31,6 +31,7 @@ from ...store.format.trace import (
     OFFER,
     TAKE,
     TICK,
+    TRACE_BYTES,
     UNLIST,
     WAITING,
     Encoder,
@@ -57,9 +58,13 @@ logger = LateLogger("forebay.dispatch.recorder")
 
 TRACE_BYTES_MAX: Final = 1 << 32
 """Recording ends when the file has so many bytes."""
+LANE_BYTES: Final = 1536
+"""Charged for what is known of a lane."""
+LIST_BYTES: Final = 128
+"""Charged for what is known of a list."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
-"""Blocks that may wait for maintenance. With more, the call that fills the next one writes them under the lock; four
-times as many may wait for a write that is under way."""
+"""Blocks that may wait for maintenance, as long as memory is free for them. With more, the call that fills the next one
+writes them under the lock; four times as many may wait for a write that is under way."""
 TURN_MESSAGES: Final = 256
 """Arrivals that are recorded at one time are recorded so many a lane in turn."""
 TAKES_BETWEEN_LOOKS: Final = 256
@@ -79,21 +84,35 @@ class Recorder:
     """One recording. Requires: the lock, but for `write` and `close`, which take it themselves."""
 
     def __init__(
-        self, file: File, settings: Settings, state_lock: OwnedLock, wants_writing: Callable[[], None]
+        self,
+        file: File,
+        settings: Settings,
+        state_lock: OwnedLock,
+        wants_writing: Callable[[], None],
+        holder: Holder,
+        make_room: Callable[[int], None],
     ) -> None:
-        """wants_writing: called under the lock when a block is full."""
-        """file: new and empty."""
+        """file: new and empty. wants_writing: called under the lock when a block is full. holder: nothing is charged
+        to it yet. make_room: gives back what caches have, as far as that goes."""
         self._file: File | None = file
         self._lock = state_lock
         self._whole = Whole(state_lock)
         self._writing = OwnedLock()
         self._encoder = Encoder()
-        self._blocks: list[bytes] = [header_of(settings).encode()]
+        self._holder = holder
+        self._make_room = make_room
+        self._known_bytes = 0
+        """Charged for itself, and for what it knows of lanes and lists."""
+        self._blocks: list[bytes] = []
+        self._header = header_of(settings).encode()
+        self._unwritten_bytes = 0
+        """Of blocks that wait, and of those that are being written."""
         self._written_bytes = 0
         self._lanes: dict[LaneState, _Lane] = {}
         self._lists: dict[TargetList, int] = {}
         self._lane_count = self._list_count = self._takes = self._milliseconds = 0
         self._wants_writing = wants_writing
+        self._charge(TRACE_BYTES)
 
     @property
     def is_recording(self) -> bool:
@@ -103,16 +122,23 @@ class Recorder:
 
     def begin(self, lanes: Iterable[LaneState]) -> None:
         """Record the arrivals of lanes from now on. What was there at open is not in RAM. O(blocks of the index)."""
+        if self._file is None:
+            return
         for lane in lanes:
             self._lane(lane)
 
     def unloaded(self, lane: LaneState, end: int) -> None:
         """Record messages before `end`, which are pending and not in RAM."""
+        if self._file is None:
+            return
         self._note(lane, self._lane(lane), WAITING, end)
 
     def opened(self, target: TargetList) -> None:
         """Record that a list came into being."""
+        if self._file is None:
+            return
         lane = target.lane
+        self._charge(LIST_BYTES)
         number = self._lists[target] = self._list_count
         self._list_count += 1
         has_selector = target.consumer_group.selector is not None
@@ -120,11 +146,16 @@ class Recorder:
 
     def closed(self, target: TargetList) -> None:
         """Record that a list ends."""
+        if self._file is None:
+            return
         self.look(target.lane)
         self._put(UNLIST, self._lane(target.lane).number, 0, 0, self._lists.pop(target))
+        self._release(LIST_BYTES)
 
     def taken(self, target: TargetList, first: int, count: int) -> None:
         """Record a delivery of consecutive messages."""
+        if self._file is None:
+            return
         lane = target.lane
         self.look(lane)
         self._put(TAKE, self._lane(lane).number, first, count, self._lists[target])
@@ -134,14 +165,20 @@ class Recorder:
 
     def settled(self, lane: LaneState, first: int, count: int, *, is_done: bool) -> None:
         """Record that deliveries ended, by an ack (is_done) or without."""
+        if self._file is None:
+            return
         self._put(ACK if is_done else LET_GO, self._lane(lane).number, first, count, 0)
 
     def offered(self, lane: LaneState, sequence: int, *, is_loaded: bool) -> None:
         """Record that a message is offered again, and whether its body is in RAM."""
+        if self._file is None:
+            return
         self._put(OFFER, self._lane(lane).number, sequence, 1, is_loaded)
 
     def gone(self, lane: LaneState, gone: SequenceSet) -> None:
         """Record that messages were removed without a delivery."""
+        if self._file is None:
+            return
         self.look(lane)
         for first, last in gone:
             self._put(GONE, self._lane(lane).number, first, last - first + 1, 0)
@@ -150,18 +187,24 @@ class Recorder:
 
     def tick(self, seconds: float) -> None:
         """Record that time has passed."""
+        if self._file is None:
+            return
         self.look_everywhere()
         self._milliseconds += int(seconds * 1000)
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
     def look(self, lane: LaneState) -> None:
         """Record what has arrived in a lane. O(arrivals)."""
+        if self._file is None:
+            return
         stored = self._lane(lane)
         if stored.noted < lane.published:
             self._note(lane, stored, ARRIVE, lane.published)
 
     def look_everywhere(self) -> None:
         """Record what has arrived in all lanes, in turns, as if it had been sent side by side."""
+        if self._file is None:
+            return
         waiting = [lane for lane, stored in self._lanes.items() if stored.noted < lane.published]
         while waiting:
             for lane in waiting:
@@ -172,6 +215,7 @@ class Recorder:
     def _lane(self, lane: LaneState) -> _Lane:
         stored = self._lanes.get(lane)
         if stored is None:
+            self._charge(LANE_BYTES)
             stored = self._lanes[lane] = _Lane(self._lane_count, 0)
             self._lane_count += 1
             self._note(lane, stored, WAITING, lane.first_sequence)
@@ -205,44 +249,92 @@ class Recorder:
         encoder = self._encoder
         encoder.put(kind, lane, first, count, extra)
         if encoder.is_full:
-            self._blocks.append(encoder.block())
-            if len(self._blocks) < UNWRITTEN_BLOCKS_MAX:
+            block = encoder.block()
+            if len(self._blocks) < UNWRITTEN_BLOCKS_MAX and self._holder.reserve(len(block)):
+                self._keep(block)
                 self._wants_writing()
             else:
-                self._write_here()
+                self._write_here(block)
 
-    def _write_here(self) -> None:
-        """Write the blocks that maintenance has left waiting too long. Requires: the lock."""
-        if self._writing.try_acquire():  # a write that is under way has earlier blocks
+    def _keep(self, block: bytes) -> None:
+        """Let a block, which is charged, wait for maintenance."""
+        self._blocks.append(block)
+        self._unwritten_bytes += len(block)
+
+    def _write_here(self, block: bytes) -> None:
+        """Write a block and those before it, because many wait or memory has no room for one more. Requires: the lock.
+
+        While a write is under way, which has earlier blocks, it waits all the same, or ends the recording.
+        """
+        if self._writing.try_acquire():
             try:
                 blocks, self._blocks = self._blocks, []
                 self._append(blocks)
+                self._let_go(blocks)
+                self._append((block,))
             finally:
                 self._writing.release()
         elif len(self._blocks) >= 4 * UNWRITTEN_BLOCKS_MAX:
-            self._blocks.clear()
-            self._stop("its disk is too slow")
+            self._give_up("its disk is too slow")
+        elif self._holder.reserve_again(len(block)):
+            self._keep(block)
+        else:
+            self._give_up("its disk is too slow for the memory that is left")
+
+    def _give_up(self, reason: str) -> None:
+        """End the recording without what waits. Requires: the lock."""
+        blocks, self._blocks = self._blocks, []
+        self._let_go(blocks)
+        self._stop(reason)
+
+    def _let_go(self, blocks: Sequence[bytes]) -> None:
+        """Release the charge of blocks that are written."""
+        written_bytes = sum(map(len, blocks))
+        self._unwritten_bytes -= written_bytes
+        self._holder.release(written_bytes)
+
+    def _charge(self, charge_bytes: int) -> None:
+        """Charge for what is known of a lane or list; where memory has no room for that, end the recording."""
+        if not self._holder.reserve(charge_bytes):
+            self._make_room(charge_bytes)
+            if not self._holder.reserve(charge_bytes):
+                self._stop("memory_limit has no room for what it must know of one more lane or consumer")
+                return
+        self._known_bytes += charge_bytes
+
+    def _release(self, charge_bytes: int) -> None:
+        self._known_bytes -= charge_bytes
+        self._holder.release(charge_bytes)
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what should be charged for it. Requires: the lock."""
+        return self._known_bytes + self._unwritten_bytes
 
     def write(self) -> int:
         """Write what was recorded to the file and return the number of blocks. Requires: no lock."""
         with self._writing:
             with self._lock, self._whole:
                 block = self._encoder.block()
-                blocks, self._blocks = self._blocks + [block] * bool(block), []
+                blocks, self._blocks = self._blocks, []
             self._append(blocks)
-        return len(blocks)
+            self._append((block,) * bool(block))
+            with self._lock, self._whole:
+                self._let_go(blocks)
+        return len(blocks) + bool(block)
 
     def _append(self, blocks: Sequence[bytes]) -> None:
         file = self._file
-        if file is None or not blocks:
+        if file is None:
             return
-        data = b"".join(blocks)
         try:
-            file.append(data)
+            for block in filter(None, (self._header, *blocks)):
+                file.append(block)
+                self._written_bytes += len(block)
+                self._header = b""
         except OSError as error:
             self._stop(error.strerror or str(error))
             return
-        self._written_bytes += len(data)
         if self._written_bytes >= TRACE_BYTES_MAX:
             self._stop(f"the file has {self._written_bytes:,} bytes, which is enough")
 

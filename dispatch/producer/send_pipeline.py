@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ...cache.charge import contents_charge
 from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
@@ -239,7 +240,8 @@ class SendPipeline:
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
                 if producers.syncs_always:
-                    producers.publisher.unpublished.append((producers.journal.end, lane, arrived))
+                    charge = contents_charge(len(part), stored.added_bytes - before_bytes)
+                    producers.publisher.hold(producers.journal.end, lane, arrived, charge)
                 else:
                     producers.target_area.offer_many(lane, arrived, stored.added_bytes - before_bytes)
                 ids += [

@@ -15,6 +15,7 @@ from itertools import accumulate
 from math import ceil
 from typing import Final
 
+from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import (
     ArgumentError,
     Closed,
@@ -162,7 +163,7 @@ class Sender:
                         sequence = producers.store.add(lane.index_lane, now_ms, properties, body)
                     stored = (sequence, properties, body, now_ms)
                     if position := producers.journal.end if producers.syncs_always else 0:
-                        producers.publisher.unpublished.append((position, lane, (stored,)))
+                        producers.publisher.hold(position, lane, (stored,), size + OVERHEAD_BYTES)
                     else:
                         lane.arrive(stored)
                 except BaseException as error:

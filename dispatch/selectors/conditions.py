@@ -1,27 +1,30 @@
-"""Values and conditions of a selector, each a closure over one mapping of header values.
+"""Values and conditions of a selector, each an object that is asked with one mapping of header values.
 
-SQL's third truth value is never computed. A `Condition` is two plain
-predicates, "it is TRUE" and "it is FALSE"; where neither holds it is UNKNOWN.
+SQL's third truth value is never computed. A `Condition` answers two plain
+questions, "it is TRUE" and "it is FALSE"; where neither holds it is UNKNOWN.
 NOT swaps them, AND and OR combine each side with `and` and `or`, so a leaf
 alone decides what is UNKNOWN: a header that is NULL or absent, values of
 different types, arithmetic on what is no number, a division by zero. A bool
 is no number here; bytes can be nothing but present.
 
-Beside each predicate stands the same question about a block of messages, of which only fingerprints are known: "may it
-be TRUE, or FALSE, for a message of the block?" The answer "no" is always right. AND and OR ask their sides, NOT swaps
-the questions, and a leaf asks the fingerprint of its header.
+Beside each question stands the same one about a block of messages, of which only fingerprints are known: "may it be
+TRUE, or FALSE, for a message of the block?" The answer "no" is always right. AND and OR ask their sides, NOT swaps the
+questions, and a leaf asks the fingerprint of its header.
 
-Closures never raise, keep nothing between calls, and nest no deeper than the
-selector's parentheses, three calls each: chains of AND, OR and arithmetic are
-loops.
+A condition never raises, keeps nothing between calls, and nests no deeper than
+the selector's parentheses, three calls each: chains of AND, OR and arithmetic
+are loops. Each consumer may have a selector of its own, so a leaf is one small
+object, not a closure for each question.
 """
 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard, TypeVar
+from sys import intern
+from typing import Any, Final, TypeGuard
 
 from ...store.errors import SelectorError
 from ...store.index.fingerprint import UNKNOWN, Fingerprint, SummaryFingerprint
@@ -35,8 +38,6 @@ Compare = Callable[[Any, Any], bool]
 Operation = Callable[[Number, Number], Number]
 Fingerprints = Mapping[str, Fingerprint]
 Question = Callable[[Fingerprints], bool]
-Ask = Callable[[SummaryFingerprint], bool]
-T = TypeVar("T")
 
 EXACT_BITS_MAX: Final = 4_096
 """An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
@@ -44,19 +45,29 @@ _ABSENT: Final = b"absent"
 """No header: known by its identity, and a value that headers may have, so that a mapping of them takes it."""
 
 
-def perhaps(fingerprints: Fingerprints) -> bool:
-    """Answer the question about a block where fingerprints tell nothing."""
-    return True
+class Condition(ABC):
+    """What is TRUE, FALSE or UNKNOWN of a message."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    is_true: Predicate
-    is_false: Predicate
-    may_be_true: Question = perhaps
-    may_be_false: Question = perhaps
-    strings: frozenset[str] | None = None
-    """Strings, one of which is a header's value wherever the condition is TRUE; None: nothing is known."""
+    @abstractmethod
+    def is_true(self, values: Values) -> bool: ...
+
+    @abstractmethod
+    def is_false(self, values: Values) -> bool: ...
+
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        """Return False only where it is TRUE for no message of the block."""
+        return True
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        """Return False only where it is FALSE for no message of the block."""
+        return True
+
+    @property
+    def strings(self) -> frozenset[str] | None:
+        """Strings, one of which is a header's value wherever the condition is TRUE; None: nothing is known."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,105 +84,266 @@ class Value:
 def header(name: str) -> Value:
     if "." in name:
         return Value(_path(name), None, name=name)
-    return Value(lambda values: values.get(name), None, name=name)
+    return Value(operator.methodcaller("get", name), None, name=name)
 
 
 def _path(name: str) -> Callable[[Values], HeaderValue]:
     """Return what reads a.b: the header of that very name, else what the header a has under b, however deep."""
-    root, *inner = name.split(".")
+    return _Path(name).find
 
-    def find(values: Values) -> HeaderValue:
-        found = values.get(name, _ABSENT)
+
+class _Path:
+    __slots__ = ("_name", "_parts")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._parts = tuple(map(intern, name.split(".")))
+
+    def find(self, values: Values) -> HeaderValue:
+        found = values.get(self._name, _ABSENT)
         if found is not _ABSENT:
             return found
-        found = values.get(root)
-        for part in inner:
+        found = values.get(self._parts[0])
+        for part in self._parts[1:]:
             if not isinstance(found, dict):
                 return None
             found = found.get(part)
         return found
 
-    return find
+
+class _Reached(Condition):
+    """A condition on the value of a name with points, which the message is asked for first."""
+
+    __slots__ = ("_name", "_find", "_condition")
+
+    def __init__(self, name: str, condition: Condition) -> None:
+        self._name = name
+        self._find = _path(name)
+        self._condition = condition
+
+    def is_true(self, values: Values) -> bool:
+        return self._condition.is_true({self._name: self._find(values)})
+
+    def is_false(self, values: Values) -> bool:
+        return self._condition.is_false({self._name: self._find(values)})
+
+    @property
+    def strings(self) -> frozenset[str] | None:
+        return self._condition.strings
 
 
 def _reached(name: str, condition: Condition) -> Condition:
     """Return a condition on the value of one name, for a message: a name without points is looked up as it is."""
-    if "." not in name:
-        return condition
-    find, is_true, is_false = _path(name), condition.is_true, condition.is_false
-    return Condition(
-        lambda values: is_true({name: find(values)}),
-        lambda values: is_false({name: find(values)}),
-        strings=condition.strings,
-    )
+    return _Reached(name, condition) if "." in name else condition
 
 
 def constant(literal: str | Number) -> Value:
     family = str if isinstance(literal, str) else bool if isinstance(literal, bool) else float
-    return Value(lambda values: literal, family, literal=literal)
+    return Value(_Literal(literal).get, family, literal=literal)
+
+
+class _Literal:
+    __slots__ = ("_literal",)
+
+    def __init__(self, literal: str | Number) -> None:
+        self._literal = literal
+
+    def get(self, values: Values) -> HeaderValue:
+        return self._literal
 
 
 def negation(condition: Condition) -> Condition:
-    return Condition(condition.is_false, condition.is_true, condition.may_be_false, condition.may_be_true)
+    return condition.negated if isinstance(condition, _Not) else _Not(condition)
+
+
+class _Not(Condition):
+    __slots__ = ("negated",)
+
+    def __init__(self, negated: Condition) -> None:
+        self.negated = negated
+
+    def is_true(self, values: Values) -> bool:
+        return self.negated.is_false(values)
+
+    def is_false(self, values: Values) -> bool:
+        return self.negated.is_true(values)
+
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        return self.negated.may_be_false(fingerprints)
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        return self.negated.may_be_true(fingerprints)
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
-    known = [one.strings for one in conditions if one.strings is not None]
-    is_true, is_false = _every([one.is_true for one in conditions]), _some([one.is_false for one in conditions])
-    may_be_true = _every([one.may_be_true for one in conditions])
-    may_be_false = _some([one.may_be_false for one in conditions])
-    return Condition(is_true, is_false, may_be_true, may_be_false, min(known, key=len, default=None))
+    return _Both(*conditions) if len(conditions) == 2 else _All(tuple(conditions))
 
 
-def any_of(conditions: Sequence[Condition]) -> Condition:
-    known = [one.strings for one in conditions if one.strings is not None]
-    is_true, is_false = _some([one.is_true for one in conditions]), _every([one.is_false for one in conditions])
-    may_be_true = _some([one.may_be_true for one in conditions])
-    may_be_false = _every([one.may_be_false for one in conditions])
-    strings = frozenset().union(*known) if len(known) == len(conditions) else None
-    return Condition(is_true, is_false, may_be_true, may_be_false, strings)
+class _All(Condition):
+    """TRUE where each is, FALSE where one is."""
 
+    __slots__ = ("_conditions",)
 
-def _about(
-    name: str, is_true: Predicate, is_false: Predicate, true: Ask, false: Ask, strings: frozenset[str] | None = None
-) -> Condition:
-    """Return the condition on one header. true, false: answer from a summary whether it may be TRUE, or FALSE."""
+    def __init__(self, conditions: tuple[Condition, ...]) -> None:
+        self._conditions = conditions
 
-    def may_be_true(fingerprints: Fingerprints) -> bool:
-        return fingerprints.get(name, UNKNOWN).may_be(name, is_true, true)
-
-    def may_be_false(fingerprints: Fingerprints) -> bool:
-        return fingerprints.get(name, UNKNOWN).may_be(name, is_false, false)
-
-    return _reached(name, Condition(is_true, is_false, may_be_true, may_be_false, strings))
-
-
-def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
-    if len(tests) == 2:
-        first, second = tests
-        return lambda values: first(values) and second(values)
-
-    def every(values: T) -> bool:
-        for test in tests:
-            if not test(values):
+    def is_true(self, values: Values) -> bool:
+        for condition in self._conditions:
+            if not condition.is_true(values):
                 return False
         return True
 
-    return every
-
-
-def _some(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
-    if len(tests) == 2:
-        first, second = tests
-        return lambda values: first(values) or second(values)
-
-    def some(values: T) -> bool:
-        for test in tests:
-            if test(values):
+    def is_false(self, values: Values) -> bool:
+        for condition in self._conditions:
+            if condition.is_false(values):
                 return True
         return False
 
-    return some
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        for condition in self._conditions:
+            if not condition.may_be_true(fingerprints):
+                return False
+        return True
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        for condition in self._conditions:
+            if condition.may_be_false(fingerprints):
+                return True
+        return False
+
+    @property
+    def strings(self) -> frozenset[str] | None:
+        return _strings_of_all(*map(_strings, self._conditions))
+
+
+def any_of(conditions: Sequence[Condition]) -> Condition:
+    return _Either(*conditions) if len(conditions) == 2 else _Any(tuple(conditions))
+
+
+class _Any(Condition):
+    """TRUE where one is, FALSE where each is."""
+
+    __slots__ = ("_conditions",)
+
+    def __init__(self, conditions: tuple[Condition, ...]) -> None:
+        self._conditions = conditions
+
+    def is_true(self, values: Values) -> bool:
+        for condition in self._conditions:
+            if condition.is_true(values):
+                return True
+        return False
+
+    def is_false(self, values: Values) -> bool:
+        for condition in self._conditions:
+            if not condition.is_false(values):
+                return False
+        return True
+
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        for condition in self._conditions:
+            if condition.may_be_true(fingerprints):
+                return True
+        return False
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        for condition in self._conditions:
+            if not condition.may_be_false(fingerprints):
+                return False
+        return True
+
+    @property
+    def strings(self) -> frozenset[str] | None:
+        return _strings_of_any(*map(_strings, self._conditions))
+
+
+class _Pair(Condition):
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Condition, second: Condition) -> None:
+        self._first, self._second = first, second
+
+
+class _Both(_Pair):
+    """As _All, of two, which most are: without a loop."""
+
+    __slots__ = ()
+
+    def is_true(self, values: Values) -> bool:
+        return self._first.is_true(values) and self._second.is_true(values)
+
+    def is_false(self, values: Values) -> bool:
+        return self._first.is_false(values) or self._second.is_false(values)
+
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        return self._first.may_be_true(fingerprints) and self._second.may_be_true(fingerprints)
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        return self._first.may_be_false(fingerprints) or self._second.may_be_false(fingerprints)
+
+    @property
+    def strings(self) -> frozenset[str] | None:
+        return _strings_of_all(self._first.strings, self._second.strings)
+
+
+class _Either(_Pair):
+    """As _Any, of two, which most are: without a loop."""
+
+    __slots__ = ()
+
+    def is_true(self, values: Values) -> bool:
+        return self._first.is_true(values) or self._second.is_true(values)
+
+    def is_false(self, values: Values) -> bool:
+        return self._first.is_false(values) and self._second.is_false(values)
+
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        return self._first.may_be_true(fingerprints) or self._second.may_be_true(fingerprints)
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        return self._first.may_be_false(fingerprints) and self._second.may_be_false(fingerprints)
+
+    @property
+    def strings(self) -> frozenset[str] | None:
+        return _strings_of_any(self._first.strings, self._second.strings)
+
+
+def _strings_of_all(*found: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the fewest strings of conditions that are all TRUE, None: of one nothing is known."""
+    return min((strings for strings in found if strings is not None), key=len, default=None)
+
+
+def _strings_of_any(*found: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the strings of which one is there where any of these conditions is TRUE."""
+    known = [strings for strings in found if strings is not None]
+    return frozenset().union(*known) if len(known) == len(found) else None
+
+
+_strings: Final[Callable[[Condition], frozenset[str] | None]] = operator.attrgetter("strings")
+"""No function: a call for each parenthesis is all that the stack has room for."""
+
+
+class _Leaf(Condition):
+    """A condition on one header."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def may_be_true(self, fingerprints: Fingerprints) -> bool:
+        return fingerprints.get(self._name, UNKNOWN).may_be(self._name, self.is_true, self._may_hold)
+
+    def may_be_false(self, fingerprints: Fingerprints) -> bool:
+        return fingerprints.get(self._name, UNKNOWN).may_be(self._name, self.is_false, self._may_fail)
+
+    @abstractmethod
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        """Answer from a summary whether it may be TRUE."""
+
+    @abstractmethod
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        """Answer from a summary whether it may be FALSE."""
 
 
 def truth(value: Value, position: int) -> Condition:
@@ -190,19 +362,12 @@ def comparison(sign: str, left: Value, right: Value, position: int) -> Condition
         left, right, sign = right, left, _MIRRORED[sign]
     name, literal, compare = left.name, right.literal, _COMPARE[sign]
     if name is None or literal is None:
-        return _computed_comparison(left, right, compare, _alike if sign == "=" else _are_numbers)
+        return _ComputedComparison(left, right, compare, _alike if sign == "=" else _are_numbers)
     if isinstance(literal, str):
-        return _string_test(name, literal.__eq__, frozenset((literal,)))
+        return _reached(name, _IsString(name, literal))
     if isinstance(literal, bool):
-        opposite = not literal
-        return _about(
-            name,
-            lambda values: values.get(name) is literal,
-            lambda values: values.get(name) is opposite,
-            lambda summary: summary.has_bool(literal),
-            lambda summary: summary.has_bool(opposite),
-        )
-    return _number_test(name, sign, literal)
+        return _reached(name, _IsBool(name, literal))
+    return _reached(name, _NumberTest(name, sign, literal))
 
 
 def between(value: Value, low: Value, high: Value, position: int) -> Condition:
@@ -210,87 +375,177 @@ def between(value: Value, low: Value, high: Value, position: int) -> Condition:
 
 
 def is_null(name: str) -> Condition:
-    return _about(
-        name,
-        lambda values: values.get(name) is None,
-        lambda values: values.get(name) is not None,
-        lambda summary: summary.has_null,
-        lambda summary: summary.has_values,
-    )
+    return _reached(name, _IsNull(name))
 
 
 def is_in(name: str, strings: frozenset[str]) -> Condition:
-    return _string_test(name, strings.__contains__, strings)
+    return _reached(name, _IsIn(name, strings))
 
 
 def is_like(name: str, pattern: str, escape: str | None) -> Condition:
-    return _string_test(name, like_matcher(pattern, escape))
+    return _reached(name, _IsLike(name, like_matcher(pattern, escape)))
 
 
-def _string_test(name: str, test: Callable[[str], bool], strings: frozenset[str] | None = None) -> Condition:
-    def is_true(values: Values) -> bool:
-        value = values.get(name)
-        return isinstance(value, str) and test(value)
+class _IsNull(_Leaf):
+    __slots__ = ()
 
-    def is_false(values: Values) -> bool:
-        value = values.get(name)
-        return isinstance(value, str) and not test(value)
+    def is_true(self, values: Values) -> bool:
+        return values.get(self._name) is None
 
-    def true(summary: SummaryFingerprint) -> bool:
-        return summary.has_strings if strings is None else summary.may_have_string(strings)
+    def is_false(self, values: Values) -> bool:
+        return values.get(self._name) is not None
 
-    return _about(name, is_true, is_false, true, lambda summary: summary.has_strings, strings)
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_null
+
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_values
 
 
-def _number_test(name: str, sign: str, literal: Number) -> Condition:
-    compare = _COMPARE[sign]
+class _IsBool(_Leaf):
+    __slots__ = ("_literal",)
+
+    def __init__(self, name: str, literal: bool) -> None:
+        super().__init__(name)
+        self._literal = literal
+
+    def is_true(self, values: Values) -> bool:
+        return values.get(self._name) is self._literal
+
+    def is_false(self, values: Values) -> bool:
+        return values.get(self._name) is (not self._literal)
+
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_bool(self._literal)
+
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_bool(not self._literal)
+
+
+class _IsString(_Leaf):
+    __slots__ = ("_literal",)
+
+    def __init__(self, name: str, literal: str) -> None:
+        super().__init__(name)
+        self._literal = literal
+
+    def is_true(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return isinstance(value, str) and value == self._literal
+
+    def is_false(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return isinstance(value, str) and value != self._literal
+
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        return summary.may_have_string(frozenset((self._literal,)))
+
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_strings
+
+    @property
+    def strings(self) -> frozenset[str]:
+        return frozenset((self._literal,))
+
+
+class _IsIn(_Leaf):
+    __slots__ = ("_strings",)
+
+    def __init__(self, name: str, strings: frozenset[str]) -> None:
+        super().__init__(name)
+        self._strings = strings
+
+    def is_true(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return isinstance(value, str) and value in self._strings
+
+    def is_false(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return isinstance(value, str) and value not in self._strings
+
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        return summary.may_have_string(self._strings)
+
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_strings
+
+    @property
+    def strings(self) -> frozenset[str]:
+        return self._strings
+
+
+class _IsLike(_Leaf):
+    __slots__ = ("_is_like",)
+
+    def __init__(self, name: str, is_like: Callable[[str], bool]) -> None:
+        super().__init__(name)
+        self._is_like = is_like
+
+    def is_true(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return isinstance(value, str) and self._is_like(value)
+
+    def is_false(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return isinstance(value, str) and not self._is_like(value)
+
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_strings
+
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        return summary.has_strings
+
+
+class _NumberTest(_Leaf):
+    __slots__ = ("_sign", "_compare", "_literal")
+
+    def __init__(self, name: str, sign: str, literal: Number) -> None:
+        super().__init__(name)
+        self._sign = sign
+        self._compare = _COMPARE[sign]
+        self._literal = literal
 
     # Most numbers are plain ints: one test of the type saves them a call.
-    def is_true(values: Values) -> bool:
-        value = values.get(name)
-        return (type(value) is int or _is_number(value)) and compare(value, literal)
+    def is_true(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return (type(value) is int or _is_number(value)) and self._compare(value, self._literal)
 
-    def is_false(values: Values) -> bool:
-        value = values.get(name)
-        return (type(value) is int or _is_number(value)) and not compare(value, literal)
+    def is_false(self, values: Values) -> bool:
+        value = values.get(self._name)
+        return (type(value) is int or _is_number(value)) and not self._compare(value, self._literal)
 
-    true, false = _number_questions(sign, literal)
-    return _about(name, is_true, is_false, true, false)
+    def _may_hold(self, summary: SummaryFingerprint) -> bool:
+        if self._sign == "=":
+            return summary.may_have_number(self._literal)
+        bound = summary.low if self._sign in ("<", "<=") else summary.high
+        return summary.has_numbers and self._compare(bound, self._literal)
 
-
-def _number_questions(sign: str, literal: Number) -> tuple[Ask, Ask]:
-    """Return what answers from a summary whether a comparison may be TRUE, and whether it may be FALSE."""
-    compare = _COMPARE[sign]
-    if sign == "=":
-        return (
-            lambda summary: summary.may_have_number(literal),
-            lambda summary: summary.has_numbers and not summary.low == literal == summary.high,
-        )
-    if sign in ("<", "<="):
-        return (
-            lambda summary: summary.has_numbers and compare(summary.low, literal),
-            lambda summary: summary.has_numbers and not compare(summary.high, literal),
-        )
-    return (
-        lambda summary: summary.has_numbers and compare(summary.high, literal),
-        lambda summary: summary.has_numbers and not compare(summary.low, literal),
-    )
+    def _may_fail(self, summary: SummaryFingerprint) -> bool:
+        if self._sign == "=":
+            return summary.has_numbers and not summary.low == self._literal == summary.high
+        bound = summary.high if self._sign in ("<", "<=") else summary.low
+        return summary.has_numbers and not self._compare(bound, self._literal)
 
 
-def _computed_comparison(
-    left: Value, right: Value, compare: Compare, comparable: Callable[[HeaderValue, HeaderValue], bool]
-) -> Condition:
-    get_left, get_right = left.get, right.get
+class _ComputedComparison(Condition):
+    """A comparison of what a message must be asked for on both sides."""
 
-    def is_true(values: Values) -> bool:
-        one, other = get_left(values), get_right(values)
-        return comparable(one, other) and compare(one, other)
+    __slots__ = ("_left", "_right", "_compare", "_comparable")
 
-    def is_false(values: Values) -> bool:
-        one, other = get_left(values), get_right(values)
-        return comparable(one, other) and not compare(one, other)
+    def __init__(
+        self, left: Value, right: Value, compare: Compare, comparable: Callable[[HeaderValue, HeaderValue], bool]
+    ) -> None:
+        self._left, self._right = left.get, right.get
+        self._compare = compare
+        self._comparable = comparable
 
-    return Condition(is_true, is_false)
+    def is_true(self, values: Values) -> bool:
+        one, other = self._left(values), self._right(values)
+        return self._comparable(one, other) and self._compare(one, other)
+
+    def is_false(self, values: Values) -> bool:
+        one, other = self._left(values), self._right(values)
+        return self._comparable(one, other) and not self._compare(one, other)
 
 
 def _is_number(value: HeaderValue) -> TypeGuard[Number]:

@@ -15,7 +15,8 @@ into headers that are dicts, unless a header has that very name.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from math import ceil
+from sys import intern
 from threading import Lock
 from typing import Final
 
@@ -24,8 +25,8 @@ from cachetools import LRUCache, cached
 from ...store.errors import SelectorError
 from .conditions import (
     Condition,
+    Fingerprints,
     Predicate,
-    Question,
     Value,
     all_of,
     any_of,
@@ -38,7 +39,6 @@ from .conditions import (
     is_like,
     is_null,
     negation,
-    perhaps,
     signed,
     truth,
 )
@@ -59,55 +59,96 @@ IN_LIST_MAX: Final = 1_024
 """Strings in one list behind IN."""
 NEEDLES_MAX: Final = 4
 """More of them would cost more than the headers that they save decoding."""
-CACHE_SELECTORS: Final = 1_024
+CACHE_SELECTORS: Final = 64
 """Compiled selectors kept for the next subscription with the same text. One counts again for every 64 characters,
-because a long one can hold 130 KiB."""
+because a long one can hold 130 KiB: so the whole process keeps 150 KiB at most."""
+NAMES_KEPT: Final = 64
+"""Sets of names that selectors share. Others have their own."""
 
+SELECTOR_BYTES: Final = 192
+CHARACTER_BYTES: Final = 6
+NODE_BYTES: Final = 80
+NAMES_BYTES: Final = 272
+"""The most that a selector costs, each character of its text, each operand and operator, and a set of names that it
+shares with no other; measured with tracemalloc. The text is there up to four times, with literals, needles and names,
+and a pattern as a list of its pieces."""
+POINT_NODES: Final = 6.0
+LIKE_NODES: Final = 7.0
+STRING_NODES: Final = 1.6
+SIGN_NODES: Final = 2.5
+"""A name with points, a LIKE, a string behind IN and a sign of arithmetic cost as much as so many operands more."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
 class Selector:
     """A compiled selector. Equal, and equally hashed, where the canonical texts are equal."""
 
-    text: str
-    """Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector."""
+    __slots__ = (
+        "text",
+        "names",
+        "matches",
+        "needles",
+        "field_names",
+        "header_names",
+        "_condition",
+        "_nodes",
+        "_own_sets",
+    )
 
-    names: frozenset[str] = field(compare=False)
-    """Every name in it."""
+    def __init__(self, text: str, names: frozenset[str], condition: Condition, nodes: int) -> None:
+        self.text = text
+        """Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector."""
+        self.names = names = _shared(own := names)
+        """Every name in it."""
+        self._condition = condition
+        self.matches: Predicate = condition.is_true
+        """matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
 
-    matches: Predicate = field(compare=False, repr=False)
-    """matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
-
-    `values` maps names to header values, and only its `get` is called. The
-    caller puts in the names of `field_names`, over any header of that name.
-    Never raises.
-    """
-
-    may_match: Question = field(default=perhaps, compare=False, repr=False)
-    """may_match(fingerprints) -> bool: False only where no message of a block matches that has these fingerprints.
-
-    `fingerprints` maps names of headers to a fingerprint of each; one that is absent is unknown. Never raises.
-    """
-
-    needles: tuple[bytes, ...] = field(default=(), compare=False)
-    """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold none
-    of them need not be decoded. Empty: nothing is known."""
-
-    field_names: frozenset[str] = field(init=False, compare=False, repr=False)
-    """The names in it that mean a field of the message."""
-
-    header_names: frozenset[str] = field(init=False, compare=False, repr=False)
-    """The headers that it may ask for, of `a.b` both a.b and a; no other header need be decoded."""
-
-    def __post_init__(self) -> None:
-        """Part the names: each message that is examined asks for both parts."""
-        has_fields = not self.names.isdisjoint(FIELD_NAMES)
-        object.__setattr__(self, "field_names", self.names & FIELD_NAMES if has_fields else _NO_NAMES)
-        headers = self.names - FIELD_NAMES if has_fields else self.names
+        `values` maps names to header values, and only its `get` is called. The
+        caller puts in the names of `field_names`, over any header of that name.
+        Never raises.
+        """
+        self.needles = _needles(names, condition)
+        """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold
+        none of them need not be decoded. Empty: nothing is known."""
+        has_fields = not names.isdisjoint(FIELD_NAMES)
+        self.field_names = _shared(names & FIELD_NAMES) if has_fields else _NO_NAMES
+        """The names in it that mean a field of the message."""
+        headers = names - FIELD_NAMES if has_fields else names
         roots = {name.partition(".")[0] for name in headers if "." in name}
-        object.__setattr__(self, "header_names", headers | roots if roots else headers)
+        self.header_names = _shared(headers | roots) if has_fields or roots else names
+        """The headers that it may ask for, of `a.b` both a.b and a; no other header need be decoded."""
+        self._own_sets = (names is own) * (1 if self.header_names is names else 2)
+        self._nodes = nodes
+
+    @property
+    def charge_bytes(self) -> int:
+        """What it costs in RAM, at most. O(1)."""
+        characters = len(self.text) * (1 if self.text.isascii() else 4)
+        return SELECTOR_BYTES + NAMES_BYTES * self._own_sets + NODE_BYTES * self._nodes + CHARACTER_BYTES * characters
+
+    def may_match(self, fingerprints: Fingerprints) -> bool:
+        """Return False only where no message of a block matches that has these fingerprints.
+
+        fingerprints: a fingerprint of each header, by name; one that is absent is unknown. Never raises.
+        """
+        return self._condition.may_be_true(fingerprints)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Selector) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+
+@cached(LRUCache(NAMES_KEPT), lock=Lock())
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    """Return equal names that another selector has, if any: most ask for the same headers; a set takes 216 bytes."""
+    return names
 
 
 @cached(LRUCache(CACHE_SELECTORS, getsizeof=lambda selector: 1 + len(selector.text) // 64), lock=Lock())
@@ -125,8 +166,7 @@ def compile_selector(text: str) -> Selector:
         raise SelectorError(f"{len(canonical)} characters are above the limit of {CHARACTERS_MAX}", CHARACTERS_MAX)
     parser = _Parser(tokens)
     condition = parser.parse()
-    needles = _needles(parser.names, condition)
-    return Selector(canonical, frozenset(parser.names), condition.is_true, condition.may_be_true, needles)
+    return Selector(canonical, frozenset(parser.names), condition, parser.nodes)
 
 
 def _needles(names: Set[str], condition: Condition) -> tuple[bytes, ...]:
@@ -163,6 +203,12 @@ class _Parser:
         self._at = 0
         self._count = 0
         self._open = 0
+        self._extra = 0.0
+
+    @property
+    def nodes(self) -> int:
+        """Return how many operands and operators there are, those counted more than once that cost more."""
+        return self._count + ceil(self._extra)
 
     def parse(self) -> Condition:
         """Return the condition that all the tokens spell."""
@@ -221,8 +267,11 @@ class _Parser:
         if isinstance(node, Condition) or node.name is None:
             raise SelectorError("LIKE, IN and IS NULL take a name on their left", token.position)
         if kind == "IN":
-            return is_in(node.name, self._in_list())
+            strings = self._in_list()
+            self._extra += STRING_NODES * len(strings)
+            return is_in(node.name, strings)
         if kind == "LIKE":
+            self._extra += LIKE_NODES
             return is_like(node.name, self._string(), self._escape())
         is_negated = self._peek() == "NOT"
         self._at += is_negated
@@ -260,11 +309,13 @@ class _Parser:
             factors = [self._operand()]
             factor_signs: list[Token] = []
             while self._peek() in ("*", "/"):
+                self._extra += SIGN_NODES
                 factor_signs.append(self._next_node())
                 factors.append(self._operand())
             terms.append(_computed(factors, factor_signs))
             if self._peek() not in ("+", "-"):
                 return _computed(terms, signs)
+            self._extra += SIGN_NODES
             signs.append(self._next_node())
 
     def _operand(self) -> _Node:
@@ -298,8 +349,10 @@ class _Parser:
             root, point, _ = token.text.partition(".")
             if point and root in FIELD_NAMES:
                 raise SelectorError(f"{root} is a field of the message and has no parts", token.position)
-            self.names.add(token.text)
-            return header(token.text)
+            name = intern(token.text)
+            self._extra += POINT_NODES * bool(point)
+            self.names.add(name)
+            return header(name)
         if token.kind in (STRING, NUMBER):
             return constant(token.value)
         if token.kind in ("TRUE", "FALSE"):

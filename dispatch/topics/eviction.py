@@ -18,7 +18,7 @@ from ..config.policy import Eviction
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.removal import Removals
 from .arrivals import ArrivalOrder, Run
-from .latest_keys import NewestPerKey, Place, key_of
+from .latest_keys import KeyMemory, NewestPerKey, Place, key_of
 from .state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
 
 SLACK: Final = 8
@@ -28,9 +28,12 @@ SLACK: Final = 8
 class Evictor(EvictionRule):
     """The rule of one topic. The state lock guards it."""
 
-    def __init__(self, removals: Removals, max_messages: int, eviction: Eviction, key_name: str) -> None:
+    def __init__(
+        self, removals: Removals, max_messages: int, eviction: Eviction, key_name: str, keys: KeyMemory
+    ) -> None:
         """key_name: of the header that is a message's key, for "latest_per_key"."""
         self._removals = removals
+        self._keys = keys
         self._max_messages = max_messages
         self._eviction = eviction
         self._key_name = key_name
@@ -60,7 +63,7 @@ class Evictor(EvictionRule):
 
     def _note_key(self, key: bytes, subscription: SubscriptionState, place: Place) -> None:
         if subscription.latest is None:
-            subscription.latest = NewestPerKey()
+            subscription.latest = NewestPerKey(self._keys)
         subscription.latest.note(key, place)
 
     def note_keys(

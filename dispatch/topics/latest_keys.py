@@ -1,21 +1,30 @@
 """NewestPerKey: which of the messages that wait for one subscriber are older ones of their key.
 
 A key is a message's group or one of its headers. Memory goes with what waits:
-a digest and two places for each key, a place for each older message. Nothing
-here survives the process, as nothing of such a subscriber does.
+a digest and two places for each key, a place for each older message. Where
+memory_limit has no room for that, the oldest of them are forgotten: their
+messages go by age, then. Nothing here survives the process, as nothing of such
+a subscriber does.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
+from ...cache.budget import Holder
 from ...store.format.properties import decode_properties, group_of
 from ..core.model import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16
 SPARE_PLACES: Final = 64
+
+PLACE_BYTES: Final = 320
+"""Charged for a place, its key and their part of the tables."""
+STEP_PLACES: Final = 8
+"""Places are charged so many at a time."""
 
 Place = tuple[LaneState, int]
 
@@ -30,10 +39,28 @@ def key_of(name: str, properties: bytes) -> bytes | None:
     return hashlib.blake2b(repr(value).encode(), digest_size=DIGEST_BYTES).digest()
 
 
+class KeyMemory:
+    """What all subscriptions together are charged for keys. The state lock guards it."""
+
+    def __init__(self, holder: Holder, make_room: Callable[[int], None]) -> None:
+        """make_room: gives back what caches have, as far as that goes."""
+        self.holder = holder
+        self._make_room = make_room
+
+    def reserve(self, charge_bytes: int) -> bool:
+        """Charge the bytes if there is room, or caches make it, and return whether there was."""
+        if self.holder.reserve(charge_bytes):
+            return True
+        self._make_room(charge_bytes)
+        return self.holder.reserve(charge_bytes)
+
+
 class NewestPerKey:
     """Of one subscription. The state lock guards it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: KeyMemory) -> None:
+        self._keys = keys
+        self._paid_places = 0
         self._newest: dict[bytes, Place] = {}
         self._older: deque[Place] = deque()
         self._tidy_at = SPARE_PLACES
@@ -44,10 +71,49 @@ class NewestPerKey:
         self._newest[key] = place
         if before is not None:
             self._older.append(before)
-        if len(self._newest) + len(self._older) > self._tidy_at:
-            self._newest = {key: place for key, place in self._newest.items() if _waits(place)}
-            self._older = deque(filter(_waits, self._older))
-            self._tidy_at = 2 * (len(self._newest) + len(self._older)) + SPARE_PLACES
+        if self.places > self._tidy_at:
+            self._tidy()
+        if self.places > self._paid_places:
+            self._pay()
+
+    @property
+    def places(self) -> int:
+        """Return how many places it knows."""
+        return len(self._newest) + len(self._older)
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what it should be charged, computed anew. AssertionError where more is here than is paid for."""
+        assert self.places <= self._paid_places
+        return PLACE_BYTES * self._paid_places
+
+    def close(self) -> None:
+        """Forget all: the subscription has ended."""
+        self._newest, self._older = {}, deque()
+        self._keys.holder.release(PLACE_BYTES * self._paid_places)
+        self._paid_places = 0
+
+    def _tidy(self) -> None:
+        """Forget what waits no more. O(places)."""
+        self._newest = {key: place for key, place in self._newest.items() if _waits(place)}
+        self._older = deque(filter(_waits, self._older))
+        self._tidy_at = 2 * self.places + SPARE_PLACES
+        spare = (self._paid_places - self.places) // STEP_PLACES * STEP_PLACES
+        if spare > 0:
+            self._paid_places -= spare
+            self._keys.holder.release(PLACE_BYTES * spare)
+
+    def _pay(self) -> None:
+        """Charge for more places; where memory has no room for them, forget the oldest."""
+        if self._keys.reserve(PLACE_BYTES * STEP_PLACES):
+            self._paid_places += STEP_PLACES
+            return
+        self._tidy()
+        while self.places > self._paid_places:
+            if self._older:
+                self._older.popleft()
+            else:
+                del self._newest[next(iter(self._newest))]
 
     def next_older(self) -> Place | None:
         """Return one that waits and of whose key a newer one has come; None: there is none. It is forgotten here."""

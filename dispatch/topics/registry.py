@@ -44,6 +44,7 @@ from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
 from .eviction import Evictor
+from .latest_keys import KeyMemory
 from .patterns import PatternArea, PatternKeeper, PatternMember
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
@@ -77,8 +78,9 @@ class Topics(PatternKeeper):
         transactions: TransactionRegistry,
         policies: Policies,
         reading: Holder,
+        keys: KeyMemory,
     ) -> None:
-        """reading: pays for what the sweeper reads."""
+        """reading: pays for what the sweeper reads. keys: for what "latest_per_key" knows."""
         self._monitor = monitor
         self._message_store = store
         self._records = store.subscription_records
@@ -92,6 +94,7 @@ class Topics(PatternKeeper):
         self._consumers = consumers
         self._transactions = transactions
         self._policies = policies
+        self._keys = keys
         self.unrecorded = UnrecordedStore(store)
         self.verdicts = Verdicts()
         self.unmatched_sweeper = UnmatchedSweeper(target_area, self._records, reading)
@@ -368,7 +371,8 @@ class Topics(PatternKeeper):
     def _make(self, number: int, name: str) -> TopicState:
         policy, evictor = self._policies.of(name), None
         if policy.subscriber_max_messages is not None:
-            evictor = Evictor(self._removals, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
+            most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
+            evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
         return TopicState(self._target_area, number, name, evictor, self)
 
     def _add_subscription(
@@ -401,6 +405,8 @@ class Topics(PatternKeeper):
             subscription = topic.durable_subscription(name) if name in topic.durable else None
             is_new = subscription is None
             text = options.selector.text if options.selector is not None else None
+            if subscription not in topic.online:
+                self._consumers.require_room((topic,), options)
             if subscription is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     subscription = self._add_subscription(
@@ -484,6 +490,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             with self._matching(pattern) as found, self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
+                self._consumers.require_room(found, options)
                 pattern_area = PatternArea(self._target_area, pattern, self)
                 consumer = self._consumers.attach(pattern_area, options)
                 self.patterns[pattern_area] = options.selector
@@ -589,6 +596,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
+            self._consumers.require_room((topic,), options)
             with self._overhead.one_more(SUBSCRIPTION_BYTES):
                 text = options.selector.text if options.selector is not None else None
                 subscriber = self._records.subscribe(topic.number, None, text)
@@ -722,6 +730,11 @@ class Topics(PatternKeeper):
         subscription.forget()
         if subscription.admission is not None:
             subscription.admission.room_came()
+
+    @property
+    def keys_charge(self) -> int:
+        """Return what "latest_per_key" should be charged, computed anew. Requires: the lock."""
+        return sum(each.latest.charge_bytes for each in self.online() if each.latest is not None)
 
     def online(self) -> Iterator[SubscriptionState]:
         """Yield every subscription that has a consumer."""

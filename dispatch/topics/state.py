@@ -241,6 +241,11 @@ class TopicState(QueueArea):
                     lane.meet()
 
     @property
+    def lists_a_lane(self) -> int:
+        """See QueueArea. Each subscription that is read has a part of the lane, with one list."""
+        return len(self.online)
+
+    @property
     def is_unused(self) -> bool:
         """See QueueArea. A durable subscription is a use, read or not, and so is a retained message.
 
@@ -626,6 +631,8 @@ class SubscriptionState(QueueArea):
 
     def forget(self) -> None:
         """Forget a subscription that has ended: no cache keeps anything for it."""
+        if self.latest is not None:
+            self.latest.close()
         self.forget_heads()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
         for stored in filter(None, self.subscriber.lanes):

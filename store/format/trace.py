@@ -28,6 +28,10 @@ HEADER: Final = struct.Struct("<8sHHIQQI")
 BLOCK_HEADER: Final = struct.Struct("<III")
 BLOCK_BYTES_MAX: Final = 1 << 16
 EVENT_BYTES_MAX: Final = 40
+FULL_BYTES: Final = 1 << 14
+"""A block with so much is written. Readers take larger ones, which earlier versions wrote."""
+TRACE_BYTES: Final = 3 * FULL_BYTES
+"""What recording takes: the block that fills, and two copies of it while it is finished."""
 LANES_MAX: Final = 1 << 20
 NUMBER_MAX: Final = 1 << 62
 INDEX_IN_RAM: Final = 1
@@ -95,7 +99,7 @@ class Encoder:
                 payload.append(number & 127 | 128)
                 number >>= 7
             payload.append(number)
-        self.is_full = len(payload) >= BLOCK_BYTES_MAX - EVENT_BYTES_MAX
+        self.is_full = len(payload) >= FULL_BYTES
 
     def block(self) -> bytes:
         """Return what was put since the last block, ready to be written; empty where nothing was."""

@@ -20,7 +20,7 @@ from ..errors import SettingsError
 from ..format.record import RecordDamaged
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 
-PIECE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024
 """A data log is copied in such pieces."""
 
 _PART: Final = ".part"

@@ -225,10 +225,11 @@ def _shared(model: dict[int, set[int]]) -> list[set[int]]:
 class Subscriber:
     """A consumer, what it should have and does not hold, in order, and what it holds."""
 
-    def __init__(self, topic: Topic, modulus: int) -> None:
+    def __init__(self, bay: SimulatedBay, modulus: int) -> None:
+        self.bay = bay
         self.modulus = modulus
         selector = f"part = {modulus - 1}" if modulus else None
-        self.consumer = topic.subscribe(selector=selector, prefetch=0)
+        self.consumer = bay.bay.topic("prices").subscribe(selector=selector, prefetch=0)
         self.waiting: list[int] = []
         self.held: list[Delivery] = []
 
@@ -238,7 +239,10 @@ class Subscriber:
     def take(self, most: int) -> None:
         taken = self.consumer.take(most)
         found = [number_of(delivery) for delivery in taken]
-        assert found == self.waiting[: len(found)] and bool(found) == bool(self.waiting)
+        assert found == self.waiting[: len(found)]
+        # Where memory is full of what is in flight, a consumer that holds something gets no more until it settles it.
+        is_short = bool(self.held) and self.bay.target_area.is_short
+        assert bool(found) == bool(self.waiting) or is_short
         del self.waiting[: len(found)]
         self.held += taken
 
@@ -262,12 +266,12 @@ def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: in
     temp_limit = ("2GiB", "2MiB")[seed % 2]
     bay = SimulatedBay(memory_limit="4MiB", temp_limit=temp_limit, policies=policies)
     topic = bay.bay.topic("prices")
-    live = [Subscriber(topic, 0) for _ in range(4)]
+    live = [Subscriber(bay, 0) for _ in range(4)]
     sent = refused = 0
     for _ in range(250):
         what = random.random()
         if what < 0.05 and len(live) < 9:
-            live.append(Subscriber(topic, random.choice((0, 0, 1, 2, 3))))
+            live.append(Subscriber(bay, random.choice((0, 0, 1, 2, 3))))
         elif what < 0.08 and live:
             live.pop(random.randrange(len(live))).consumer.close()
         elif what < 0.1:

@@ -16,6 +16,7 @@ from types import MethodType
 from typing import Any, cast
 
 from forebay.cache.budget import Budget
+from forebay.cache.charge import charges_bytes
 from forebay.cache.process.guard import MemoryGuard
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.cache.spill.overflow import Overflow
@@ -239,6 +240,11 @@ class Inside:
     def unpublished(self) -> Any:
         """With sync "always": what is stored and waits to be durable before it is dispatched."""
         return self.__engine.publisher.unpublished
+
+    def hold_unsynced(self, lane: Any, messages: Any) -> None:
+        """Have stored messages wait until they are durable. Requires: the lock."""
+        charge = charges_bytes(messages)
+        self.__engine.publisher.hold(self.__engine.store.journal.end, lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:

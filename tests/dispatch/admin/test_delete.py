@@ -205,7 +205,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
         lane = simulated.queue_area("orders").lanes[0]
         assert lane is not None
         sequence = simulated.store.add(lane.index_lane, 0, b"", b"7")
-        simulated.unpublished.append((simulated.journal.end, lane, ((sequence, b"", b"7", 0),)))
+        simulated.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     queue.delete()
     assert not simulated.unpublished
     assert simulated.bay.statistics().memory.holders["head_queue_cache"] == 0

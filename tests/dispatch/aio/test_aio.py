@@ -236,7 +236,7 @@ def test_a_large_batch_lets_others_run_and_waits_in_ram_in_part_only() -> None:
 
         async def watch() -> None:
             while True:
-                seen.append((64 << 10) * sum(len(messages) for _, _, messages in bay.unpublished))
+                seen.append((64 << 10) * sum(len(messages) for _, _, messages, _ in bay.unpublished))
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())

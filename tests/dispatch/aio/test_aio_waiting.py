@@ -51,7 +51,7 @@ def test_a_thousand_consumers_of_one_queue_are_served_in_turn_and_few_are_woken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        bay = LoopBay()
+        bay = LoopBay(memory_limit="64MiB")
         queue = await bay.aio.queue("orders")
         consumers = [await queue.subscribe() for _ in range(1000)]
         got: list[int] = []

@@ -8,6 +8,7 @@ from simulated_disk import SimulatedDisk
 from forebay import Settings, SettingsError
 from forebay.dispatch.config.memory_plan import (
     ATTEMPTS_BYTES,
+    CONSUMERS_BYTES,
     DIRECTORY_BYTES_MAX,
     READ_BUFFER_BYTES,
     RELOCATION_BYTES,
@@ -22,8 +23,8 @@ from forebay.dispatch.config.sizes import KIB, MIB
 def test_fixed_parts_and_the_rest_are_the_whole_limit(persistent_index: bool) -> None:
     settings = Settings(memory_limit="64MiB", persistent_index=persistent_index)
     shares = shares_of(settings)
-    fixed_bytes = RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES
-    assert fixed_bytes == 2 * MIB and DIRECTORY_BYTES_MAX < WRITE_BUFFER_BYTES
+    fixed_bytes = CONSUMERS_BYTES + RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES
+    assert fixed_bytes == 2 * MIB + CONSUMERS_BYTES and DIRECTORY_BYTES_MAX < WRITE_BUFFER_BYTES
     assert shares.limit_bytes == 64 * MIB
     rest = shares.index_guaranteed_bytes + shares.metadata_bytes + fixed_bytes
     assert shares.available_bytes == 64 * MIB - rest

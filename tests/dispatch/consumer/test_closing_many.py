@@ -70,7 +70,7 @@ def test_closing_costs_the_same_for_each_of_few_and_of_many_consumers(
     make: Maker, close: Callable[[SimulatedBay, list[Consumer]], None]
 ) -> None:
     def calls(count: int) -> int:
-        bay = SimulatedBay()
+        bay = SimulatedBay(memory_limit="16MiB")
         consumers = make(bay, count)
         with counted_calls() as counted:
             close(bay, consumers)

@@ -243,7 +243,7 @@ def count_evaluations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_ten_thousand_selectors_of_a_topic_are_matched_without_evaluating_equal_ones_twice(
     monkeypatch: pytest.MonkeyPatch, in_batches: bool
 ) -> None:
-    bay = SimulatedBay(memory_limit="64MiB")
+    bay = SimulatedBay(memory_limit="256MiB")
     topic = bay.bay.topic("prices")
     readers = [
         topic.subscribe(selector=f"symbol = 'S{number % 100}' OR n = {number % 100}") for number in range(10_000)

@@ -250,7 +250,7 @@ def test_while_it_is_awaited_nobody_is_without_a_delivery_and_nothing_else_is_ch
     fill(bay, "orders", 2000)
     bay.bay.resize("8MiB")
     bay.bay.statistics()
-    others = [bay.queue().subscribe() for _ in range(100)]
+    others = [bay.queue().subscribe() for _ in range(40)]
     held = [other.take(10) for other in others]
     assert all(len(mine) == 1 for mine in held)
     assert not any(other.take(1) for other in others)
@@ -374,8 +374,8 @@ def test_dirty_blocks_are_written_and_leave() -> None:
     assert bay.budget.holders["index"].guaranteed_bytes == 4 * MIB // 8 * 3 // 4
     bay.check()
     for number in range(60):
-        consumer = bay.queue(f"q{number}").subscribe()
-        assert [consumer.take()[0].priority for _ in range(10)] == list(range(9, -1, -1))
+        with bay.queue(f"q{number}").subscribe() as consumer:
+            assert [consumer.take()[0].priority for _ in range(10)] == list(range(9, -1, -1))
 
 
 def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

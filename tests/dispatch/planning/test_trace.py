@@ -20,6 +20,7 @@ from forebay.store.disk.user_file import user_place
 from forebay.store.format.trace import (
     ACK,
     ARRIVE,
+    FULL_BYTES,
     GONE,
     KINDS,
     LET_GO,
@@ -27,6 +28,7 @@ from forebay.store.format.trace import (
     OFFER,
     TAKE,
     TICK,
+    TRACE_BYTES,
     UNLIST,
     WAITING,
     Encoder,
@@ -258,20 +260,50 @@ def test_what_waits_for_housekeeping_is_bounded(monkeypatch: pytest.MonkeyPatch)
     bay.bay.close()
 
 
+def test_what_waits_to_be_written_is_charged_and_memory_that_is_full_is_written_at_once() -> None:
+    bay = RecordedBay(memory_limit="4MiB")
+    queue = bay.queue()
+    queue.send_many(Message(bytes(size)) for size in range(1000))
+    bay.target_area.measure(1.0)
+    holder, block_bytes = bay.budget.holders["trace"], FULL_BYTES
+    known_bytes = holder.held_bytes
+    assert known_bytes >= TRACE_BYTES
+    bay.check()
+    for _ in range(6):
+        queue.send_many(Message(bytes(size)) for size in range(1000))
+        bay.target_area.measure(1.0)
+    assert holder.held_bytes >= known_bytes + block_bytes and bay.trace.size() == 0
+    bay.check()
+    browsers = bay.budget.holders["browsers"]
+    with bay.lock:
+        bay.target_area.make_room(bay.budget.limit_bytes, None)
+        free_bytes = bay.budget.free_bytes
+        assert browsers.reserve(free_bytes)
+    for _ in range(6):
+        queue.send_many(Message(bytes(size)) for size in range(1000))
+        bay.target_area.measure(1.0)
+    assert bay.trace.size() > block_bytes and holder.held_bytes < known_bytes + block_bytes
+    with bay.lock:
+        browsers.release(free_bytes)
+    bay.check()
+    bay.bay.close()
+    assert sum(event[3] for event in TraceReader(bay.trace).events() if event[0] == ARRIVE) == 13_000
+
+
 def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 3)
     bay = RecordedBay()
     own = bay.recorder
     assert own is not None
     with own._writing:  # somebody is at it
-        for _ in range(70):
+        for _ in range(40):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
             bay.target_area.measure(1.0)
         assert 3 <= len(own._blocks) < 12
         assert bay.trace.size() == 0
     bay.bay.close()
     reader = TraceReader(bay.trace)
-    assert sum(event[3] for event in reader.events() if event[0] == ARRIVE) == 70_000
+    assert sum(event[3] for event in reader.events() if event[0] == ARRIVE) == 40_000
     assert reader.unread_bytes == 0
 
 

@@ -203,7 +203,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     assert lane is not None
     with bay.lock:
         sequence = bay.store.add(lane.index_lane, 0, b"", b"7")
-        bay.unpublished.append((bay.journal.end, lane, ((sequence, b"", b"7", 0),)))
+        bay.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     topic.delete()
     assert not bay.unpublished
     bay.check()

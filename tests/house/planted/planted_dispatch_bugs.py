@@ -87,7 +87,7 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender.send",
-        "producers.publisher.unpublished.append((position, lane, (stored,)))",
+        "producers.publisher.hold(position, lane, (stored,), size + OVERHEAD_BYTES)",
         "lane.arrive(stored)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),

@@ -1,0 +1,145 @@
+"""What consumers cost in RAM: charged from `subscribe` to `close`, and no less than it is."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import pytest
+from compiled import interpreted
+from simulated_bay import SimulatedBay
+
+from forebay import Consumer, Message
+from forebay.store.errors import StoreFull
+
+MANY = 1_000
+
+
+def charged(bay: SimulatedBay) -> int:
+    return bay.bay.statistics().memory.holders["consumers"]
+
+
+def with_selectors(bay: SimulatedBay, count: int, begin: int = 0) -> list[Consumer]:
+    return [bay.queue().subscribe(selector=f"k = 'v{number}'") for number in range(begin, begin + count)]
+
+
+@interpreted("measures Python objects")
+@pytest.mark.parametrize("has_lane", [False, True])
+def test_a_consumer_with_a_selector_of_its_own_costs_no_more_than_it_is_charged(has_lane: bool) -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    if has_lane:
+        bay.queue().send(b"x", headers={"k": "none"})
+    kept = with_selectors(bay, 100, begin=MANY)  # what is made once for all is there
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before, charged_before = tracemalloc.get_traced_memory()[0], charged(bay)
+        kept += with_selectors(bay, MANY)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    holders = bay.bay.statistics().memory.holders
+    assert grown <= charged(bay) - charged_before + holders["curve"]
+    assert grown / MANY < (2_048 if has_lane else 1_280)
+    bay.check()
+    for consumer in kept:
+        consumer.close()
+    assert charged(bay) == bay.bay.statistics().memory.holders["curve"] == 0
+    bay.check()
+
+
+@interpreted("measures Python objects")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "k = 'v{}'",
+        "k{} = 'v'",
+        "JMSPriority > {} AND k = 3",
+        "a.b.c = {}",
+        "k IN ('{}', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j')",
+        "{} < " + "a + b * c - " * 40 + "d",
+        "a LIKE '%{}_b%' OR b NOT LIKE 'c%d'",
+        "a = '" + "\N{EURO SIGN}" * 300 + "{}'",
+        "NOT (" * 20 + "a BETWEEN {} AND 99999" + ")" * 20,
+        " OR ".join(f"b = 'x{number}'" for number in range(50)) + " OR a = {}",
+    ],
+)
+def test_a_compiled_selector_costs_no_more_than_it_is_charged(text: str) -> None:
+    bay = SimulatedBay(memory_limit="256MiB")
+    few = [bay.queue().subscribe(selector=text.format(number)) for number in range(MANY, MANY + 80)]
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before, charged_before = tracemalloc.get_traced_memory()[0], charged(bay)
+        many = [bay.queue().subscribe(selector=text.format(number)) for number in range(200)]
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown <= charged(bay) - charged_before
+    assert len(few) + len(many) == 280
+
+
+def test_where_memory_has_no_room_for_another_consumer_it_is_refused_and_the_others_go_on() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    bay.queue().send_many([Message(b"x")] * 10)
+    consumers: list[Consumer] = []
+    with pytest.raises(StoreFull) as full:
+        for _ in range(MANY):
+            consumers += with_selectors(bay, 1, begin=len(consumers))
+    assert full.value.limit == "memory_limit" and "raise the limit" in str(full.value)
+    bay.check()
+    consumers.pop().close()
+    with bay.queue().subscribe() as plain:
+        assert len(plain.take(10)) == 10
+    bay.check()
+
+
+def test_a_priority_that_would_need_more_lists_than_memory_has_room_for_is_refused() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    consumers: list[Consumer] = []
+    with pytest.raises(StoreFull):
+        for _ in range(MANY):
+            consumers += with_selectors(bay, 1, begin=len(consumers))
+    with pytest.raises(StoreFull) as full:
+        bay.queue().send(b"x")
+    assert full.value.limit == "memory_limit"
+    bay.check()
+    for consumer in consumers[100:]:
+        consumer.close()
+    bay.queue().send(b"x", headers={"k": "v7"})
+    assert [delivery.body for delivery in consumers[7].take(timeout=1.0)] == [b"x"]
+    bay.check()
+
+
+def test_a_subscriber_that_memory_has_no_room_for_leaves_no_subscription() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    topic.send(b"x")
+    consumers: list[Consumer] = []
+    with pytest.raises(StoreFull):
+        for number in range(MANY):
+            consumers.append(topic.subscribe(durable=f"s{number}", selector=f"k = 'v{number}'"))
+    area = bay.topic_area("prices")
+    assert len(area.online) == len(area.durable) == len(consumers) > 100
+    bay.check()
+    with pytest.raises(StoreFull):
+        bay.bay.topic("prices").subscribe()
+    assert len(area.online) == len(consumers)
+    consumers.pop().close()
+    consumers.pop().close()
+    topic.subscribe(durable=f"s{len(consumers)}", selector=f"k = 'v{len(consumers)}'")
+    bay.check()
+
+
+def test_a_lower_limit_awaits_consumers_that_are_too_many_for_it() -> None:
+    bay = SimulatedBay(memory_limit="64MiB")
+    consumers = with_selectors(bay, 3 * MANY)
+    report = bay.bay.resize("4MiB")
+    assert not report.is_settled and report.awaited == {"consumers": charged(bay)}
+    for consumer in consumers[10:]:
+        consumer.close()
+    bay.bay.step()
+    assert bay.bay.resize("4MiB").is_settled
+    bay.check()

@@ -1,0 +1,140 @@
+"""What has a charge of its own beside messages: each is there while it costs memory, and gone when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simulated_bay import SimulatedBay
+
+from forebay import DestinationPolicy, Message
+from forebay.cache.shares import CURVE_SHARE
+from forebay.dispatch.core.consumer_memory import STEP_BYTES, STEP_RUNS
+from forebay.dispatch.core.publisher import STEP_BYTES as STEP
+from forebay.dispatch.topics.latest_keys import PLACE_BYTES, STEP_PLACES
+
+MANY = 100
+BODY = b"7" * 50_000
+
+
+def charged(bay: SimulatedBay, name: str) -> int:
+    return bay.bay.statistics().memory.holders[name]
+
+
+@contextmanager
+def full_memory(bay: SimulatedBay) -> Iterator[None]:
+    """Nothing is free meanwhile, and no cache can give anything back."""
+    with bay.lock:
+        bay.target_area.make_room(bay.budget.limit_bytes, None)
+        holder, free_bytes = bay.budget.holders["browsers"], bay.budget.free_bytes
+        assert holder.reserve(free_bytes)
+    try:
+        yield
+    finally:
+        with bay.lock:
+            holder.release(free_bytes)
+
+
+def test_the_curve_follows_as_many_lists_as_its_share_has_room_for() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    bay.queue().send(b"x", headers={"k": 0})
+    consumers = [bay.queue().subscribe(selector=f"k = {number}") for number in range(MANY)]
+    most = int(bay.budget.limit_bytes * CURVE_SHARE)
+    assert most - 1024 < charged(bay, "curve") <= most
+    bay.check()
+    bay.bay.resize("16MiB")
+    bay.bay.resize("4MiB")
+    assert charged(bay, "curve") <= most
+    for consumer in consumers:
+        consumer.close()
+    assert charged(bay, "curve") == 0
+    bay.check()
+
+
+def test_runs_of_what_came_back_are_charged_until_it_is_taken() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    queue = bay.queue()
+    queue.send_many(Message(b"x") for _ in range(10 * STEP_RUNS))
+    with queue.subscribe(prefetch=0) as consumer:
+        deliveries = consumer.take(10 * STEP_RUNS)
+        before = charged(bay, "consumers")
+        consumer.ack(deliveries[::2])
+        consumer.release(deliveries[1::2])
+        assert charged(bay, "consumers") - before == 5 * STEP_BYTES
+        bay.check()
+        taken = 0
+        while taken < 5 * STEP_RUNS:
+            found = consumer.take(5 * STEP_RUNS)
+            taken += len(found)
+            consumer.ack(found)
+        assert charged(bay, "consumers") <= before + STEP_BYTES
+        bay.check()
+    assert charged(bay, "consumers") == 0
+
+
+def test_messages_that_wait_for_their_sync_are_charged_until_it_is_done() -> None:
+    bay = SimulatedBay(sync="always")
+    queue = bay.queue("orders")
+    queue.send(b"before")
+    with bay.lock:
+        lane = bay.queue_area("orders").lanes[4]
+        assert lane is not None
+        sequence = bay.store.add(lane.index_lane, 0, b"", BODY)
+        bay.hold_unsynced(lane, ((sequence, b"", BODY, 0),))
+    assert charged(bay, "unsynced") == 2 * STEP
+    bay.check()
+    queue.send(b"after")
+    assert charged(bay, "unsynced") == STEP
+    with queue.subscribe() as consumer:
+        assert [delivery.body for delivery in consumer.take(10)] == [b"before", BODY, b"after"]
+    bay.check()
+
+
+def test_where_memory_is_full_messages_are_synced_without_a_place_in_it() -> None:
+    bay = SimulatedBay(sync="always", memory_limit="4MiB")
+    queue = bay.queue()
+    with full_memory(bay):
+        queue.send(b"alone")
+        queue.send_many(Message(b"%d" % number) for number in range(3 * MANY))
+        assert charged(bay, "unsynced") <= STEP
+    with queue.subscribe(prefetch=0) as consumer:
+        bodies: list[bytes] = []
+        while len(bodies) <= 3 * MANY:
+            found = consumer.take(MANY)
+            bodies += [delivery.body for delivery in found]
+            consumer.ack(found)
+    assert bodies == [b"alone", *(b"%d" % number for number in range(3 * MANY))]
+    bay.check()
+
+
+def latest_per_key() -> SimulatedBay:
+    policy = DestinationPolicy(subscriber_max_messages=10, eviction="latest_per_key", eviction_key="part")
+    return SimulatedBay(memory_limit="4MiB", policies={"prices": policy})
+
+
+def test_the_keys_of_what_waits_are_charged_until_their_subscriber_has_gone() -> None:
+    bay = latest_per_key()
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe(prefetch=0)
+    for number in range(STEP_PLACES + 1):
+        topic.send(b"%d" % number, headers={"part": number})
+    assert charged(bay, "keys") == 2 * STEP_PLACES * PLACE_BYTES
+    bay.check()
+    consumer.close()
+    assert charged(bay, "keys") == 0
+    bay.check()
+
+
+def test_where_memory_is_full_keys_are_forgotten_and_messages_are_not() -> None:
+    bay = latest_per_key()
+    topic = bay.bay.topic("prices")
+    with topic.subscribe(prefetch=0) as consumer:
+        with full_memory(bay):
+            for number in range(10):
+                topic.send(b"%d" % number, headers={"part": number % 2})
+        assert charged(bay, "keys") == 0
+        bay.check()
+        bodies: list[bytes] = []
+        while len(bodies) < 10:
+            bodies += [delivery.body for delivery in consumer.take(10)]
+        assert bodies == [b"%d" % number for number in range(10)]
