@@ -1157,6 +1157,7 @@ class LaneState:
         "first_bytes",
         "first_removed_bytes",
         "in_flight",
+        "delivery_counts",
         "attempts",
         "dead",
         "parked",
@@ -1188,7 +1189,10 @@ class LaneState:
         """Where the statistics begin to count."""
         self.in_flight: dict[int, Delivery] = {}
         """The DispatchArea of this lane: handed out, not yet settled."""
-        self.attempts = queue.target_area.store.index.attempts.find(stored.number)
+        target_area = queue.target_area
+        self.delivery_counts = target_area.store.index.attempts
+        """Those of all lanes."""
+        self.attempts = self.delivery_counts.find(stored.number)
         """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
         self.dead = SequenceSet()
         """Delivered as often as may be: nobody gets them, and they are about to leave."""
@@ -1206,7 +1210,6 @@ class LaneState:
         self.is_timed = False
         """Some messages have, or had, times: see admin/expiry.py."""
         self.expired = 0
-        target_area = queue.target_area
         self.syncs = target_area.syncs_always
         """Acks are durable before they are confirmed."""
         self.store: LaneStore = target_area.store
@@ -1328,21 +1331,18 @@ class LaneState:
 
     def forget_attempts(self, first: int, last: int) -> None:
         """Forget the counted attempts of messages that are gone. Nothing to do where `attempts` is None."""
-        counts = self.queue.target_area.store.index.attempts
-        counts.trim(self.stored, first, last)
-        self.attempts = counts.find(self.stored.number)
+        self.delivery_counts.trim(self.stored, first, last)
+        self.attempts = self.delivery_counts.find(self.stored.number)
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        store = self.queue.target_area.store
-        store.record_delivery_counts(self.stored.number, runs)
-        self.attempts = store.index.attempts.find(self.stored.number)
+        self.queue.target_area.store.record_delivery_counts(self.stored.number, runs)
+        self.attempts = self.delivery_counts.find(self.stored.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        store = self.queue.target_area.store
-        store.record_returns(self.stored.number, runs, now_ms)
-        self.attempts = store.index.attempts.find(self.stored.number)
+        self.queue.target_area.store.record_returns(self.stored.number, runs, now_ms)
+        self.attempts = self.delivery_counts.find(self.stored.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane of which something came back.

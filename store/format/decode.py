@@ -175,6 +175,8 @@ Payload = (
     | Sealed
     | Unknown
 )
+"""What a record says. Kinds of which the class has another noun: MESSAGE is a Slice, RETURN is Counted, PREPARE is a
+Branch, DIRECTORY is Sealed, IMPORT is an ImportMark, PROPERTIES is PropertyChanges and SUBSCRIBE is a Subscription."""
 
 
 def decode(header: Header, head: bytes) -> Payload:
