@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ...store.disk.ready_signal import ReadySignal
 from ...store.errors import (
@@ -159,27 +159,26 @@ class Consumer(Taker):
         makers: Consumers,
         queue: QueueArea,
         consumer_group: ConsumerGroup,
-        prefetch: int,
-        on_ready: Callable[[], None] | None,
+        options: ConsumerOptions,
     ) -> None:
         """Requires: the lock."""
         self.monitor = makers.monitor
         self._parts = makers
         self._journal = makers.store.journal
         self._target_area, self._memory = makers.target_area, queue.memory
-        self.ack_deadline_seconds = None
+        self.ack_deadline_seconds = options.deadline_seconds or None
         self.confirmer: Confirmer = makers.publisher
         self.queue = queue
         self.consumer_group = consumer_group
-        self.prefetch_limit = prefetch
-        self._on_ready = on_ready
+        self.prefetch_limit = options.prefetch
+        self._on_ready = options.on_ready
         self._signal: ReadySignal | None = None
         """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
         self._takes_no_more = False
         """It takes nothing ever again: it is closed or drains."""
-        self.is_synchronous = on_ready is None
+        self.is_synchronous = options.on_ready is None
         """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
         self._waits_for_credit = False
         self._waiting = 0
@@ -189,11 +188,11 @@ class Consumer(Taker):
         self._credited = condition_of(makers.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
         self._collect, self._collect_one = queue.distribution.collectors
-        self.priority = 0
+        self.priority = options.priority
         """Those of higher priority are served first. Read-only for callers."""
         self.is_exclusive = False
         """It gets all, or waits to take over. Read-only for callers."""
-        self.on_slow: Callable[[Any], None] | None = None
+        self.on_slow = options.on_slow
         """Called, never under a lock, when it has become slow."""
         self.slow_seconds = makers.policies.of(queue.name).slow_consumer_seconds
         self.is_slow = False
@@ -1045,11 +1044,9 @@ class Consumers:
             distribute_by_group(self.target_area, queue)
         group = self.target_area.subscribe(queue, options.selector)
         self.target_area.consumers.charge(charge_bytes)
-        consumer = Consumer(self, queue, group, options.prefetch, options.on_ready)
+        consumer = Consumer(self, queue, group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
-            consumer.ack_deadline_seconds = options.deadline_seconds
-        consumer.priority, consumer.on_slow = options.priority, options.on_slow
         group.consumers.add(consumer)
         queue.distribution.join(consumer, group)
         consumer.arm()
