@@ -148,8 +148,14 @@ class Inside:
         return list(self.__engine.target_area.lists)
 
     def queue_area(self, name: str = "orders") -> QueueArea:
-        """The state of a queue that is there."""
-        return self.__engine.destinations.queues[name]
+        """The state of a queue that is there. Of one that is only a row it is an object that nothing is done with."""
+        destinations = self.__engine.destinations
+        if name in destinations.queues:
+            return destinations.queues[name]
+        with self.__engine.monitor.lock:
+            found = destinations.find(name)
+        assert found is not None, name
+        return found
 
     def open_queues(self) -> list[str]:
         """The names of the queues that are more than a row."""
