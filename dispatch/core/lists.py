@@ -593,7 +593,7 @@ class TargetArea(ListKeeper):
             lane.count_hand_outs(deliveries[already:])
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
-        if not direct and is_shared:
+        if not direct and is_shared and lane.sole is not target:
             target.hand_back_direct()  # thousands of lists with selectors may stand empty
         return max_bytes
 

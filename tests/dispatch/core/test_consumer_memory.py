@@ -143,3 +143,18 @@ def test_a_lower_limit_awaits_consumers_that_are_too_many_for_it() -> None:
     bay.bay.step()
     assert bay.bay.resize("4MiB").is_settled
     bay.check()
+
+
+def test_a_list_that_shared_once_and_is_alone_now_loses_no_arrival() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    queue.send(b"0")
+    with queue.subscribe() as consumer:
+        queue.subscribe(selector="part = 1").close()
+        for number in range(3):
+            queue.send(b"%d" % (number + 1))
+            assert [delivery.body for delivery in consumer.take(10)][-1] == b"%d" % (number + 1)
+            bay.check()
+        queue.send_many(Message(b"%d" % number) for number in range(4, 8))
+        assert [delivery.body for delivery in consumer.take(10)] == [b"4", b"5", b"6", b"7"]
+    bay.check()
