@@ -59,16 +59,23 @@ def test_argument_that_cannot_be_honoured_exits_with_2_and_one_line(
     assert line.startswith("forebay: ") and problem in line
 
 
-@pytest.mark.parametrize("error", [StoreFailed("a sync failed"), PermissionError(13, "Permission denied")])
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (StoreFailed("a sync failed"), str(StoreFailed("a sync failed"))),
+        (PermissionError(13, "Permission denied"), "the system refused what the command needs (Permission denied)"),
+        (PermissionError(13, "Permission denied", "out"), "out can't be used (Permission denied)"),
+    ],
+)
 def test_work_that_could_not_be_done_exits_with_1_and_one_line(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def load(arguments: object) -> int:
         raise error
 
     monkeypatch.setattr("forebay.benchmarks.load.command.load", load)
     assert main(["bench"]) == 1
-    assert capsys.readouterr().err == f"forebay: {error}\n"
+    assert capsys.readouterr().err == f"forebay: {said}\n"
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
