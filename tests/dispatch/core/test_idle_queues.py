@@ -92,6 +92,18 @@ def test_where_all_open_queues_are_in_use_another_one_is_refused_and_can_be_used
     bay.check()
 
 
+def test_queues_that_nobody_uses_are_closed_also_where_consumers_have_what_both_may_take_together() -> None:
+    bay = SimulatedBay()
+    hub = bay.queue("hub")
+    with pytest.raises(StoreFull):
+        while True:
+            hub.subscribe()
+    for number in range(1_000):
+        bay.queue(f"tenant.{number}")
+    assert len(bay.bay.destinations()) == 1_001 > len(bay.open_queues())
+    bay.check()
+
+
 # ---------------------------------------------------------------------- open and closed
 
 
