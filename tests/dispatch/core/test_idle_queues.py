@@ -256,6 +256,19 @@ def test_a_queue_that_somebody_else_has_deleted_stays_deleted_for_whoever_holds_
     bay.check()
 
 
+def test_whoever_deletes_a_queue_that_was_closed_sends_nothing_there_any_more_also_where_unused_ones_go() -> None:
+    bay = SimulatedBay(policies={">": DestinationPolicy(inactive_seconds=600)})
+    queue = bay.queue()
+    assert bay.close_idle() == 1
+    queue.delete()
+    bay.queue().send(b"another")
+    for use in (lambda: queue.send(b"x"), queue.subscribe, queue.pause):
+        with pytest.raises(Closed):
+            use()
+    assert queue.depth == 0 and bay.queue().depth == 1
+    bay.check()
+
+
 def test_what_was_closed_and_then_deleted_for_want_of_use_begins_anew() -> None:
     bay = SimulatedBay(policies={">": DestinationPolicy(inactive_seconds=60)})
     queue = bay.queue()
