@@ -230,6 +230,7 @@ class Queue(Sender):
         """
         with self._engine.destinations.held_open(self._queue) as queue:
             self._engine.queue_admin.delete(queue)
+        self._bind(queue)  # its own, so that it stays deleted here: of one that was closed nobody else knows who did it
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.

@@ -77,12 +77,8 @@ class DestinationOverhead:
         self._target_area = target_area
 
     def has_room(self, charge_bytes: int) -> bool:
-        """Return whether so much more can be charged, if lists and caches give way."""
-        target_area = self._target_area
-        if target_area.shares.destinations_bytes - self.holder.held_bytes < charge_bytes:
-            return False
-        target_area.make_room(charge_bytes, None)
-        return target_area.budget.free_bytes >= charge_bytes
+        """Return whether so much more can be charged for destinations, if lists and caches give way."""
+        return self._room_for(charge_bytes, self.holder) >= charge_bytes
 
     def require_row(self, rows_bytes: int, charge_bytes: int) -> None:
         """StoreFull where so many rows and one more would leave too little for destinations that are open."""
@@ -92,6 +88,12 @@ class DestinationOverhead:
 
     def _require(self, charge_bytes: int, holder: Holder) -> None:
         """Make room for what a holder is about to be charged. StoreFull: memory has none for it."""
+        room_bytes = self._room_for(charge_bytes, holder)
+        if room_bytes < charge_bytes:
+            raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
+
+    def _room_for(self, charge_bytes: int, holder: Holder) -> int:
+        """Have lists and caches give way to what a holder is about to be charged; return how much that may be."""
         target_area, shares = self._target_area, self._target_area.shares
         both_bytes = self.holder.held_bytes + target_area.consumers.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
@@ -100,8 +102,7 @@ class DestinationOverhead:
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
         if covered_bytes < charge_bytes:  # what is guaranteed is there, however full the rest is
             room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
-        if room_bytes < charge_bytes:
-            raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
+        return room_bytes
 
     def require_lists(self, lists: int) -> None:
         """Make room for lists of consumers that are there. StoreFull: memory has none for them."""

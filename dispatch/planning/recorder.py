@@ -101,8 +101,6 @@ class Recorder:
         self._encoder = Encoder()
         self._holder = holder
         self._make_room = make_room
-        self._known_bytes = 0
-        """Charged for itself, and for what it knows of lanes and lists."""
         self._blocks: list[bytes] = []
         self._header = header_of(settings).encode()
         self._unwritten_bytes = 0
@@ -112,7 +110,7 @@ class Recorder:
         self._lists: dict[TargetList, int] = {}
         self._lane_count = self._list_count = self._takes = self._milliseconds = 0
         self._wants_writing = wants_writing
-        self._charge(TRACE_BYTES)
+        self._own_bytes = TRACE_BYTES if self._charge(TRACE_BYTES) else 0
 
     @property
     def is_recording(self) -> bool:
@@ -138,7 +136,8 @@ class Recorder:
         if self._file is None:
             return
         lane = target.lane
-        self._charge(LIST_BYTES)
+        if not self._charge(LIST_BYTES):
+            return
         number = self._lists[target] = self._list_count
         self._list_count += 1
         has_selector = target.consumer_group.selector is not None
@@ -150,7 +149,7 @@ class Recorder:
             return
         self.look(target.lane)
         self._put(UNLIST, self._lane(target.lane).number, 0, 0, self._lists.pop(target))
-        self._release(LIST_BYTES)
+        self._holder.release(LIST_BYTES)
 
     def taken(self, target: TargetList, first: int, count: int) -> None:
         """Record a delivery of consecutive messages."""
@@ -182,8 +181,11 @@ class Recorder:
         self.look(lane)
         for first, last in gone:
             self._put(GONE, self._lane(lane).number, first, last - first + 1, 0)
-        if lane.queue.is_deleted:
-            del self._lanes[lane]
+
+    def forget(self, lane: LaneState) -> None:
+        """Know nothing more of a lane that has ended, or that is closed until somebody uses its queue again."""
+        if self._lanes.pop(lane, None) is not None:
+            self._holder.release(LANE_BYTES)
 
     def tick(self, seconds: float) -> None:
         """Record that time has passed."""
@@ -215,8 +217,10 @@ class Recorder:
     def _lane(self, lane: LaneState) -> _Lane:
         stored = self._lanes.get(lane)
         if stored is None:
-            self._charge(LANE_BYTES)
-            stored = self._lanes[lane] = _Lane(self._lane_count, 0)
+            stored = _Lane(self._lane_count, 0)
+            if not self._charge(LANE_BYTES):
+                return stored
+            self._lanes[lane] = stored
             self._lane_count += 1
             self._note(lane, stored, WAITING, lane.first_sequence)
             if stored.number >= LANES_MAX:
@@ -293,23 +297,26 @@ class Recorder:
         self._unwritten_bytes -= written_bytes
         self._holder.release(written_bytes)
 
-    def _charge(self, charge_bytes: int) -> None:
+    def _charge(self, charge_bytes: int) -> bool:
         """Charge for what is known of a lane or list; where memory has no room for that, end the recording."""
         if not self._holder.reserve(charge_bytes):
             self._make_room(charge_bytes)
             if not self._holder.reserve(charge_bytes):
                 self._stop("memory_limit has no room for what it must know of one more lane or consumer")
-                return
-        self._known_bytes += charge_bytes
+                return False
+        return True
 
-    def _release(self, charge_bytes: int) -> None:
-        self._known_bytes -= charge_bytes
-        self._holder.release(charge_bytes)
+    def _forget_all(self) -> None:
+        """Know nothing more of lanes and lists: the recording has ended. Requires: the lock."""
+        self._holder.release(LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists))
+        self._lanes.clear()
+        self._lists.clear()
 
     @property
     def charge_bytes(self) -> int:
         """Return what should be charged for it. Requires: the lock."""
-        return self._known_bytes + self._unwritten_bytes
+        known_bytes = LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists)
+        return self._own_bytes + known_bytes + self._unwritten_bytes
 
     def write(self) -> int:
         """Write what was recorded to the file and return the number of blocks. Requires: no lock."""
@@ -321,6 +328,8 @@ class Recorder:
             self._append((block,) * bool(block))
             with self._lock, self._whole:
                 self._let_go(blocks)
+                if self._file is None:
+                    self._forget_all()
         return len(blocks) + bool(block)
 
     def _append(self, blocks: Sequence[bytes]) -> None:
@@ -498,6 +507,10 @@ class RecordedTargetArea(TargetArea):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         self._recorder.gone(lane, gone)
         super().forget(lane, gone)
+
+    def on_lane_gone(self, lane: LaneState) -> None:
+        super().on_lane_gone(lane)
+        self._recorder.forget(lane)
 
 
 def _shared(target: TargetList) -> TargetList:

@@ -92,6 +92,18 @@ def test_where_all_open_queues_are_in_use_another_one_is_refused_and_can_be_used
     bay.check()
 
 
+def test_queues_that_nobody_uses_are_closed_also_where_consumers_have_what_both_may_take_together() -> None:
+    bay = SimulatedBay()
+    hub = bay.queue("hub")
+    with pytest.raises(StoreFull):
+        while True:
+            hub.subscribe()
+    for number in range(1_000):
+        bay.queue(f"tenant.{number}")
+    assert len(bay.bay.destinations()) == 1_001 > len(bay.open_queues())
+    bay.check()
+
+
 # ---------------------------------------------------------------------- open and closed
 
 
@@ -241,6 +253,19 @@ def test_a_queue_that_somebody_else_has_deleted_stays_deleted_for_whoever_holds_
     assert queue.depth == 0 and bay.bay.destinations() == []
     bay.queue().send(b"another")
     assert queue.depth == 0 and queue.statistics().enqueued == 0
+    bay.check()
+
+
+def test_whoever_deletes_a_queue_that_was_closed_sends_nothing_there_any_more_also_where_unused_ones_go() -> None:
+    bay = SimulatedBay(policies={">": DestinationPolicy(inactive_seconds=600)})
+    queue = bay.queue()
+    assert bay.close_idle() == 1
+    queue.delete()
+    bay.queue().send(b"another")
+    for use in (lambda: queue.send(b"x"), queue.subscribe, queue.pause):
+        with pytest.raises(Closed):
+            use()
+    assert queue.depth == 0 and bay.queue().depth == 1
     bay.check()
 
 

@@ -229,6 +229,36 @@ def test_no_byte_of_name_header_or_body_is_in_a_trace() -> None:
     assert not any(word in content for word in (b"secret", b"hidden", b"body", b"name"))
 
 
+def test_what_is_known_of_a_lane_goes_with_it_however_often_its_destination_is_closed() -> None:
+    bay = RecordedBay()
+    queue, topic = bay.queue(), bay.bay.topic("prices")
+    held: list[int] = []
+    for _ in range(3):
+        queue.send(b"x")
+        assert queue.get(0).body == b"x"
+        with topic.subscribe() as consumer:
+            topic.send(b"x")
+            consumer.ack(consumer.take())
+        bay.close_idle()
+        held.append(bay.bay.statistics().memory.holders["trace"])
+    assert held[0] == held[1] == held[2]
+    bay.check()
+
+
+def test_a_recording_that_has_ended_is_charged_for_no_lane_and_no_list() -> None:
+    bay = RecordedBay()
+    idle = bay.bay.statistics().memory.holders["trace"]
+    consumer = bay.queue().subscribe()
+    send(bay.queue(), 10, 100)
+    assert bay.bay.statistics().memory.holders["trace"] > idle
+    bay.trace_disk.capacity_bytes = 0
+    bay.pass_second()
+    bay.pass_second()
+    assert bay.bay.statistics().memory.holders["trace"] == idle
+    assert len(consumer.take(100)) == 10
+    bay.check()
+
+
 def test_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     bay = RecordedBay()
     queue = bay.queue()
