@@ -71,9 +71,10 @@ class Plan:
         return Curve(points, self.limits[0].deliveries)
 
 
-def plan(file: File, limits: Sequence[int] = ()) -> Plan:
+def plan(file: File, limits: Sequence[int] = (), recording_bytes: int = 0) -> Plan:
     """Play a trace under each limit, or under the usual ones. Two passes over the file, O(messages * limits).
 
+    recording_bytes: see TracePlayer.
     SettingsError: it is no trace, or the index_cache_size that it was recorded
     with does not fit into a limit.
     """
@@ -81,7 +82,8 @@ def plan(file: File, limits: Sequence[int] = ()) -> Plan:
     recorded = reader.header.memory_limit_bytes
     asked = sorted(set(limits or (*LIMITS, recorded)))
     wanted, events, milliseconds = survey(reader.events())
-    players = [TracePlayer(shares_of(settings_of(reader.header, limit)), wanted, MemoryRule()) for limit in asked]
+    shares = [shares_of(settings_of(reader.header, limit)) for limit in asked]
+    players = [TracePlayer(each, wanted, MemoryRule(), recording_bytes) for each in shares]
     for event in reader.events():
         for player in players:
             player.play(event)

@@ -31,7 +31,6 @@ from ...store.format.trace import (
     OFFER,
     TAKE,
     TICK,
-    TRACE_BYTES,
     UNLIST,
     WAITING,
     Event,
@@ -237,8 +236,12 @@ class PlayedConsumer(Consumer):
 class TracePlayer:
     """Plays the events of a trace, which must come in order, and counts deliveries, hits and reads."""
 
-    def __init__(self, shares: Shares, wanted: dict[int, SequenceSet], rule: MemoryRule) -> None:
-        """wanted: by number of a list that has a selector, what it takes in this trace. rule: decides about memory."""
+    def __init__(
+        self, shares: Shares, wanted: dict[int, SequenceSet], rule: MemoryRule, recording_bytes: int = 0
+    ) -> None:
+        """wanted: by number of a list that has a selector, what it takes in this trace. rule: decides about memory.
+        recording_bytes: what a store that records holds for that; 0: the store that is asked about does not.
+        """
         self.limit_bytes = shares.limit_bytes
         self.deliveries = 0
         self.hits = 0
@@ -254,7 +257,7 @@ class TracePlayer:
         self.monitor = Monitor(SystemClock())
         self.lock = self.monitor.lock
         self.budget = Budget(shares.limit_bytes)
-        reading = _hold_fixed_parts(self.budget, shares)
+        reading = _hold_fixed_parts(self.budget, shares, recording_bytes)
         overflow = Overflow(
             cast(Disk, _NoDisk()),
             self.budget,
@@ -438,7 +441,7 @@ class TracePlayer:
         self.target_area.forget(lane, gone)
 
 
-def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
+def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> Holder:
     """Charge what a store holds or guarantees before the first message. Return the holder of read buffers."""
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
@@ -447,13 +450,13 @@ def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
     fixed = {
         "metadata_store": shares.metadata_bytes,
         "write_buffers": WRITE_BUFFER_BYTES,
-        "trace": TRACE_BYTES,  # as the store had it that is played
+        "trace": recording_bytes,
     }
     for name, charge in fixed.items():
         reserved = budget.holder(name).reserve(charge)
         assert reserved, "the smallest memory limit has room for the fixed parts"
     reading = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
-    assert budget.free_bytes == shares.available_bytes - TRACE_BYTES
+    assert budget.free_bytes == shares.available_bytes - recording_bytes
     return reading
 
 

@@ -313,8 +313,8 @@ def a_limit_that_falls_and_nothing_left_to_give() -> Staged:
         bay.queue("held").send_many(Message(bytes(KIB)) for _ in range(1000))
         holder.take(1000)
     send(bay, 400)
-    bay.bay.resize("4MiB")
     others = [bay.queue().subscribe() for _ in range(400)]
+    bay.bay.resize("4MiB")
     consumer = next(other for other in others if not other.take())
     causes = [(cause.reason, cause.holder, cause.messages) for cause in bay.bay.explain(consumer).causes]
     assert causes[0] == ("memory", "dispatch_area", 0)

@@ -32,6 +32,7 @@ from forebay.store.format.trace import (
     LIST,
     TAKE,
     TICK,
+    TRACE_BYTES,
     UNLIST,
     WAITING,
     Encoder,
@@ -62,7 +63,8 @@ def read_back(bay: RecordedBay, traffic: Callable[[RecordedBay], None]) -> int:
 
 
 def played(file: File, limit_bytes: int) -> PlannedLimit:
-    [only] = plan(file, [limit_bytes]).limits
+    """As the store played it that recorded it."""
+    [only] = plan(file, [limit_bytes], TRACE_BYTES).limits
     return only
 
 
@@ -98,7 +100,7 @@ def test_replay_is_deterministic() -> None:
 def test_store_and_replay_have_the_same_room() -> None:
     for settings in (Settings(memory_limit="4MiB"), Settings(memory_limit="64MiB", persistent_index=False)):
         bay = RecordedBay(memory_limit=settings.memory_limit, persistent_index=settings.persistent_index)
-        player = TracePlayer(shares_of(settings), {}, MemoryRule())
+        player = TracePlayer(shares_of(settings), {}, MemoryRule(), TRACE_BYTES)
         assert player.budget.free_bytes == bay.budget.free_bytes
         assert player.target_area.shares == bay.target_area.shares
 

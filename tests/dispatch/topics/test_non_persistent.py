@@ -268,9 +268,9 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_what_went_back_with_its_consumer_can_still_be_looked_at_in_the_list_of_another(is_installed: bool) -> None:
     store = SimulatedBay(memory_limit="4MiB")
-    send(store, 20, size=40 * KIB)
+    send(store, 19, size=40 * KIB)
     consumer = store.queue().subscribe(prefetch=0)
-    taken = [delivery for _ in range(20) for delivery in consumer.take()]
+    taken = [delivery for _ in range(19) for delivery in consumer.take()]
     [lazy] = [delivery for delivery in taken if delivery._body is None]
     consumer.close()
     store.queue().subscribe()
