@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
@@ -23,7 +23,6 @@ from ..consumer.consumer import (
     LOAD_WAIT_SECONDS,
     Consumer,
     ConsumerStatistics,
-    LoopCallback,
     Search,
     as_message,
 )
@@ -179,8 +178,11 @@ class AsyncDelivery:
         return repr(self._delivery)
 
 
-class ConsumerWaker(LoopCallback):
+class ConsumerWaker:
     """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
+
+    is_of_a_loop: ClassVar[bool] = True
+    """See consumer_charge."""
 
     def __init__(self, bell: LoopWaker) -> None:
         self.bell = bell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -1057,16 +1056,13 @@ class Consumers:
         return consumer
 
 
-class LoopCallback(ABC):
-    """The on_ready of a consumer in an event loop, which has a consumer of its own for that."""
-
-    @abstractmethod
-    def __call__(self) -> None: ...
-
-
 def consumer_charge(on_ready: Callable[[], None] | None) -> int:
-    """Return what a consumer with this callback is charged, without its group and lists."""
-    return CONSUMER_BYTES + LOOP_BYTES if isinstance(on_ready, LoopCallback) else CONSUMER_BYTES
+    """Return what a consumer with this callback is charged, without its group and lists.
+
+    A callback of an event loop says so, because the loop has a consumer of its own for this one. It inherits nothing:
+    a class of an event loop is interpreted, and none of machine code can be its base.
+    """
+    return CONSUMER_BYTES + LOOP_BYTES if getattr(on_ready, "is_of_a_loop", False) else CONSUMER_BYTES
 
 
 def consumer_options(
