@@ -16,7 +16,7 @@ from typing import Final
 
 from ...cache.spill.overflow import Overflow
 from ...store.errors import Closed, StoreFailed
-from ...store.format.state import QUEUE
+from ...store.format.state import QUEUE, TOPIC
 from ...store.index.idle_lanes import IdleLanes
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
@@ -258,17 +258,17 @@ class Destinations:
         if not queue.is_forgotten:
             return queue
         with self._monitor.lock, self._monitor.whole:
-            number = self._number_now(queue)
+            number = self.number_now(queue)
             return queue if number is None else self.opened(number)
 
     @contextmanager
     def held_open(self, queue: QueueArea) -> Iterator[QueueArea]:
         """Keep a queue that somebody knows open while a call works with it. Requires: no lock. StoreFull."""
         with self._monitor.lock, self._monitor.whole:
-            number = self._number_now(queue) if queue.is_forgotten else None
+            number = self.number_now(queue) if queue.is_forgotten else None
             held = queue if number is None else self.opened(number)
             held.holders += 1
-        with self._released(held):
+        with self.released(held):
             yield held
 
     @contextmanager
@@ -279,7 +279,7 @@ class Destinations:
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            number = self._number_now(queue) if queue.is_forgotten else queue.number
+            number = self.number_now(queue) if queue.is_forgotten else queue.number
             if number is None and queue.is_closed and queue.inactive_seconds is None:
                 raise Closed("the queue")
             if number is None:
@@ -289,13 +289,14 @@ class Destinations:
                 held = self.queue_locked(queue.name) if number is None else self.opened(number)
             held.holders += 1
             position = self._store.journal.end
-        with self._released(held):
+        with self.released(held):
             if number is None:
                 confirmer.confirm(position)
             yield held
 
     @contextmanager
-    def _released(self, held: QueueArea) -> Iterator[None]:
+    def released(self, held: QueueArea) -> Iterator[None]:
+        """Let a queue or topic go, at the end, that was held open before. Requires: no lock."""
         try:
             yield
         finally:
@@ -306,16 +307,19 @@ class Destinations:
         """Return what a report tells of a queue that somebody knows. Requires: the lock."""
         if not queue.is_forgotten:
             return queue
-        number = self._number_now(queue)
+        number = self.number_now(queue)
         return queue if number is None else self.seen_numbered(number) or queue
 
-    def _number_now(self, queue: QueueArea) -> int | None:
-        """Return the number of what stands for a queue that was closed, or deleted for want of use; None: nothing."""
+    def number_now(self, known: QueueArea) -> int | None:
+        """Return the number of what stands for a queue or topic that was closed, or deleted for want of use.
+
+        None: nothing does. Requires: the lock.
+        """
         destinations = self._store.destinations
-        if queue.is_closed and queue.number in destinations:
-            return queue.number
-        was_deleted = queue.is_closed and queue.inactive_seconds is None  # by somebody who meant it
-        return None if was_deleted else destinations.number_of(QUEUE, queue.name)
+        if known.is_closed and known.number in destinations:
+            return known.number
+        was_deleted = known.is_closed and known.inactive_seconds is None  # by somebody who meant it
+        return None if was_deleted else destinations.number_of(QUEUE if known.is_queue else TOPIC, known.name)
 
     def find(self, name: str) -> QueueArea | None:
         """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""

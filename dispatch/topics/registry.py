@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from ...cache.budget import Holder
@@ -14,7 +14,6 @@ from ...store.errors import (
     ForebayError,
     SelectorError,
     SettingsError,
-    StoreFailed,
     StoreFull,
     SubscriptionInUse,
     TransactionError,
@@ -211,7 +210,7 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole:
             held = self._current(topic)
             held.holders += 1
-        with self._released(held):
+        with self._destinations.released(held):
             yield held
 
     @contextmanager
@@ -231,21 +230,13 @@ class Topics(PatternKeeper):
                 held = self.create(topic.name)
             held.holders += 1
             position = self._message_store.journal.end
-        with self._released(held):
+        with self._destinations.released(held):
             if is_new:
                 self._publisher.confirm(position)
             yield held
 
-    @contextmanager
-    def _released(self, held: TopicState) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
-                held.holders -= 1
-
     def _current(self, topic: TopicState) -> TopicState:
-        number = self._number_now(topic) if topic.is_forgotten else None
+        number = self._destinations.number_now(topic) if topic.is_forgotten else None
         return topic if number is None else self.opened(number)
 
     def current(self, topic: TopicState) -> TopicState:
@@ -260,7 +251,7 @@ class Topics(PatternKeeper):
 
     def seen(self, topic: TopicState) -> TopicState:
         """Return what a report tells of a topic that somebody knows. Requires: the lock."""
-        number = self._number_now(topic) if topic.is_forgotten else None
+        number = self._destinations.number_now(topic) if topic.is_forgotten else None
         return topic if number is None else self.seen_numbered(number) or topic
 
     def find(self, name: str) -> TopicState | None:
@@ -291,14 +282,6 @@ class Topics(PatternKeeper):
         for name, number in zip(self.names(), self.numbers(), strict=True):
             if name not in self.by_name and (topic := self.seen_numbered(number)) is not None:
                 yield topic
-
-    def _number_now(self, topic: TopicState) -> int | None:
-        """Return the number of what stands for a topic that was closed, or deleted for want of use; None: nothing."""
-        destinations = self._message_store.destinations
-        if topic.is_closed and topic.number in destinations:
-            return topic.number
-        was_deleted = topic.is_closed and topic.inactive_seconds is None  # by somebody who meant it
-        return None if was_deleted else destinations.number_of(TOPIC, topic.name)
 
     def close_idle(self, topic: TopicState, undecided: Container[int]) -> bool:
         """Close a topic, if all there is to it is what it has counted; return whether it was closed.

@@ -73,8 +73,7 @@ OTHERWISE = {
     "AsyncQueue.browse.close",  # a lock of its own
     "AsyncQueue.browse.read",
     "Consumer.fileno",  # each step leaves it whole
-    "Destinations._released",  # one that is broken into leaves a queue, or a topic, open
-    "Topics._released",
+    "Destinations.released",  # one that is broken into leaves a queue, or a topic, open
     "GroupTurns.begin",  # a lock of its own; what is interrupted there is in flight, until its consumer is closed
     "GroupTurns.end",
     "GroupTurns.go_back",
