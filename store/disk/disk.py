@@ -144,11 +144,11 @@ class OsDisk:
     def open(self, name: str, *, create: bool = False) -> OsFile:
         """Open a file for appending and reading, or create one that must not exist yet."""
         creation = os.O_CREAT | os.O_EXCL if create else 0
-        return OsFile(os.open(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, 0o600), self._keeps_space)
+        return OsFile(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, self._keeps_space)
 
     def open_for_reading(self, name: str) -> OsFile:
         """Open a file for reading alone."""
-        return OsFile(os.open(self._path(name), os.O_RDONLY | _OPEN_FLAGS))
+        return OsFile(self._path(name), os.O_RDONLY | _OPEN_FLAGS)
 
     def exists(self, name: str) -> bool:
         """Return whether a file or directory has this name. Raises where that cannot be known."""

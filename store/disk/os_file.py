@@ -56,33 +56,27 @@ class OsFile:
     that is safe (see disk/write_window.py), else system calls.
     """
 
-    __slots__ = (
-        "_descriptor",
-        "_position",
-        "_written_to",
-        "_map",
-        "_window_begin",
-        "_window_end",
-        "_keeps_space",
-        "_mappable",
-        "_calls_first",
-    )
+    # Fields with defaults, not slots: a handle is closed by __del__ even where an interrupt ended `__init__` half way.
+    _descriptor: int = _CLOSED
+    _map: mmap.mmap | None = None
+    """The mapping, as far as it may ever reach; only the window of it is in memory."""
+    _window_begin: int = 0
+    _window_end: int = -1
+    _mappable: int = 0
+    """Bytes of the file, from its start, that may be mapped."""
+    _calls_first: int = 0
+    """Small appends that are system calls before the next window: beside large ones a window would not be filled."""
 
-    def __init__(self, descriptor: int, keeps_space: Callable[[int], bool] | None = None) -> None:
-        """keeps_space: says of a descriptor whether what is preallocated there may be mapped; None: never."""
-        self._descriptor = descriptor
+    def __init__(self, path: str, flags: int, keeps_space: Callable[[int], bool] | None = None) -> None:
+        """Open the file at path, with flags of os.open.
+
+        keeps_space: says of a descriptor whether what is preallocated there may be mapped; None: never.
+        """
         self._position = 0
         self._written_to = 0
         """Position of the descriptor itself: appends through the window have not moved it."""
-        self._map: mmap.mmap | None = None
-        """The mapping, as far as it may ever reach; only the window of it is in memory."""
-        self._window_begin, self._window_end = 0, -1
         self._keeps_space = keeps_space
-        self._mappable = 0
-        """Bytes of the file, from its start, that may be mapped."""
-        self._calls_first = 0
-        """Small appends that are system calls before the next window: beside large ones a window would not be filled.
-        """
+        self._descriptor = os.open(path, flags, 0o600)
 
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it.

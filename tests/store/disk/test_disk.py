@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import os
 import resource
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from operator import methodcaller
 from pathlib import Path
 from random import Random
+from types import FrameType
+from typing import Any
 
 import pytest
+from compiled import interpreted
 from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk import disk as disk_module
@@ -468,6 +473,42 @@ def test_an_interrupt_after_the_write_does_not_part_the_positions(
             file.append(b"XXXXX")
     file.append(b"after")
     assert contents(file) == b"beforeafter"
+
+
+@interpreted("comes between the lines of what is called")
+def test_an_open_that_is_interrupted_at_any_line_leaves_a_handle_that_is_collected_in_silence(real: OsDisk) -> None:
+    real.open("file", create=True)
+
+    def opened_files() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    def interrupt_line(nth: int) -> bool:
+        """Whether the open had so many lines."""
+        lines = iter(range(nth))
+
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            if frame.f_code is not OsFile.__init__.__code__:
+                return trace if frame.f_code.co_name == "open" else None
+            if event == "line" and next(lines, None) is None:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            OsDisk.open(real, "file").close()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    before, nth = opened_files(), 0
+    while interrupt_line(nth):
+        gc.collect()  # an exception in __del__ is one of this test
+        assert opened_files() == before
+        nth += 1
+    assert nth >= 4
 
 
 def test_small_appends_go_through_the_call_that_keeps_the_interpreter_lock(
