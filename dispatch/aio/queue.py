@@ -12,7 +12,8 @@ from typing import Any, Final, Self, TypeVar
 from ...store.errors import Empty, ForebayError
 from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
 from ..config.checks import check_bounds, deadline_after
-from ..consumer.consumer import Consumer, compiled
+from ..consumer.consumer import Consumer
+from ..consumer.options import compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue

@@ -37,7 +37,7 @@ class Monitor:
         self.bare_lock = self.lock.bare()
         """The same lock for the sections of single messages, which say themselves what its entry says else.
 
-        The five of them, in Sender and Consumer, look alike. With `with lock, whole:` each would cost 51 instructions
+        The four of them, in Sender and Consumer, look alike. With `with lock, whole:` each would cost 51 instructions
         of the interpreter and not 24, which is 6 % of a message's 1,355; see decision 17.
         """
         self.whole = Whole(self.lock)

@@ -60,7 +60,8 @@ from ..config.memory_plan import (
 )
 from ..config.policies import Policies
 from ..config.settings import Settings
-from ..consumer.consumer import Consumers
+from ..consumer.consumer import ConsumerParts
+from ..consumer.consumers import Consumers
 from ..consumer.stuck import StuckConsumers
 from ..core.consumer_memory import GROUP_BYTES, group_charge
 from ..core.deadlines import AckDeadlines
@@ -339,7 +340,7 @@ class Engine:
             self.windows,
             self.budget.holder("transactions"),
         )
-        self.consumers = Consumers(
+        parts = ConsumerParts(
             monitor=monitor,
             store=store,
             target_area=target_area,
@@ -350,9 +351,9 @@ class Engine:
             transactions=self.transactions,
             publisher=publisher,
             policies=self.policies,
-            overhead=self.overhead,
             reject=lambda *rejected: self.dead_letters.reject(*rejected),
         )
+        self.consumers = Consumers(parts, self.overhead)
         self.topics = Topics(
             monitor=monitor,
             store=store,

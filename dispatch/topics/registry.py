@@ -30,7 +30,9 @@ from ...store.numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
-from ..consumer.consumer import Consumer, ConsumerOptions, Consumers
+from ..consumer.consumer import Consumer
+from ..consumer.consumers import Consumers
+from ..consumer.options import ConsumerOptions
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea

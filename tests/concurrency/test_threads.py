@@ -439,7 +439,7 @@ def test_on_ready_is_never_lost(bay: Forebay) -> None:
         if is_end:
             for other in traffic.consumers:
                 other.close()
-                other._on_ready()  # type: ignore[misc]
+                other._readiness._on_ready()
 
     traffic.crew.start(partial(host, 1000, None), partial(host, 5, None), partial(host, 30, "n >= 0"))
     until(lambda: len(traffic.consumers) == 3)

@@ -383,7 +383,6 @@ def _kind(door: str) -> str:
 
 INTERNAL = {
     "look",
-    "take_direct",
     "become_ready",
     "move_to",
     "add",

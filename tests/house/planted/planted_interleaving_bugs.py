@@ -31,19 +31,21 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a take checks its consumer under the lock and takes without it",
-        "Consumer.take_direct",
+        "Consumer.take",
         "with monitor.bare_lock:\n"
         "    try:\n"
         "        if monitor.lock.failure is not None:\n"
         "            raise monitor.lock.failure\n"
         "        if self._takes_no_more:\n"
         "            raise self._over()\n"
+        "        if (\n"
+        "            max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)\n"
+        "        ) or self.prefetch_limit - self.in_flight == 1:\n"
+        "            one = self._collect_one(self)\n"
+        "            if one is not None:\n"
+        "                return [one]\n"
         "        most = self._credit(max_messages)\n"
-        "        one = self._collect_one(self) if most == 1 else None\n"
-        "        if one is not None:\n"
-        "            deliveries = [one]\n"
-        "        else:\n"
-        "            deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
+        "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
         "    except BaseException as error:\n"
         "        monitor.lock.break_by(error)\n"
         "        raise",
