@@ -754,7 +754,7 @@ class Engine:
         """Return how long what waits for disks and for messages took. Requires: the lock."""
         return {
             "sync": self.store.journal.sync_durations.statistics(),
-            "checkpoint": self.store.checkpoint_durations.statistics(),
+            "checkpoint": self.store.checkpointer.durations.statistics(),
             "load": self.loader.durations.statistics(),
             "take": self.consumers.take_durations.statistics(),
         }

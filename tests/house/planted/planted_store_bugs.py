@@ -224,8 +224,8 @@ STORE_BUGS = (
     ),
     Bug(
         "the index is stored before the journal is synced",
-        "MessageStore.checkpoint",
-        "self.journal.sync(position)",
+        "Checkpointer._store",
+        "self._journal.sync(root.position)",
         "pass",
         CRASHES,
     ),
@@ -420,8 +420,8 @@ STORE_BUGS = (
     ),
     Bug(
         "a checkpoint waits for its lock inside a later one",
-        "MessageStore.checkpoint",
-        "require_outside(self._lock, self.journal.sync_lock)",
+        "Checkpointer.checkpoint",
+        "require_outside(self._state_lock, self._journal.sync_lock)",
         "pass",
         "tests/dispatch/engine/test_lock_order.py::test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the_earlier_one[state-checkpoint]",
     ),
