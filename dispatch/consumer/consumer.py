@@ -72,7 +72,7 @@ Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
 """Deliveries, the reason, a transaction, and what is asked under the lock whether they may be settled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConsumerParts:
     """What each consumer of a store reaches beside its queue."""
 
