@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..core.model import QueueArea
 from ..core.overhead import DestinationOverhead
-from ..distribution.grouped import distribute_by_group
+from ..distribution.grouped import begin_assigning
 from .consumer import Consumer, ConsumerParts
 from .options import ConsumerOptions
 
@@ -37,7 +37,7 @@ class Consumers:
         parts, target_area, charge_bytes = self._parts, self._parts.target_area, options.charge_bytes
         self._overhead.require_consumer(queue, options.selector, charge_bytes)
         if options.priority:
-            distribute_by_group(target_area, queue)
+            begin_assigning(target_area, queue)
         group = target_area.subscribe(queue, options.selector)
         target_area.consumers.charge(charge_bytes)
         consumer = Consumer(parts, queue, group, options)

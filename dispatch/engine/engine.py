@@ -77,7 +77,7 @@ from ..core.overhead import Census, DestinationOverhead
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import distribute_by_group
+from ..distribution.grouped import begin_assigning
 from ..distribution.ordinary import OrdinaryDistribution
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
@@ -575,7 +575,7 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                distribute_by_group(self.target_area, queue)
+                begin_assigning(self.target_area, queue)
             self.topics.restore()
             self.overhead.restore(self._census())
             self.topics.apply_retention_rules()
