@@ -499,7 +499,7 @@ class AsyncConsumer:
         parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
         if len(parts) > 1:
             with self._engine.monitor.lock:
-                self._consumer._check_held(batch)
+                self._consumer.check_held(batch)
         for part in parts:
             await self._settle(settle, part)
 

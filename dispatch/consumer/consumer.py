@@ -493,7 +493,7 @@ class Consumer(Taker):
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
                     if delivery._consumer is not self or lane.in_flight.get(sequence) is not delivery:
-                        self._check_held((delivery,))
+                        self.check_held((delivery,))
                     lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
                     # is an ack that was not confirmed, and the message comes again.
@@ -518,7 +518,7 @@ class Consumer(Taker):
         while rest:
             try:
                 with self.monitor.lock, self.monitor.whole:
-                    self._check_held(rest)
+                    self.check_held(rest)
                     try:
                         settled, position = self._ack_runs(rest)
                         rest = rest[settled:]
@@ -545,7 +545,7 @@ class Consumer(Taker):
         checked = self._parts.transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
@@ -581,7 +581,7 @@ class Consumer(Taker):
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
-            self._check_held((delivery,))
+            self.check_held((delivery,))
             number = delivery._number
             held = [other for other in self._held() if other._number <= number]
         self.ack(held)
@@ -596,7 +596,7 @@ class Consumer(Taker):
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             is_put_off = self._parts.redelivery.take_back(batch, delay)
             self.credit_came()
         if is_put_off:
@@ -612,7 +612,7 @@ class Consumer(Taker):
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             self._parts.redelivery.return_untried(batch)
             self.credit_came()
         self.monitor.run_deferred()
@@ -638,8 +638,8 @@ class Consumer(Taker):
         checked = None if transaction is None else self._parts.transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock:
-            self._check_held(batch)
-        self._parts.reject(batch, reason, checked, self._check_held)
+            self.check_held(batch)
+        self._parts.reject(batch, reason, checked, self.check_held)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
@@ -652,10 +652,11 @@ class Consumer(Taker):
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("seconds", seconds)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             self._parts.deadlines.extend(self, batch, seconds)
 
-    def _check_held(self, deliveries: Sequence[object]) -> None:
+    def check_held(self, deliveries: Sequence[object]) -> None:
+        """Raise what `ack` raises where one of these is not the consumer's to settle. Requires: the lock."""
         last_number = -1
         is_ascending = True
         for delivery in deliveries:

@@ -223,7 +223,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "in a batch what needs no sync overtakes what needs one",
-        "Sender._send_many_steps",
+        "Sender.send_many_steps",
         "was_persistent and (not batch.persistent) and (len(ids) > before)",
         "False",
         MACHINE,
