@@ -77,7 +77,7 @@ class AsyncSender:
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
-        if self._held and self._sender.area in self._held:
+        if self._held and self._sender.destination in self._held:
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
@@ -143,7 +143,7 @@ class AsyncSender:
 
     def _turn(self, deadline: float | None) -> AbstractAsyncContextManager[None]:
         timeout = None if deadline is None else deadline - self._engine.monitor.monotonic()
-        return self._order.turn(self._sender.area, timeout)
+        return self._order.turn(self._sender.destination, timeout)
 
     async def _send_part(
         self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None

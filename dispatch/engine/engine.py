@@ -276,6 +276,7 @@ class Engine:
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
+            # These look at lists, so they are made behind them.
             on_expired=lambda lane, sequence: self.timed.meet(lane, sequence),
             on_unread=lambda lane: self.warmer.begin(lane),
             on_lane_gone=lambda lane: self.warmer.forget(lane),
@@ -335,7 +336,7 @@ class Engine:
             windows=self.windows,
             policies=policies,
             undecided=self.transactions.destinations,
-            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),
+            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),  # topics are destinations
         )
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
@@ -354,7 +355,7 @@ class Engine:
             transactions=self.transactions,
             publisher=publisher,
             policies=self.policies,
-            reject=lambda *rejected: self.dead_letters.reject(*rejected),
+            reject=lambda *rejected: self.dead_letters.reject(*rejected),  # which know topics, and these consumers
         )
         self.consumers = Consumers(parts, self.overhead)
         self.topics = Topics(

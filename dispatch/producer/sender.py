@@ -43,9 +43,9 @@ from .send_pipeline import Batch, SendPipeline
 
 INTERNAL: Final = frozenset(
     (
-        "area",
         "checked_transaction",
         "current",
+        "destination",
         "monitor",
         "producers",
         "read_from",
@@ -104,7 +104,7 @@ class Sender:
         return self._queue.name
 
     @property
-    def area(self) -> QueueArea:
+    def destination(self) -> QueueArea:
         """Where it sends to now: what stands for a destination that was closed, or deleted, for want of use."""
         return self._queue
 
