@@ -79,7 +79,7 @@ from .progress import OnProgress, tell_nobody
 from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
-from .recovery.recovery import RecoveryReport
+from .recovery.recovery import Recovered, RecoveryReport
 from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
 
@@ -222,6 +222,26 @@ class MessageStore:
             self._metadata.close()
 
     def _open(self, began: float) -> RecoveryReport:
+        is_new, marker = self._look_around()
+        metadata = self._metadata = self._make_metadata(self._store_id)
+        found = self._recover(metadata, marker)
+        self._make_journal(found)
+        self._wire(began, found.replay_position)
+        self._begin_epoch(found)
+        self._is_serving = True
+        self.index.put_away_all()
+        self.checkpoint()
+        report = found.report(
+            is_new or (marker is not None and marker.is_clean),
+            not is_new and metadata.is_persistent,
+            len(self.branches.prepared),
+            self._clock.monotonic() - began,
+        )
+        logger.info("opened: %s", report, event="opened")
+        return report
+
+    def _look_around(self) -> tuple[bool, Marker | None]:
+        """Make the directories, and find out whose they are; return whether they are new, and the marker."""
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
@@ -231,8 +251,11 @@ class MessageStore:
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
-        self._metadata = self._make_metadata(self._store_id)
-        self._parts = self._gathered(self._metadata)
+        return is_new, marker
+
+    def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
+        """Bring index and tables up to the journal."""
+        self._parts = self._gathered(metadata)
         found = recover(
             self._parts,
             marker,
@@ -248,6 +271,9 @@ class MessageStore:
         self.index.keep_put_off(found.destinations.keys() | self.subscriptions.by_number.keys())
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
+        return found
+
+    def _make_journal(self, found: Recovered) -> None:
         self.journal = Journal(
             self._disk,
             self._lock,
@@ -260,7 +286,9 @@ class MessageStore:
             has_reserve=True,
             store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
-        self._wire(began, found.replay_position)
+
+    def _begin_epoch(self, found: Recovered) -> None:
+        """Write that a new epoch has begun, and its first data log."""
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
@@ -274,18 +302,6 @@ class MessageStore:
         self.journal.sync()
         if found.leftovers:
             self.cleaner.discard(list(found.leftovers))
-        self._is_serving = True
-        self.index.put_away_all()
-        self.checkpoint()
-        was_clean = is_new or (marker is not None and marker.is_clean)
-        report = found.report(
-            was_clean,
-            not is_new and self._metadata.is_persistent,
-            len(self.branches.prepared),
-            self._clock.monotonic() - began,
-        )
-        logger.info("opened: %s", report, event="opened")
-        return report
 
     def _gathered(self, metadata: MetadataStore) -> StoreParts:
         """Return what recovery brings up to the journal."""
