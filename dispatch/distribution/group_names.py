@@ -71,8 +71,3 @@ class GroupNames:
         """Forget messages that were removed. O(messages that are not in RAM)."""
         for key in [key for key in list(self._known) if key[0] is lane and key[1] in gone]:
             del self._known[key]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is none to be remembered."""
-        return not self._known
