@@ -18,10 +18,8 @@ from .clock import Clock, SteadyClock
 from .destinations_file import DestinationsFile
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, PropertiesFull, StoreFailed, StoreFull
-from .format.branch import Branch
+from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .format.destination_table import DestinationTable
-from .format.host_properties import Changes, encode_changes
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
@@ -30,7 +28,6 @@ from .format.record import (
     DELETE,
     DESTINATION,
     IDENTIFIED,
-    PROPERTIES,
     RANGES_MAX,
     RETURN,
     STATE,
@@ -39,7 +36,6 @@ from .format.record import (
     put_off_payload,
     returns_payload,
 )
-from .format.retained import has_expired
 from .format.state import (
     QUEUE,
     CountedRun,
@@ -76,6 +72,7 @@ from .metadata.store import MetadataDamaged, MetadataStore
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
+from .property_records import PropertyRecords
 from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
@@ -191,6 +188,7 @@ class MessageStore:
         self.positions: Positions
         self.trimmer: Trimmer
         self.subscription_records: SubscriptionRecords
+        self.property_records: PropertyRecords
         self._parts: StoreParts
         self._destinations_file: DestinationsFile
 
@@ -366,6 +364,7 @@ class MessageStore:
             self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
         )
         self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
+        self.property_records = PropertyRecords(self.journal, self.properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -464,47 +463,6 @@ class MessageStore:
         self.index.use(self.journal.data_log)
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
-
-    # ------------------------------------------------------------------ properties
-
-    def change_properties(self, changes: Changes) -> None:
-        """Set or delete host properties with one record: all of them, or none. Requires: the lock.
-
-        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
-        """
-        only_deletes = all(value is None for value in changes.values())
-        self._with_room(lambda: self.properties.reserve(changes))
-        with self.journal.whole:
-            try:
-                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
-            except StoreFull:
-                self.properties.cancel()
-                raise
-            self.properties.apply(changes)
-
-    def stage_properties(self, branch: Branch, changes: Changes) -> None:
-        """Set or delete host properties with the commit of a branch. Requires: the lock, and that it is open.
-
-        PropertiesFull, StoreFull: none of them is.
-        """
-        self._with_room(lambda: self.properties.stage(branch.properties, changes))
-
-    def _with_room(self, reserve: Callable[[], None]) -> None:
-        """Reserve room for properties, again without what has expired where there is none. PropertiesFull."""
-        try:
-            reserve()
-        except PropertiesFull:
-            if not self._forget_expired():
-                raise
-            reserve()
-
-    def _forget_expired(self) -> bool:
-        """Delete the retained messages that have expired; return whether there were any. O(retained messages)."""
-        now_ms = self.steady.now_ms()
-        expired = [name for name, value in self.properties.all_retained() if has_expired(value, now_ms)]
-        if expired:
-            self.change_properties(dict.fromkeys(expired))
-        return bool(expired)
 
     # ------------------------------------------------------------------ messages
 

@@ -450,7 +450,7 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             if not self._message_store.properties.is_retained(name):
                 return
-            self._message_store.change_properties({name: None})
+            self._message_store.property_records.change({name: None})
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 
