@@ -82,9 +82,9 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a checkpoint claims what was appended while it was written",
-        "MessageStore.checkpoint",
-        "(position, self.journal.epoch, root, puts, deletes, (), fingerprints)",
-        "(self.journal.end, self.journal.epoch, root, puts, deletes, (), fingerprints)",
+        "Checkpointer._store",
+        "(root.position, self._journal.epoch, encoded, changes.puts, changes.dead, (), changes.fingerprints)",
+        "(self._journal.end, self._journal.epoch, encoded, changes.puts, changes.dead, (), changes.fingerprints)",
         AT_LOCKS,
     ),
 )
