@@ -122,7 +122,15 @@ class Checkpointer:
             except MetadataDamaged as damage:
                 raise self.distrust(damage) from damage
             finally:
-                self._tell_index(began, is_stored=is_stored)
+                # Nothing is called before the `try`: an interruption there would leave the index without its changes.
+                if self._changes is not None and self._state_lock.failure is None:
+                    try:
+                        with self._state_lock:
+                            self._tell_index(self._changes, began, is_stored=is_stored)
+                            self._changes = None
+                    except BaseException as error:
+                        self._state_lock.break_between(error)
+                        raise
             self.is_postponed = not is_stored
             return is_stored
 
@@ -174,23 +182,14 @@ class Checkpointer:
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.dead, (), changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
-    def _tell_index(self, began: float, *, is_stored: bool) -> None:
-        """Tell the index how the commit went, and senders whether it has room. Requires: no state lock."""
-        changes = self._changes
-        if changes is None or self._state_lock.failure is not None:
-            return
-        try:
-            with self._state_lock:
-                self._changes = None
-                self._subscriptions.forget_noted()
-                self._index.checkpointed(changes.blocks, changes.dead, changes.fingerprints, is_stored)
-                if is_stored:
-                    self.durations.record(self._clock.monotonic() - began)
-                has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
-                self._journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
-        except BaseException as error:
-            self._state_lock.break_between(error)
-            raise
+    def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
+        """Tell the index how the commit went, and senders whether it has room. Requires: the state lock."""
+        self._subscriptions.forget_noted()
+        self._index.checkpointed(changes.blocks, changes.dead, changes.fingerprints, is_stored)
+        if is_stored:
+            self.durations.record(self._clock.monotonic() - began)
+        has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
+        self._journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
 
     # ------------------------------------------------------------------ while everything else stands still
 
