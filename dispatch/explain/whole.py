@@ -28,7 +28,7 @@ def explain(owners: Owners, subject: object) -> Explanation:
         return Explanation(f"{whole.sentence} {said}", (*whole.causes, *(cause for cause, _ in blocked)))
     if type(subject) is not int:
         raise ArgumentError(
-            "a data log's id, a queue, a topic, a consumer, an xid, or nothing for the whole can be owners, "
+            "a data log's id, a queue, a topic, a consumer, an xid, or nothing for the whole can be explained, "
             f"not {subject!r}"
         )
     if subject not in sizes:
