@@ -50,7 +50,7 @@ class GroupAssigner(Distribution):
         self.target_area = target_area
         self._assigning = Assigning(queue, target_area)
         self._rebalancing = Rebalancing(self._assigning)
-        self.groups, self._names = self._assigning.groups, self._assigning.names
+        self.groups, self.names = self._assigning.groups, self._assigning.names
         self._precedence = self._assigning.precedence
         self._assigned_by_consumer = self._assigning.assigned_by_consumer
         self._served = 0
@@ -111,7 +111,7 @@ class GroupAssigner(Distribution):
         assigned = self._assigned_by_consumer[consumer]
         unassigned = assigned.unassigned
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
-            group = self._names.of_delivery(delivery)
+            group = self.names.of_delivery(delivery)
             if group is not None:
                 self.groups.halt(lane_of(delivery), delivery.sequence, group)
         assigned.idle.drop(consumer)
@@ -184,7 +184,7 @@ class GroupAssigner(Distribution):
             return deliveries
         assigned.unassigned.note_served(consumer)
         assigned.idle.drop(consumer)
-        self._names.go_with(deliveries)
+        self.names.go_with(deliveries)
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._precedence.lowest:
@@ -238,7 +238,7 @@ class GroupAssigner(Distribution):
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Offer a pending message again, and keep it in the caches if they have room for it."""
         sequence = message[0]
-        group = self.groups.holds_back(lane, sequence) or self._names.of(lane, message)
+        group = self.groups.holds_back(lane, sequence) or self.names.of(lane, message)
         self._go_on(lane, sequence, group)
         if group is not None and self.groups.is_halted(lane, sequence, group):
             self.groups.wait(lane, sequence, group)
@@ -279,13 +279,13 @@ class GroupAssigner(Distribution):
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
-        group = self._names.of_delivery(delivery)
+        group = self.names.of_delivery(delivery)
         if group is None:
             return
         if is_delayed:
             self.groups.halt(lane_of(delivery), delivery.sequence, group)
         elif is_lazy(delivery):
-            self._names.remember(lane_of(delivery), delivery.sequence, group)
+            self.names.remember(lane_of(delivery), delivery.sequence, group)
 
     def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
         """See HearsOfLanes. Reads each of the messages. One that can't be read holds back nobody."""
@@ -299,7 +299,7 @@ class GroupAssigner(Distribution):
                     continue
                 messages, _ = lane.store.read(lane.store.plan(lane.stored, [(run[0], end)]))
                 for message in messages:
-                    group = self._names.of(lane, message)
+                    group = self.names.of(lane, message)
                     if group is not None:
                         self.groups.halt(lane, message[0], group)
         return forgotten
@@ -317,7 +317,7 @@ class GroupAssigner(Distribution):
             for promise in unassigned.promises.values()
         ]:
             self._assigning.offer_withheld(consumer)
-        self._names.forget(lane, gone)
+        self.names.forget(lane, gone)
         for first, last in gone:
             for sequence in self.groups.held_back(lane, first, last):
                 self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
@@ -328,7 +328,7 @@ class GroupAssigner(Distribution):
         """See ExplainsItself."""
         found: dict[Taker | None, list[StoredMessage]] = {}
         for message in messages:
-            group = self._names.of(lane, message)
+            group = self.names.of(lane, message)
             if group is None:
                 found.setdefault(None, []).append(message)
             elif not self.groups.is_halted(lane, message[0], group):
@@ -347,7 +347,7 @@ class GroupAssigner(Distribution):
         if precedence.quota(shared, consumer.priority) <= 0:
             return
         for message in messages:
-            group = self._names.of(lane, message)
+            group = self.names.of(lane, message)
             is_promised = group is not None and bucket_of(group) in shared.promises
             if not is_promised and precedence.first_above(shared, consumer.priority, lane, message) is None:
                 yield message
