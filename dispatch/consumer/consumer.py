@@ -231,6 +231,7 @@ class Consumer(Taker):
             try:
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure
+                monitor.entries += 1
                 if self._takes_no_more:
                     raise self._over()
                 if (
@@ -485,6 +486,7 @@ class Consumer(Taker):
             self._ack_batch(_batch(deliveries))
             return
         lane, sequence, monitor = delivery._lane, delivery.sequence, self.monitor
+        entries = monitor.entries
         try:
             if monitor.is_inside():
                 raise NestedCall
@@ -492,6 +494,9 @@ class Consumer(Taker):
                 try:
                     if monitor.lock.failure is not None:
                         raise monitor.lock.failure
+                    if monitor.entries != entries:
+                        monitor.step_aside()
+                    monitor.entries += 1
                     if delivery._consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self.check_held((delivery,))
                     lane.acknowledged += lane.store.remove_one(lane.stored, sequence)

@@ -129,16 +129,15 @@ class Sender:
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of one
-        group go to one consumer at a time, in order. In a transaction it counts with the commit. With persistent=False
-        nothing is journaled: it ends with the process. expires_in, delay: seconds after which, and before which, nobody
-        is handed it; a delay in a transaction counts from the commit. With a duplicate_window a message_id that this
-        producer has sent is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says.
-        retain: see Topic. Raises MessageTooLarge, SettingsError, StoreFull, TransactionError, Closed (nothing stored),
-        StoreFailed (outcome unknown); not persistent, SpillFailed (nothing stored) in the place of StoreFailed.
+        One journal record, no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of a group
+        go to one consumer at a time, in order. In a transaction it counts with the commit. persistent=False: nothing is
+        journaled, it ends with the process. expires_in, delay: seconds after which, and before which, nobody is handed
+        it; in a transaction a delay counts from the commit. With a duplicate_window an id that this producer has sent
+        is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says. retain: see Topic.
+        Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError, Closed, and has stored nothing;
+        StoreFailed, and it may have.
         """
-        if type(body) is not bytes:
-            body = as_bytes(body)
+        body = body if type(body) is bytes else as_bytes(body)
         is_timed = delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True))
         if is_timed or retain is not False:
             message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
@@ -149,28 +148,29 @@ class Sender:
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-        now_ms = expires_at = 0
+        now_ms, expires_at = producers.clock_ms(), 0
         if expires_in is not None:
             now_ms, _, expires_at, lifetime = producers.lifetimes.begin(expires_in)
             properties = lifetime + properties
-        size = len(body) + len(properties)
-        if size > producers.max_message_bytes:
+        if (size := len(body) + len(properties)) > producers.max_message_bytes:
             raise self._too_large(size)
         if transaction is not None or (message_id is not None and self._queue.is_watched):
             return self._send_encoded(priority, persistent, properties, body, message_id, transaction, timeout)
         try:
             if persistent is not True:
-                return self._keep(persistent, priority, properties, body, message_id)
+                return self._keep(persistent, priority, now_ms, properties, body, message_id)
             lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
-            if lane is None:
-                lane = self._pipeline.lane(priority)
-            now_ms = now_ms or producers.clock_ms()
+            lane = lane or self._pipeline.lane(priority)
+            entries = producers.monitor.entries
             if producers.is_inside():
                 raise NestedCall
             with producers.bare_lock:
                 try:
                     if producers.lock.failure is not None:
                         raise producers.lock.failure
+                    if producers.monitor.entries != entries:
+                        producers.monitor.step_aside()
+                    producers.monitor.entries += 1
                     if self._limits is not None:
                         self._limits.require_room(size)
                     if expires_at:
@@ -196,6 +196,7 @@ class Sender:
         self,
         persistent: object,
         priority: object,
+        now_ms: int,
         properties: bytes,
         body: bytes,
         message_id: str | None,
@@ -207,23 +208,27 @@ class Sender:
             lane = self._queue.non_persistent_lanes[priority]
         if lane is None or persistent is not False:
             lane = self._pipeline.non_persistent_target(persistent, priority)
-        timestamp = producers.clock_ms()
+        monitor = producers.monitor
+        entries = monitor.entries
         if producers.is_inside():
             raise NestedCall
         with producers.bare_lock:
             try:
                 if producers.lock.failure is not None:
                     raise producers.lock.failure
-                if producers.monitor.is_closed:
+                if monitor.entries != entries:
+                    monitor.step_aside()
+                monitor.entries += 1
+                if monitor.is_closed:
                     raise Closed("the store")
                 if self._limits is not None:
                     self._limits.require_room(len(properties) + len(body))
-                sequence = lane.add(timestamp, properties, body)
+                sequence = lane.add(now_ms, properties, body)
             except BaseException as error:
                 producers.lock.break_by(error)
                 raise
-        if producers.monitor.deferred:
-            producers.monitor.run_deferred()
+        if monitor.deferred:
+            monitor.run_deferred()
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _send_encoded(

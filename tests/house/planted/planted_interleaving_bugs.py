@@ -36,6 +36,7 @@ INTERLEAVING_BUGS = (
         "    try:\n"
         "        if monitor.lock.failure is not None:\n"
         "            raise monitor.lock.failure\n"
+        "        monitor.entries += 1\n"
         "        if self._takes_no_more:\n"
         "            raise self._over()\n"
         "        if (\n"
