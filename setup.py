@@ -44,6 +44,7 @@ INTERPRETED = (
     "engine/engine.py",
     "engine/maintenance.py",
     "engine/measurements.py",
+    "engine/owners.py",
     "engine/resizing.py",
     "engine/statistics.py",
     "explain/*.py",

@@ -32,6 +32,7 @@ from .core.host_properties import Properties, StoreProperties
 from .core.model import QueueArea, Taker
 from .engine.engine import Engine
 from .engine.health import Health
+from .engine.owners import Owners
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import DataLogReport, Explanation
@@ -196,18 +197,18 @@ class Forebay:
         if isinstance(subject, Queue | Topic | Consumer):
             from .explain.queues import explain_subject
 
-            return explain_subject(self._engine, subject)
+            return explain_subject(self._engine.owners, subject)
         if isinstance(subject, str):
             from .explain.queues import explain_named
 
-            return explain_named(self._engine, subject)
+            return explain_named(self._engine.owners, subject)
         if isinstance(subject, bytes):
             from .explain.prepared import explain_prepared
 
-            return explain_prepared(self._engine, subject)
+            return explain_prepared(self._engine.monitor, self._engine.transactions, subject)
         from .explain.whole import explain
 
-        return explain(self._engine, subject)
+        return explain(self._engine.owners, subject)
 
     def data_logs(self) -> list[DataLogReport]:
         """Return each data log, the oldest first: its size, how much of it is pending, and why it remains.
@@ -216,7 +217,7 @@ class Forebay:
         """
         from .explain.whole import report_data_logs
 
-        return report_data_logs(self._engine)
+        return report_data_logs(self._engine.monitor, self._engine.store)
 
     def step(self) -> int:
         """Do the background work that is due, in this thread; how many things were done. For background=False."""
@@ -285,16 +286,16 @@ class Forebay:
         self.close()
 
 
-def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
+def _why_stuck(owners: Owners, consumer: Taker) -> tuple[int, str] | None:
     from .explain.stuck import why_stuck  # with the first consumer that is stuck, not with the package
 
-    return why_stuck(engine, consumer)
+    return why_stuck(owners, consumer)
 
 
-def _in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
+def _in_short(owners: Owners, queues: Sequence[QueueArea]) -> str:
     from .explain.short import explain_in_short  # with the first status, not with the package
 
-    return explain_in_short(engine, queues)
+    return explain_in_short(owners, queues)
 
 
 _USED_LATER: Final = (

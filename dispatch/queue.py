@@ -10,7 +10,8 @@ from ..store.errors import Closed, Empty, SettingsError, argument_error
 from ..store.locks import condition_of
 from ..store.message import Message
 from .config.checks import check_bounds, check_name
-from .consumer.consumer import Consumer, ConsumerOptions, as_message, compiled, consumer_options
+from .consumer.consumer import Consumer, as_message
+from .consumer.options import ConsumerOptions, compiled, consumer_options
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer

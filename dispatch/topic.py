@@ -11,7 +11,8 @@ from ..store.format.retained import Retained, retain_key, retained_name
 from ..store.format.times import split_times
 from ..store.message import DEFAULT_PRIORITY, Message
 from .config.checks import check_name
-from .consumer.consumer import Consumer, consumer_options
+from .consumer.consumer import Consumer
+from .consumer.options import consumer_options
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer

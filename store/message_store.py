@@ -1,4 +1,4 @@
-"""The message store, which is the door of the store: add, remove, read, checkpoint, clean up.
+"""The message store, which is the door of the store: add, remove, read, clean up.
 
 One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
 it held. What was added survives a kill when add returns, and a power cut when `sync` has returned for its position. A
@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .account import Account, Unlimited
+from .checkpointer import Checkpointer, checkpoint_of_replay
 from .clock import Clock, SteadyClock
 from .destinations_file import DestinationsFile
-from .disk.disk import Disk, known_free_bytes
+from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, PropertiesFull, StoreFailed, StoreFull, TooManyFiles
-from .format.branch import Branch
+from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .format.destination_table import DestinationTable
-from .format.host_properties import Changes, encode_changes
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
@@ -29,7 +28,6 @@ from .format.record import (
     DELETE,
     DESTINATION,
     IDENTIFIED,
-    PROPERTIES,
     RANGES_MAX,
     RETURN,
     STATE,
@@ -38,22 +36,17 @@ from .format.record import (
     put_off_payload,
     returns_payload,
 )
-from .format.retained import has_expired
 from .format.state import (
     QUEUE,
     CountedRun,
     Destination,
     State,
-    encode_counts,
     encode_delete,
     encode_destination,
-    encode_root,
     encode_state,
 )
 from .format.times import Times
-from .histogram import DurationHistogram
-from .index.block import Block, BlockDamaged
-from .index.block_cache import BlockHolder
+from .index.block import BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
@@ -67,7 +60,7 @@ from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .late_log import LateLogger, emit_late
-from .locks import OwnedLock, require_outside
+from .locks import OwnedLock
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, LeaseReader
@@ -75,14 +68,15 @@ from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message import id_prefix
-from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
+from .metadata.store import MetadataDamaged, MetadataStore
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
+from .property_records import PropertyRecords
 from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
-from .recovery.recovery import RecoveryReport
+from .recovery.recovery import Recovered, RecoveryReport
 from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
 
@@ -92,13 +86,6 @@ if TYPE_CHECKING:
 logger = LateLogger("forebay.store")
 
 STORE_ID_BYTES: Final = 16
-SWEEP_BLOCKS: Final = 64
-"""Blocks of topics looked at before the state lock is let go: a few milliseconds."""
-CAUGHT_UP_AT_ONCE: Final = 500
-"""Subscriptions that take in what was sent before the state lock is let go: a millisecond or two."""
-
-
-INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 
 class StoreStatistics(NamedTuple):
@@ -167,20 +154,14 @@ class MessageStore:
         self._options = options
         self._clock = clock
         self._max_checkpoint_adds = options.max_checkpoint_adds
-        self.checkpoint_durations = DurationHistogram()
-        """Of checkpoints that stored something. The state lock guards it."""
         self.checkpoint_lock = OwnedLock()
         """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
         self._mark: SyncMark | None = None
-        self._replay_position = 0
-        self._checkpoint_end = 0
         self._is_closed = self._is_ended = False
         self._is_serving = False
         self._is_wired = False
         """Whether there is a journal, which may have files open."""
-        self._is_postponed = False
-        """Whether the last checkpoint found no room."""
         self._store_id = b""
         self.adds = 0
         self.next_checkpoint_adds = options.max_checkpoint_adds
@@ -200,12 +181,14 @@ class MessageStore:
         self.destinations = DestinationTable()
         self.imports: Imports
         self.journal: Journal
+        self.checkpointer: Checkpointer
         self.transactions: Transactions
         self.cleaner: Cleaner
         self.relocation: Relocation
         self.positions: Positions
         self.trimmer: Trimmer
         self.subscription_records: SubscriptionRecords
+        self.property_records: PropertyRecords
         self._parts: StoreParts
         self._destinations_file: DestinationsFile
 
@@ -237,6 +220,26 @@ class MessageStore:
             self._metadata.close()
 
     def _open(self, began: float) -> RecoveryReport:
+        is_new, marker = self._look_around()
+        metadata = self._metadata = self._make_metadata(self._store_id)
+        found = self._recover(metadata, marker)
+        self._make_journal(found)
+        self._wire(began, found.replay_position)
+        self._begin_epoch(found)
+        self._is_serving = True
+        self.index.put_away_all()
+        self.checkpoint()
+        report = found.report(
+            is_new or (marker is not None and marker.is_clean),
+            not is_new and metadata.is_persistent,
+            len(self.branches.prepared),
+            self._clock.monotonic() - began,
+        )
+        logger.info("opened: %s", report, event="opened")
+        return report
+
+    def _look_around(self) -> tuple[bool, Marker | None]:
+        """Make the directories, and find out whose they are; return whether they are new, and the marker."""
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
@@ -246,13 +249,16 @@ class MessageStore:
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
-        self._metadata = self._make_metadata(self._store_id)
-        self._parts = self._gathered(self._metadata)
+        return is_new, marker
+
+    def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
+        """Bring index and tables up to the journal."""
+        self._parts = self._gathered(metadata)
         found = recover(
             self._parts,
             marker,
             self._store_id,
-            self._recovery_checkpoint,
+            partial(checkpoint_of_replay, self._parts),
             synced=read_sync_mark(self._disk, marker),
             verifies_all=self._options.verifies_all,
             repair_salt=self._random_salt if self._options.accepts_loss else None,
@@ -263,7 +269,9 @@ class MessageStore:
         self.index.keep_put_off(found.destinations.keys() | self.subscriptions.by_number.keys())
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
-        self._replay_position = found.replay_position
+        return found
+
+    def _make_journal(self, found: Recovered) -> None:
         self.journal = Journal(
             self._disk,
             self._lock,
@@ -276,7 +284,9 @@ class MessageStore:
             has_reserve=True,
             store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
-        self._wire(began)
+
+    def _begin_epoch(self, found: Recovered) -> None:
+        """Write that a new epoch has begun, and its first data log."""
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
@@ -290,18 +300,6 @@ class MessageStore:
         self.journal.sync()
         if found.leftovers:
             self.cleaner.discard(list(found.leftovers))
-        self._is_serving = True
-        self.index.put_away_all()
-        self.checkpoint()
-        was_clean = is_new or (marker is not None and marker.is_clean)
-        report = found.report(
-            was_clean,
-            not is_new and self._metadata.is_persistent,
-            len(self.branches.prepared),
-            self._clock.monotonic() - began,
-        )
-        logger.info("opened: %s", report, event="opened")
-        return report
 
     def _gathered(self, metadata: MetadataStore) -> StoreParts:
         """Return what recovery brings up to the journal."""
@@ -315,9 +313,19 @@ class MessageStore:
             self.properties,
         )
 
-    def _wire(self, now: float) -> None:
-        """Make the parts that stand on journal and index."""
+    def _wire(self, now: float, replay_position: int) -> None:
+        """Make the parts that stand on journal and index. replay_position: where a replay would begin now."""
         self._is_wired = True
+        self.checkpointer = Checkpointer(
+            self._parts,
+            self.journal,
+            self._clock,
+            lock=self.checkpoint_lock,
+            state_lock=self._lock,
+            replay_position=replay_position,
+            root_state=self._root_state,
+            give_up_readers=self.give_up_readers,
+        )
         self.transactions = Transactions(
             self.branches,
             self.journal,
@@ -334,7 +342,7 @@ class MessageStore:
             self._archive,
             checkpoint_lock=self.checkpoint_lock,
             state_lock=self._lock,
-            replay_position=lambda: self._replay_position,
+            replay_position=lambda: self.checkpointer.replay_position,
             is_full=lambda: self.is_full,
             retention_reasons=self.retention_reasons,
             leases=self._leases,
@@ -356,6 +364,7 @@ class MessageStore:
             self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
         )
         self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
+        self.property_records = PropertyRecords(self.journal, self.properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -388,7 +397,7 @@ class MessageStore:
                 assert self._mark is not None
                 self._mark.sync()
                 self._close_files()  # the marker may find no other descriptor than theirs
-                leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
+                leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self.checkpointer.end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
@@ -454,47 +463,6 @@ class MessageStore:
         self.index.use(self.journal.data_log)
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
-
-    # ------------------------------------------------------------------ properties
-
-    def change_properties(self, changes: Changes) -> None:
-        """Set or delete host properties with one record: all of them, or none. Requires: the lock.
-
-        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
-        """
-        only_deletes = all(value is None for value in changes.values())
-        self._with_room(lambda: self.properties.reserve(changes))
-        with self.journal.whole:
-            try:
-                self.journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
-            except StoreFull:
-                self.properties.cancel()
-                raise
-            self.properties.apply(changes)
-
-    def stage_properties(self, branch: Branch, changes: Changes) -> None:
-        """Set or delete host properties with the commit of a branch. Requires: the lock, and that it is open.
-
-        PropertiesFull, StoreFull: none of them is.
-        """
-        self._with_room(lambda: self.properties.stage(branch.properties, changes))
-
-    def _with_room(self, reserve: Callable[[], None]) -> None:
-        """Reserve room for properties, again without what has expired where there is none. PropertiesFull."""
-        try:
-            reserve()
-        except PropertiesFull:
-            if not self._forget_expired():
-                raise
-            reserve()
-
-    def _forget_expired(self) -> bool:
-        """Delete the retained messages that have expired; return whether there were any. O(retained messages)."""
-        now_ms = self.steady.now_ms()
-        expired = [name for name, value in self.properties.all_retained() if has_expired(value, now_ms)]
-        if expired:
-            self.change_properties(dict.fromkeys(expired))
-        return bool(expired)
 
     # ------------------------------------------------------------------ messages
 
@@ -707,88 +675,27 @@ class MessageStore:
     def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
         """Raise StoreFailed for damage where the index is in use; while opening, recovery rebuilds it at once."""
         if self._is_serving:
-            raise self._distrust_index(damage) from damage
-
-    def _distrust_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """Return the error for an index on disk that is damaged while in use: stop, and let the next open rebuild
-        it.
-        """
-        assert self._metadata is not None
-        logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
-        self._metadata.clear()
-        return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
+            raise self.checkpointer.distrust(damage) from damage
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False where it is postponed because the disk is full. Requires:
-        no lock.
+        """Bring the index on disk up to now; return False where it is postponed because the disk is full.
 
-        The journal is synced first, so the index never runs ahead of it.
+        Requires: no lock.
         """
-        require_outside(self._lock, self.journal.sync_lock)
-        with self.checkpoint_lock:
-            began = self._clock.monotonic()
-            self._sweep()
-            self._catch_up()
-            if is_closing:
-                self.journal.sync()  # so that the seal itself tells that all before it is durable
-            taken: list[tuple[BlockHolder, Block, bytes]] | None = None
-            is_stored = False
-            metadata = self._metadata
-            assert metadata is not None
-            try:
-                with self._lock:
-                    if self.journal.failure is not None:
-                        raise self.journal.failure
-                    position = self.journal.end
-                    has_more = is_closing or self.subscriptions.touched_blocks or self.index.has_more_to_store
-                    if position == self._checkpoint_end and not has_more:
-                        return True
-                    with self.journal.whole:
-                        self.subscriptions.sweep(SWEEP_BLOCKS)
-                        if is_closing:
-                            self.index.put_away_all()
-                            self.journal.seal()
-                        adds = self.adds
-                        taken = self.index.take_dirty()
-                        deletes = self.index.take_dead()
-                        fingerprints = self.index.take_fingerprints()
-                        position = self.journal.end
-                        state = self._root_state(self.journal.next_sequence)
-                        counts, noted = self._root_counts(state), self.subscriptions.note_backlogs()
-                self.journal.sync(position)
-                root = encode_root(state, counts, chain.from_iterable(noted))  # nobody waits for it
-                puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-                row = (position, self.journal.epoch, root, puts, deletes, (), fingerprints)
-                commit_lending(metadata, self.journal.lend, self.give_up_readers, row)
-                is_stored = True
-            except MetadataFull as full:
-                logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
-            except MetadataDamaged as damage:
-                raise self._distrust_index(damage) from damage
-            finally:
-                if taken is not None and self._lock.failure is None:
-                    try:
-                        with self._lock:
-                            self.subscriptions.forget_noted()
-                            self.index.checkpointed(taken, deletes, fingerprints, is_stored)
-                            if is_stored:
-                                self.checkpoint_durations.record(self._clock.monotonic() - began)
-                            has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
-                            self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
-                    except BaseException as error:
-                        self._lock.break_between(error)
-                        raise
-            self.next_checkpoint_adds = adds + self._max_checkpoint_adds
-            self._is_postponed = not is_stored
-            if is_stored:
-                self._checkpoint_end = self._replay_position = position
-            return is_stored
+        adds = self.adds  # whatever comes from here on may have to wait for the next one
+        is_stored = self.checkpointer.checkpoint(is_closing=is_closing)
+        self._is_checkpointed_at(adds)
+        return is_stored
+
+    def _is_checkpointed_at(self, adds: int) -> None:
+        """Count from here on what is added up to the next checkpoint."""
+        self.next_checkpoint_adds = max(self.next_checkpoint_adds, adds + self._max_checkpoint_adds)
 
     def write_destinations(self) -> None:
         """Write for people what there is, if a checkpoint has brought something new and it is time. No lock."""
         with self.checkpoint_lock:
             if not self.is_full:
-                self._destinations_file.refresh(self._checkpoint_end)
+                self._destinations_file.refresh(self.checkpointer.end)
 
     def _write_last_destinations(self) -> None:
         with self.checkpoint_lock:
@@ -797,87 +704,21 @@ class MessageStore:
             else:
                 self._destinations_file.write(is_closed=True)
 
-    def _sweep(self) -> None:
-        """Let go of what no subscription needs any more, a few blocks at a time. Requires: no lock."""
-        with self._lock:
-            left = self.subscriptions.touched_blocks
-        while left > 0:
-            with self._lock, self.journal.whole:
-                swept = self.subscriptions.sweep(SWEEP_BLOCKS)
-            if not swept:
-                return
-            left -= swept
-
-    def _catch_up(self) -> None:
-        """Let durable subscriptions take in what was sent, some hundred at a time. Requires: no lock."""
-        with self._lock:
-            lanes = self.subscriptions.durable_lanes()
-        for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
-            with self._lock, self.journal.whole:
-                self.subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
-
     def require_index_room(self, blocks: int) -> None:
         """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
         if not self.index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
     def make_index_room(self, position: int, next_sequence: int) -> None:
-        """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
-
-        A replay begins with that record, and passes over what the index has of it already.
-        """
-        self.journal.sync_at_standstill()
-        state = self._root_state(next_sequence)
-        try:
-            self._store_index(position, self.journal.epoch, state)
-        except MetadataFull as full:
-            raise StoreFull(0, known_free_bytes(self._disk), "the disk's free space") from full
-        except MetadataDamaged as damage:
-            raise self._distrust_index(damage) from damage
-        self._checkpoint_end = self._replay_position = position
-        self.next_checkpoint_adds = self.adds + self._max_checkpoint_adds
+        """Checkpoint in the middle of a record that begins at position. Requires: all three locks."""
+        self.checkpointer.make_room(position, next_sequence)
+        self._is_checkpointed_at(self.adds)
 
     def _root_state(self, next_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
         return self._parts.restated(state, self.destinations, self.imports)
-
-    def _root_counts(self, state: State) -> bytes:
-        """Encode of a root what goes on to change. Requires: the lock."""
-        state.latest_ms = self.index.latest_ms
-        return encode_counts(state, *self.index.counts())
-
-    def _root(self, state: State) -> bytes:
-        """Return the root of a checkpoint while nobody else is here."""
-        noted = self.subscriptions.note_backlogs()
-        try:
-            return encode_root(state, self._root_counts(state), chain.from_iterable(noted))
-        finally:
-            self.subscriptions.forget_noted()
-
-    def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
-        """Checkpoint in the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
-        try:
-            self._store_index(position, epoch, state)
-        except MetadataFull as full:
-            if full.lacks_descriptors:
-                raise TooManyFiles from full
-            raise StoreFailed(f"the index could not be rebuilt ({full})") from full
-
-    def _store_index(self, position: int, epoch: int, state: State) -> None:
-        """Store a checkpoint while nobody else is here."""
-        assert self._metadata is not None
-        taken = self.index.take_dirty()
-        deletes = self.index.take_dead()
-        fingerprints = self.index.take_fingerprints()
-        is_stored = False
-        try:
-            puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-            self._metadata.commit(position, epoch, self._root(state), puts, deletes, (), fingerprints)
-            is_stored = True
-        finally:
-            self.index.checkpointed(taken, deletes, fingerprints, is_stored)
 
     def cleanup(self) -> CleanupReport:
         """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.
@@ -916,7 +757,8 @@ class MessageStore:
         """Return the reasons for which data logs remain. Requires: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log
-            replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
+            checkpointer = self.checkpointer
+            replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
             transactions = self.branches.data_logs()
         from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
 
@@ -965,15 +807,14 @@ class MessageStore:
         with self._lock:
             if not self.wants_attest:
                 return False
-            was_checkpointed = self._checkpoint_end == self.journal.end
+            begin = self.journal.end
             try:
                 self.journal.append(ATTEST, 0, 0, b"")
             except StoreFull:
                 self._attest_end = self.journal.durable  # not again before something else was synced
                 return False
             self._attest_end = self.journal.end
-            if was_checkpointed:
-                self._checkpoint_end = self._attest_end
+            self.checkpointer.pass_over(begin, self._attest_end)
             return True
 
     @property

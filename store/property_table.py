@@ -35,8 +35,17 @@ DELETIONS_PART: Final = 8
 class PropertyTable:
     """The properties of a store. The state lock guards it."""
 
-    def __init__(self, account: Account | None = None, limit_bytes: int = PROPERTIES_BYTES_MAX) -> None:
-        """account: pays for them, once recovery is done. None: nobody counts them."""
+    def __init__(
+        self,
+        account: Account | None = None,
+        limit_bytes: int = PROPERTIES_BYTES_MAX,
+        make_room: Callable[[int], object] = lambda wanted_bytes: None,
+    ) -> None:
+        """account: pays for them, once recovery is done. None: nobody counts them.
+
+        make_room: asks others for memory.
+        """
+        self._make_room = make_room
         self._account = account or Unlimited()
         self._limit_bytes = limit_bytes
         self._values: dict[str, bytes] = {}
@@ -47,8 +56,6 @@ class PropertyTable:
         self._undecided_bytes = 0
         """Of the changes that transactions without an outcome want."""
         self._charge_bytes = 0
-        self.make_room: Callable[[int], object] = lambda wanted_bytes: None
-        """Asks others for memory."""
 
     @property
     def values(self) -> Mapping[str, bytes]:
@@ -184,7 +191,7 @@ class PropertyTable:
         if self.held_bytes + more_bytes > self._limit_bytes + above_bytes:
             raise PropertiesFull(more_bytes, self._limit_bytes, self.held_bytes)
         if not self._account.reserve(more_bytes):
-            self.make_room(more_bytes)
+            self._make_room(more_bytes)
             if not self._account.reserve(more_bytes):
                 raise StoreFull(more_bytes, 0, "memory_limit")
         self._charge_bytes += more_bytes

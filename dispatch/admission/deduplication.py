@@ -40,10 +40,9 @@ class DuplicateWindows:
         def window_of(name: str) -> int:
             return policies.of(name).duplicate_window
 
-        self.persistent = Deduplication(holder, window_of, self._most_bytes(shares))
+        self.persistent = Deduplication(holder, window_of, self._most_bytes(shares), make_room)
         """The store's."""
-        self.non_persistent = Deduplication(holder, window_of, self._most_bytes(shares))
-        self.persistent.make_room = self.non_persistent.make_room = make_room
+        self.non_persistent = Deduplication(holder, window_of, self._most_bytes(shares), make_room)
 
     def _most_bytes(self, shares: Shares) -> int:
         """Return the limit of either kind: half of the share, at most what a quarter of a data log restates."""

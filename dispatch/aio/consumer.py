@@ -18,14 +18,7 @@ from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import SECONDS_MAX, check_bounds
 from ..config.redelivery_delays import REJECTED
-from ..consumer.consumer import (
-    DRAIN_POLL_SECONDS,
-    LOAD_WAIT_SECONDS,
-    Consumer,
-    ConsumerStatistics,
-    Search,
-    as_message,
-)
+from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, as_message
 from ..consumer.processing import (
     ExceptionTypes,
     GroupTurns,
@@ -35,6 +28,8 @@ from ..consumer.processing import (
     give_back,
     report,
 )
+from ..consumer.search import LOAD_WAIT_SECONDS, Search
+from ..consumer.statistics import ConsumerStatistics
 from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight, is_lazy, mark_seen, number_of
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
@@ -182,7 +177,7 @@ class ConsumerWaker:
     """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
 
     is_of_a_loop: ClassVar[bool] = True
-    """See consumer_charge."""
+    """See ConsumerOptions."""
 
     def __init__(self, bell: LoopWaker) -> None:
         self.bell = bell
@@ -271,7 +266,7 @@ class AsyncConsumer:
         if caller.ends_turn():
             await asyncio.sleep(0)
         if timeout == 0 or not self._line.is_busy or consumer.is_over:
-            deliveries = consumer.take_direct(max_messages, max_bytes)
+            deliveries = consumer.take(max_messages, max_bytes=max_bytes)
             if deliveries:
                 caller.work += len(deliveries)
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
@@ -504,7 +499,7 @@ class AsyncConsumer:
         parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
         if len(parts) > 1:
             with self._engine.monitor.lock:
-                self._consumer._check_held(batch)
+                self._consumer.check_held(batch)
         for part in parts:
             await self._settle(settle, part)
 

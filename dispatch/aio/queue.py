@@ -12,7 +12,8 @@ from typing import Any, Final, Self, TypeVar
 from ...store.errors import Empty, ForebayError
 from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
 from ..config.checks import check_bounds, deadline_after
-from ..consumer.consumer import Consumer, compiled
+from ..consumer.consumer import Consumer
+from ..consumer.options import compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
 from ..queue import JOIN_POLL_SECONDS, Queue, TemporaryQueue
@@ -75,13 +76,13 @@ class AsyncSender:
         if retain is not False:
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return await self._caller.call(self._for_threads()._send_message, message, retain, inner, timeout)
-        if self._held and self._sender._queue in self._held:
+            return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
+        if self._held and self._sender.destination in self._held:
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
-                own_id = await self._caller.drive(self._sender._send_steps(message, inner, deadline))
+                own_id = await self._caller.drive(self._sender.send_steps(message, inner, deadline))
         else:
             try:
                 own_id = self._sender.send(
@@ -128,7 +129,7 @@ class AsyncSender:
         engine = self._engine
         deadline = deadline_after(timeout, engine.monitor.monotonic())
         if transaction is not None:
-            self._sender._checked_transaction(inner_transaction(transaction))
+            self._sender.checked_transaction(inner_transaction(transaction))
         ids: list[str] = []
         async with self._turn(deadline):
             for part in _parts(messages):
@@ -142,14 +143,14 @@ class AsyncSender:
 
     def _turn(self, deadline: float | None) -> AbstractAsyncContextManager[None]:
         timeout = None if deadline is None else deadline - self._engine.monitor.monotonic()
-        return self._order.turn(self._sender._queue, timeout)
+        return self._order.turn(self._sender.destination, timeout)
 
     async def _send_part(
         self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
     ) -> None:
         inner = inner_transaction(transaction)
         try:
-            await self._caller.drive(self._sender._send_many_steps(part, ids, inner, deadline))
+            await self._caller.drive(self._sender.send_many_steps(part, ids, inner, deadline))
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]
             raise

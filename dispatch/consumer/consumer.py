@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ...store.disk.ready_signal import ReadySignal
 from ...store.errors import (
     AckTooLate,
     ArgumentError,
@@ -19,36 +18,30 @@ from ...store.errors import (
     argument_error,
 )
 from ...store.histogram import DurationHistogram
-from ...store.late_log import LateLogger
 from ...store.locks import condition_of
 from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
-from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
+from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
-from ..core.consumer_memory import CONSUMER_BYTES, LOOP_BYTES
 from ..core.deadlines import AckDeadlines
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker, collect_nothing
+from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, QueueArea, Taker, collect_nothing
 from ..core.monitor import Monitor
-from ..core.overhead import DestinationOverhead
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
-from ..distribution.grouped import distribute_by_group
 from ..loading.eager import EagerLoader
-from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
+from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, Processing, Rejections, run_in_threads
+from .readiness import Readiness
+from .search import LOAD_WAIT_SECONDS, Search
+from .statistics import ConsumerStatistics, consumer_statistics
 from .stuck import AckReminder
 
-logger = LateLogger("forebay.dispatch")
-
-CONSUMER_PRIORITY_MIN: Final = -128
-CONSUMER_PRIORITY_MAX: Final = 127
-LOAD_WAIT_SECONDS = 5.0
 PUBLIC: Final = (
     "ack",
     "ack_deadline_seconds",
@@ -80,48 +73,25 @@ Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerStatistics:
-    """A consumer and its part of the TargetLists that it shares with the consumers of the same selector.
+class ConsumerParts:
+    """What each consumer of a store reaches beside its queue."""
 
-    Counts of messages; the watermarks in bytes.
-    """
-
-    direct_entries: int
-    """Messages in RAM that the next `take` of this consumer, or of another of its group, finds."""
-    references: int
-    """Messages behind the watermark that are known to be for them."""
-    watermark_bytes: int
-    """This consumer's part of what is in RAM for its group, by how fast it takes beside the others."""
-    high_watermark_bytes: int
-    """And of what the lists may hold: four seconds of its own rate, within its fair share of the limit."""
-    messages_per_second: float
-    """How fast this consumer took in the last second that was measured."""
-    misses: int
-    in_flight: int
-    delivered: int
-    is_slow: bool
-    """It has neither taken nor settled anything for `slow_consumer_seconds`, and holds messages or could have some."""
-
-
-@dataclass(slots=True)
-class Search:
-    """A take that found nothing in RAM, and what came of its last round."""
-
-    max_messages: int
-    max_bytes: int | None
-    began_at: float
-    is_timed_out: bool = False
-    """Its timeout has passed."""
-    is_scanned: bool = False
-    """A part of what there is was examined with its selector already."""
-    is_missed: bool = False
-    """It had to wait for a load."""
-    load: Load | None = None
-    """Begun for it: to be finished without the lock."""
-    is_coming: bool = False
-    """A load is under way, this one or another's."""
-    has_credit: bool = False
-    """It waits for messages, not for room to hold any."""
+    monitor: Monitor
+    store: MessageStore
+    target_area: TargetArea
+    loader: EagerLoader
+    due: DueMessages
+    deadlines: AckDeadlines
+    redelivery: Redelivery
+    transactions: TransactionRegistry
+    publisher: Publisher
+    policies: Policies
+    reject: Reject
+    """Makes dead letters of deliveries. Requires: no lock."""
+    reminder: AckReminder = field(default_factory=AckReminder)
+    exclusives: ExclusiveConsumers = field(default_factory=ExclusiveConsumers)
+    take_durations: DurationHistogram = field(default_factory=DurationHistogram)
+    """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
 
 
 class Consumer(Taker):
@@ -137,16 +107,15 @@ class Consumer(Taker):
         "_collect",
         "_collect_one",
         "_credited",
-        "_is_armed",
         "_is_closed",
         "_is_held_up",
         "_is_settling_plain",
         "_journal",
         "_limits",
         "_memory",
-        "_on_ready",
         "_parts",
-        "_signal",
+        "_readiness",
+        "_searches",
         "_takes_no_more",
         "_target_area",
         "_waiting",
@@ -155,25 +124,24 @@ class Consumer(Taker):
 
     def __init__(
         self,
-        makers: Consumers,
+        parts: ConsumerParts,
         queue: QueueArea,
         consumer_group: ConsumerGroup,
         options: ConsumerOptions,
     ) -> None:
         """Requires: the lock."""
-        self.monitor = makers.monitor
-        self._parts = makers
-        self._journal = makers.store.journal
-        self._target_area, self._memory = makers.target_area, queue.memory
+        self.monitor = parts.monitor
+        self._parts = parts
+        self._journal = parts.store.journal
+        self._target_area, self._memory = parts.target_area, queue.memory
         self.ack_deadline_seconds = options.deadline_seconds or None
-        self.confirmer: Confirmer = makers.publisher
+        self.confirmer: Confirmer = parts.publisher
         self.queue = queue
         self.consumer_group = consumer_group
         self.prefetch_limit = options.prefetch
-        self._on_ready = options.on_ready
-        self._signal: ReadySignal | None = None
-        """Of those who asked for a file descriptor."""
-        self._is_armed = False
+        self._readiness = Readiness(options.on_ready)
+        self._searches = not options.is_of_a_loop
+        """A take that finds nothing in RAM loads and waits; an event loop does that by itself, see `look`."""
         self._is_closed = False
         self._takes_no_more = False
         """It takes nothing ever again: it is closed or drains."""
@@ -184,7 +152,7 @@ class Consumer(Taker):
         """Takes of it that wait for messages."""
         self._is_held_up = False
         """It gets nothing, whatever is there."""
-        self._credited = condition_of(makers.monitor.lock)
+        self._credited = condition_of(parts.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
         self._collect, self._collect_one = queue.distribution.collectors
         self.priority = options.priority
@@ -193,7 +161,7 @@ class Consumer(Taker):
         """It gets all, or waits to take over. Read-only for callers."""
         self.on_slow = options.on_slow
         """Called, never under a lock, when it has become slow."""
-        self.slow_seconds = makers.policies.of(queue.name).slow_consumer_seconds
+        self.slow_seconds = parts.policies.of(queue.name).slow_consumer_seconds
         self.is_slow = False
         self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
@@ -257,53 +225,29 @@ class Consumer(Taker):
         if max_bytes is not None or (timeout != 0.0 and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
         monitor = self.monitor
-        if max_messages == 1:
-            if monitor.is_inside():
-                raise NestedCall
-            with monitor.bare_lock:
-                try:
-                    if monitor.lock.failure is not None:
-                        raise monitor.lock.failure
-                    if self._takes_no_more:
-                        raise self._over()
-                    if self.in_flight < self.prefetch_limit or not self.prefetch_limit:
-                        one = self._collect_one(self)
-                        if one is not None:
-                            return [one]
-                    most = self._credit(1)
-                    deliveries = self._collect(self, most, max_bytes) if most > 0 else []
-                except BaseException as error:
-                    monitor.lock.break_by(error)
-                    raise
-        else:
-            deliveries = self.take_direct(max_messages, max_bytes)
-        if not deliveries:
-            deliveries = self._take_slowly(max_messages, timeout, max_bytes)
-        if monitor.deferred:
-            monitor.run_deferred()
-        return deliveries
-
-    def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out what needs no wait; [] where `look` must go on. Requires: no lock."""
-        monitor = self.monitor
         if monitor.is_inside():
             raise NestedCall
         with monitor.bare_lock:
             try:
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure
+                monitor.entries += 1
                 if self._takes_no_more:
                     raise self._over()
+                if (
+                    max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
+                ) or self.prefetch_limit - self.in_flight == 1:
+                    one = self._collect_one(self)
+                    if one is not None:
+                        return [one]
                 most = self._credit(max_messages)
-                one = self._collect_one(self) if most == 1 else None
-                if one is not None:
-                    deliveries = [one]
-                else:
-                    deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+                deliveries = self._collect(self, most, max_bytes) if most > 0 else []
             except BaseException as error:
                 monitor.lock.break_by(error)
                 raise
-        if deliveries and monitor.deferred:
+        if not deliveries and self._searches:
+            deliveries = self._take_slowly(max_messages, timeout, max_bytes)
+        if monitor.deferred:
             monitor.run_deferred()
         return deliveries
 
@@ -489,36 +433,27 @@ class Consumer(Taker):
         with self.monitor.lock:
             if self._takes_no_more:
                 raise self._over()
-            signal = self._signal
-            if signal is None:
-                signal = self._signal = ReadySignal()
-                self._on_ready = signal.ring if self._on_ready is None else partial(_both, self._on_ready, signal.ring)
-                signal.ring()  # what is there already: the first take that finds nothing clears it
-            return signal.fileno()
+            return self._readiness.fileno()
 
     def arm(self) -> None:
         """Call on_ready with the next arrival: a take found nothing, or there was none yet. Requires: the lock."""
-        if self._on_ready is not None:
-            if self._signal is not None:
-                self._signal.clear()
-            self._is_armed = True
+        if self._readiness.arm():
             self.consumer_group.arm()
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Have on_ready called if a take found nothing and may find something now. Requires: the lock."""
-        if self._is_armed and self._on_ready is not None and not self._waits_for_credit:
-            self._is_armed = False
-            ready.append(self._on_ready)
+        if not self._waits_for_credit:
+            self._readiness.tell(ready)
 
     @property
     def is_waiting(self) -> bool:
         """See Taker."""
-        return not self._takes_no_more and (self._waits_for_credit or self._is_armed or self._waiting > 0)
+        return not self._takes_no_more and (self._waits_for_credit or self._readiness.is_armed or self._waiting > 0)
 
     @property
     def charge_bytes(self) -> int:
         """What it costs in RAM, without its group and lists."""
-        return consumer_charge(self._on_ready)
+        return consumer_charge(is_of_a_loop=not self._searches)
 
     @property
     def is_over(self) -> bool:
@@ -543,43 +478,52 @@ class Consumer(Taker):
         if transaction is not None:
             self._ack_in(transaction, deliveries)
             return
-        if type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
-            deliveries = deliveries[0]
         if type(deliveries) is Delivery:
-            lane, sequence, monitor = deliveries._lane, deliveries.sequence, self.monitor
-            try:
-                if monitor.is_inside():
-                    raise NestedCall
-                with monitor.bare_lock:
-                    try:
-                        if monitor.lock.failure is not None:
-                            raise monitor.lock.failure
-                        if deliveries._consumer is not self or lane.in_flight.get(sequence) is not deliveries:
-                            self._check_held((deliveries,))
-                        lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
-                        # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
-                        # is an ack that was not confirmed, and the message comes again.
-                        self._target_area.settle(deliveries)
-                        if lane.attempts is not None:
-                            lane.forget_attempts(sequence, sequence)
-                        if not self._is_settling_plain:
-                            self._after_ack()
-                        position = self._journal.end if lane.syncs else 0
-                    except BaseException as error:
-                        monitor.lock.break_by(error)
-                        raise
-            except StoreFull as full:
-                self._make_disk_room(full)
-                if lane.in_flight.get(sequence) is deliveries:
-                    self.ack(deliveries)
-                return
-            self.confirmer.confirm(position)
+            delivery = deliveries
+        elif type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
+            delivery = deliveries[0]
+        else:
+            self._ack_batch(_batch(deliveries))
             return
-        rest = _batch(deliveries)
+        lane, sequence, monitor = delivery._lane, delivery.sequence, self.monitor
+        entries = monitor.entries
+        try:
+            if monitor.is_inside():
+                raise NestedCall
+            with monitor.bare_lock:
+                try:
+                    if monitor.lock.failure is not None:
+                        raise monitor.lock.failure
+                    if monitor.entries != entries:
+                        monitor.step_aside()
+                    monitor.entries += 1
+                    if delivery._consumer is not self or lane.in_flight.get(sequence) is not delivery:
+                        self.check_held((delivery,))
+                    lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
+                    # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
+                    # is an ack that was not confirmed, and the message comes again.
+                    self._target_area.settle(delivery)
+                    if lane.attempts is not None:
+                        lane.forget_attempts(sequence, sequence)
+                    if not self._is_settling_plain:
+                        self._after_ack()
+                    position = self._journal.end if lane.syncs else 0
+                except BaseException as error:
+                    monitor.lock.break_by(error)
+                    raise
+        except StoreFull as full:
+            self._make_disk_room(full)
+            if lane.in_flight.get(sequence) is delivery:
+                self.ack(delivery)
+            return
+        self.confirmer.confirm(position)
+
+    def _ack_batch(self, rest: tuple[Delivery, ...]) -> None:
+        """Acknowledge deliveries run by run, in as many sections as the index and the disk demand."""
         while rest:
             try:
                 with self.monitor.lock, self.monitor.whole:
-                    self._check_held(rest)
+                    self.check_held(rest)
                     try:
                         settled, position = self._ack_runs(rest)
                         rest = rest[settled:]
@@ -606,7 +550,7 @@ class Consumer(Taker):
         checked = self._parts.transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
@@ -642,7 +586,7 @@ class Consumer(Taker):
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
-            self._check_held((delivery,))
+            self.check_held((delivery,))
             number = delivery._number
             held = [other for other in self._held() if other._number <= number]
         self.ack(held)
@@ -657,7 +601,7 @@ class Consumer(Taker):
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             is_put_off = self._parts.redelivery.take_back(batch, delay)
             self.credit_came()
         if is_put_off:
@@ -673,7 +617,7 @@ class Consumer(Taker):
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             self._parts.redelivery.return_untried(batch)
             self.credit_came()
         self.monitor.run_deferred()
@@ -699,8 +643,8 @@ class Consumer(Taker):
         checked = None if transaction is None else self._parts.transactions.checked(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock:
-            self._check_held(batch)
-        self._parts.reject(batch, reason, checked, self._check_held)
+            self.check_held(batch)
+        self._parts.reject(batch, reason, checked, self.check_held)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
@@ -713,10 +657,11 @@ class Consumer(Taker):
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("seconds", seconds)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
+            self.check_held(batch)
             self._parts.deadlines.extend(self, batch, seconds)
 
-    def _check_held(self, deliveries: Sequence[object]) -> None:
+    def check_held(self, deliveries: Sequence[object]) -> None:
+        """Raise what `ack` raises where one of these is not the consumer's to settle. Requires: the lock."""
         last_number = -1
         is_ascending = True
         for delivery in deliveries:
@@ -748,7 +693,7 @@ class Consumer(Taker):
         target_area = self._target_area
         target_area.waits_for_memory.pop(self, None)
         self._credited.notify_all()
-        if self._is_armed:
+        if self._readiness.is_armed:
             if target_area.has_any(self.consumer_group):
                 self.become_ready(self.monitor.deferred)
             else:
@@ -779,7 +724,7 @@ class Consumer(Taker):
         """Take messages from there from now on. Requires: the lock."""
         self.consumer_group = consumer_group
         self.reconfigure()
-        if self._is_armed:
+        if self._readiness.is_armed:
             consumer_group.arm()
         if self.when_moved is not None:
             self.when_moved()
@@ -881,17 +826,14 @@ class Consumer(Taker):
         with self.monitor.lock, self.monitor.whole:
             if not self._is_closed:
                 self._close(self._held(), processed)
-            if self._signal is not None:
-                self._signal.close()
+            self._readiness.close()
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
         """See Taker. Who takes only when on_ready was called finds out by the Closed that the next take raises."""
         if not self._is_closed:
             self._close(held)
-        if self._is_armed and self._on_ready is not None:
-            self._is_armed = False
-            self.monitor.deferred.append(self._on_ready)
+        self._readiness.tell(self.monitor.deferred)
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = self._takes_no_more = True
@@ -908,8 +850,7 @@ class Consumer(Taker):
         distribution.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
-        if self._signal is not None:
-            self._signal.end()
+        self._readiness.end()
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
@@ -918,13 +859,10 @@ class Consumer(Taker):
 
     def find_out(self) -> None:
         """See Taker."""
-        if self._signal is not None:
-            self._signal.end()
+        self._readiness.end()
         if self.when_closed is not None:
             self.when_closed()
-        if self._is_armed and self._on_ready is not None:
-            self._is_armed = False
-            self.monitor.deferred.append(self._on_ready)
+        self._readiness.tell(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:
         """See Taker."""
@@ -933,8 +871,7 @@ class Consumer(Taker):
     def die(self) -> None:
         """Take and return nothing any more: the process was forked and this is the child's copy."""
         self._is_closed = self._takes_no_more = True
-        if self._signal is not None:
-            self._signal.close()
+        self._readiness.close()
 
     def statistics(self) -> ConsumerStatistics:
         """Return a snapshot. O(lists and consumers of the consumer group), no disk.
@@ -942,21 +879,7 @@ class Consumer(Taker):
         The watermarks of all consumers of a group add up to those of its lists.
         """
         with self.monitor.lock:
-            lists = list(self.consumer_group.in_turn())
-            parts = {group: group.part_of(self) for group in {target.consumer_group for target in lists}}
-            return ConsumerStatistics(
-                direct_entries=sum(len(target.direct) for target in lists),
-                references=sum(target.references.count + target.returned.count for target in lists),
-                watermark_bytes=int(sum(target.direct_bytes * parts[target.consumer_group] for target in lists)),
-                high_watermark_bytes=int(
-                    sum(target.high_watermark_bytes * parts[target.consumer_group] for target in lists)
-                ),
-                messages_per_second=self.messages_per_second,
-                misses=self.consumer_group.misses,
-                in_flight=self.in_flight,
-                delivered=self.delivered,
-                is_slow=self.is_slow,
-            )
+            return consumer_statistics(self)
 
     def __dir__(self) -> list[str]:
         """Return what is public; the rest is for the engine."""
@@ -971,152 +894,6 @@ class Consumer(Taker):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """What a `subscribe` asks for, checked."""
-
-    selector: Selector | None
-    prefetch: int
-    is_exclusive: bool
-    """It gets all, or waits to take over."""
-    priority: int
-    on_ready: Callable[[], None] | None
-    on_slow: Callable[[Consumer], None] | None
-    deadline_seconds: float
-    """0: it has all time."""
-
-
-class Consumers:
-    """Makes the consumers of an open store: what each of them reaches."""
-
-    def __init__(
-        self,
-        *,
-        monitor: Monitor,
-        store: MessageStore,
-        target_area: TargetArea,
-        loader: EagerLoader,
-        due: DueMessages,
-        deadlines: AckDeadlines,
-        redelivery: Redelivery,
-        transactions: TransactionRegistry,
-        publisher: Publisher,
-        policies: Policies,
-        overhead: DestinationOverhead,
-        reject: Reject,
-    ) -> None:
-        """reject: makes dead letters of deliveries. Requires: no lock."""
-        self.monitor = monitor
-        self.store = store
-        self.target_area = target_area
-        self.loader = loader
-        self.due = due
-        self.deadlines = deadlines
-        self.redelivery = redelivery
-        self.transactions = transactions
-        self.publisher = publisher
-        self.policies = policies
-        self._overhead = overhead
-        self.reject = reject
-        self.reminder = AckReminder()
-        self.exclusives = ExclusiveConsumers()
-        self.take_durations = DurationHistogram()
-        """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
-
-    def require_room(self, topics: Collection[QueueArea], options: ConsumerOptions) -> None:
-        """Make room for a consumer of new subscriptions of these topics, before these are made.
-
-        StoreFull: memory has none. Requires: the lock.
-        """
-        self._overhead.require_subscriber(topics, options.selector, consumer_charge(options.on_ready))
-
-    def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
-        """Make a consumer of a queue or subscription.
-
-        StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.
-        """
-        charge_bytes = consumer_charge(options.on_ready)
-        self._overhead.require_consumer(queue, options.selector, charge_bytes)
-        if options.priority:
-            distribute_by_group(self.target_area, queue)
-        group = self.target_area.subscribe(queue, options.selector)
-        self.target_area.consumers.charge(charge_bytes)
-        consumer = Consumer(self, queue, group, options)
-        if options.deadline_seconds:
-            self.deadlines.watch(consumer, options.deadline_seconds)
-        group.consumers.add(consumer)
-        queue.distribution.join(consumer, group)
-        consumer.arm()
-        if self.target_area.starving(consumer.consumer_group) is not None:
-            self.target_area.wake(group)
-        if options.is_exclusive:
-            self.exclusives.join(consumer)
-        return consumer
-
-
-def consumer_charge(on_ready: Callable[[], None] | None) -> int:
-    """Return what a consumer with this callback is charged, without its group and lists.
-
-    A callback of an event loop says so, because the loop has a consumer of its own for this one. It inherits nothing:
-    a class of an event loop is interpreted, and none of machine code can be its base.
-    """
-    return CONSUMER_BYTES + LOOP_BYTES if getattr(on_ready, "is_of_a_loop", False) else CONSUMER_BYTES
-
-
-def consumer_options(
-    policy: DestinationPolicy,
-    *,
-    selector: object,
-    prefetch: object,
-    exclusive: object,
-    priority: object,
-    on_ready: Callable[[], None] | None,
-    on_slow: Callable[[Consumer], None] | None,
-    ack_deadline_seconds: object,
-) -> ConsumerOptions:
-    """Check what `subscribe` of a queue or topic is given, beside the policy. SelectorError, SettingsError."""
-    if prefetch is None:
-        prefetch = policy.prefetch
-    check_prefetch(prefetch)
-    assert isinstance(prefetch, int)
-    if on_ready is not None and not callable(on_ready):
-        raise ArgumentError(f"on_ready must be callable, not {type(on_ready).__name__}")
-    if on_slow is not None and not callable(on_slow):
-        raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
-    if type(exclusive) is not bool:
-        raise ArgumentError(f"exclusive must be True or False, not {exclusive!r}")
-    if type(priority) is not int or not CONSUMER_PRIORITY_MIN <= priority <= CONSUMER_PRIORITY_MAX:
-        bounds = f"from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}"
-        raise argument_error(f"a consumer's priority must be an int {bounds}, not {priority!r}", priority, int)
-    deadline_seconds = _deadline_of(ack_deadline_seconds, policy)
-    return ConsumerOptions(compiled(selector), prefetch, exclusive, priority, on_ready, on_slow, deadline_seconds)
-
-
-def _deadline_of(given: object, policy: DestinationPolicy) -> float:
-    """Return the ack deadline that a `subscribe` asks for, else that of the policy; 0: none. SettingsError."""
-    if given is None:
-        return policy.ack_deadline_seconds or 0.0
-    if given != 0 or type(given) is bool:
-        check_ack_deadline(given)
-    assert isinstance(given, int | float)
-    return float(given)
-
-
-def compiled(selector: object) -> Selector | None:
-    """SelectorError, SettingsError."""
-    if selector is not None and not isinstance(selector, str):
-        raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
-    return compile_selector(selector) if selector is not None else None
-
-
-def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
-    """Call the signal also where the user's callback raises."""
-    try:
-        one()
-    finally:
-        other()
 
 
 def as_message(delivery: Delivery) -> Message:

@@ -69,7 +69,7 @@ class StoreProperties(PropertySource):
             changes = decide(self._store.properties.values)
             if not changes:
                 return
-            self._store.change_properties(changes)
+            self._store.property_records.change(changes)
             position = self._store.journal.end
         self._confirmer.confirm(position)
 

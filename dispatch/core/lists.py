@@ -542,51 +542,52 @@ class TargetArea(ListKeeper):
         deliveries: list[Delivery],
         before: int = NOWHERE,
     ) -> int | None:
-        """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
-        if target.is_timed and not target.is_shared:
+        """Move messages before a sequence from a list to the DispatchArea; return what is left of max_bytes.
+
+        A take that has nothing yet gets one message, however large. A message for whose body memory has no room is
+        handed out without: a lazy delivery, which reads it when somebody asks. Where there is no room for that either,
+        or max_bytes are used up, the rest stays in the list.
+        """
+        lane, direct, is_shared = target.lane, target.direct, target.is_shared
+        if target.is_timed and not is_shared:
             self.drop_expired(target, most - len(deliveries))
-        lane, direct, memory = target.lane, target.direct, target.lane.memory
-        in_flight, attempts, is_shared = lane.in_flight, lane.attempts, target.is_shared
-        room, last_room = self._in_flight_rooms(memory)
-        moved = released = handed = 0
+        in_flight, attempts = lane.in_flight, lane.attempts
+        room_for_bodies, room = self._in_flight_rooms(lane.memory)
         already, number = len(deliveries), consumer.delivered
+        moved = released = 0
         stop = NOWHERE
         if target.returned.count or before < NOWHERE:
             most, stop = _bounds(target, most, already, before)
         while direct and len(deliveries) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
-            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if is_shared:
+            if is_shared:  # other lists have the message too, and what they had before it may have come back
                 if sequence >= stop:
                     break
                 if not self._claim(target, message):
                     continue
+            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
                 if deliveries and size > max_bytes:
                     break
                 max_bytes -= size
-            if moved + charge > room:
-                if deliveries and moved + OVERHEAD_BYTES > last_room:
+            if moved + charge > room_for_bodies:
+                if deliveries and moved + OVERHEAD_BYTES > room:
                     break
                 if body is None or lane.unload(message):
                     released += charge - OVERHEAD_BYTES
-                    handed += charge - OVERHEAD_BYTES
                     charge, properties, body = OVERHEAD_BYTES, b"", None
             direct.popleft()
+            moved += charge
             if is_shared and body is not None:
                 lane.hold(sequence)
-            handed += charge
-            moved += charge
             number += 1
             attempt = attempts.get(sequence) + 1 if attempts is not None else 1
             delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
             in_flight[sequence] = delivery
             deliveries.append(delivery)
-        target.direct_bytes -= moved + released
-        target.taken_bytes += handed
-        self._hand_over(memory, moved, released)
+        self._hand_over(target, moved, released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
         if lane.attempts is not None:
@@ -609,8 +610,11 @@ class TargetArea(ListKeeper):
         target.lane.memory.lists.release(charge)
         return False
 
-    def _hand_over(self, memory: LaneMemory, moved_bytes: int, released_bytes: int) -> None:
-        """Make the DispatchArea the owner of charges of lists, and release others."""
+    def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
+        """Make the DispatchArea the owner of charges of a list, and release others."""
+        memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
+        target.direct_bytes -= taken_bytes
+        target.taken_bytes += taken_bytes
         memory.lists.hand_over(memory.dispatch, moved_bytes)
         if not memory.is_common:
             self._note_in_flight(memory, moved_bytes)

@@ -219,6 +219,8 @@ class HandsOut:
 
     is_ordinary: ClassVar[bool] = False
     """All consumers of a group share its lists, and whoever takes gets the next message."""
+    honours_groups: ClassVar[bool] = False
+    """It honours message groups and priorities, or has one consumer, to whom they mean nothing."""
     keeps_open: ClassVar[bool] = True
     """It knows something of its queue that is lost with it, so the queue is not closed for being idle."""
 

@@ -28,6 +28,7 @@ class Turns(OrdinaryDistribution):
     """
 
     is_ordinary = False
+    honours_groups = True
     keeps_open = True
 
     def __init__(self, target_area: TargetArea, members: Collection[QueueArea]) -> None:

@@ -23,11 +23,15 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Wakeups:
-    """Events that wake the background threads, made before what wakes them. May be set under any lock."""
+    """What is asked of the background threads, made before whoever asks. May be asked under any lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_threads: bool) -> None:
+        """has_threads: False: what is due is done by the host's calls of `step`, and by whoever asks."""
+        self._has_threads = has_threads
         self.load = Wakeup()
         self.maintenance = Wakeup()
+        self.wants_cleanup = False
+        """Whether somebody waits for what a cleanup frees. Maintenance takes it back."""
 
     def wake_loader(self) -> None:
         """Have the loader look for lists that run low."""
@@ -37,6 +41,22 @@ class Wakeups:
         """Have maintenance look for work that is due."""
         self.maintenance.set()
 
+    def ask_for_cleanup(self) -> bool:
+        """Have a cleanup done now by the thread that does it; False: there is none."""
+        if not self._has_threads:
+            return False
+        self.wants_cleanup = True
+        self.maintenance.set()
+        return True
+
+    def leave_checkpoint(self, store: MessageStore) -> bool:
+        """Leave the checkpoint that is due to a thread. Return False where there is none, or it would be too late."""
+        if not self._has_threads or store.is_checkpoint_urgent:
+            return False
+        if not self.maintenance.is_set():  # asked first: while it comes, each message asks again
+            self.maintenance.set()
+        return True
+
 
 class Background:
     """The two background threads of an open store."""
@@ -44,7 +64,6 @@ class Background:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
         wakeups: Wakeups,
         loads: LoadRequests,
         load: Callable[[], bool],
@@ -55,7 +74,6 @@ class Background:
         """load: loads once; whether there was something to load. maintain: does what is due; how many things were
         done. pause: seconds until something is due. on_failure: is called when a failed store ends the threads."""
         self._monitor = monitor
-        self._store = store
         self._wakeups = wakeups
         self._loads = loads
         self._load_duty = Duty("loader", load)
@@ -100,14 +118,6 @@ class Background:
     def forget(self) -> None:
         """End the threads without a wait; in the child of a fork they are not there."""
         self._is_stopping = True
-
-    def leave_checkpoint(self) -> bool:
-        """Leave the checkpoint that is due to a thread. Return False where there is none, or it would be too late."""
-        if not self._threads or self._store.is_checkpoint_urgent:
-            return False
-        if not self._wakeups.maintenance.is_set():  # asked first: while it comes, each message asks again
-            self._wakeups.maintenance.set()
-        return True
 
     def _until_failed(self, loop: Callable[[], None]) -> None:
         """Go round until the store closes, or has failed. Whoever calls the store hears of that."""

@@ -60,7 +60,8 @@ from ..config.memory_plan import (
 )
 from ..config.policies import Policies
 from ..config.settings import Settings
-from ..consumer.consumer import Consumers
+from ..consumer.consumer import ConsumerParts
+from ..consumer.consumers import Consumers
 from ..consumer.stuck import StuckConsumers
 from ..core.consumer_memory import GROUP_BYTES, group_charge
 from ..core.deadlines import AckDeadlines
@@ -76,7 +77,7 @@ from ..core.overhead import Census, DestinationOverhead
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import distribute_by_group
+from ..distribution.grouped import begin_assigning
 from ..distribution.ordinary import OrdinaryDistribution
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
@@ -92,6 +93,7 @@ from .duties import Duty
 from .health import Health, health_of
 from .maintenance import Maintenance
 from .measurements import Measurements
+from .owners import Owners
 from .resizing import Resizing
 from .statistics import (
     DestinationStatistics,
@@ -120,8 +122,8 @@ class Engine:
         metadata: Callable[[bytes, int], MetadataStore],
         settings: Settings,
         clock: Clock,
-        why_stuck: Callable[[Engine, Taker], tuple[int, str] | None],
-        in_short: Callable[[Engine, Sequence[QueueArea]], str],
+        why_stuck: Callable[[Owners, Taker], tuple[int, str] | None],
+        in_short: Callable[[Owners, Sequence[QueueArea]], str],
         *,
         archive_disk: Disk | None = None,
         trace: File | None = None,
@@ -132,8 +134,8 @@ class Engine:
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
-        metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
-        what to say of a consumer that waits and gets nothing, called under no lock. in_short(engine, queues): a
+        metadata(store id, cache bytes) makes the metadata store. why_stuck(owners, consumer): the level of the log and
+        what to say of a consumer that waits and gets nothing, called under no lock. in_short(owners, queues): a
         sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
         disk. trace: an empty file to record in. guard: watches the memory of the process. memory_figures: what the
         system tells of its memory, for memory_limit="auto". status: where the status goes; None: it is not written.
@@ -143,7 +145,7 @@ class Engine:
         self.monitor.lock.on_broken.append(self._tell_broken)
         self._is_ended = False
         self.policies = Policies(settings.policies)
-        self.wakeups = Wakeups()
+        self.wakeups = Wakeups(has_threads=settings.background)
         shares = check_quotas(shares_of(settings))
         self._make_memory(settings, shares)
         disk = thrifty = ThriftyDisk(disk)
@@ -167,8 +169,9 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin(clock)
-        self._make_status(settings, status, partial(in_short, self))
-        self._make_housekeeping(settings, shares, memory_figures, StuckConsumers(partial(why_stuck, self)))
+        self.owners = self._gather_owners(settings)
+        self._make_status(settings, status, partial(in_short, self.owners))
+        self._make_housekeeping(settings, shares, memory_figures, StuckConsumers(partial(why_stuck, self.owners)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -208,8 +211,9 @@ class Engine:
         self.windows = DuplicateWindows(
             settings, self.policies, self.budget.holder("duplicates"), shares, self._make_room
         )
-        properties = PropertyTable(self.budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes))
-        properties.make_room = self._make_room
+        properties = PropertyTable(
+            self.budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), self._make_room
+        )
         store = MessageStore(
             disk,
             make_metadata_store,
@@ -272,6 +276,7 @@ class Engine:
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
+            # These look at lists, so they are made behind them.
             on_expired=lambda lane, sequence: self.timed.meet(lane, sequence),
             on_unread=lambda lane: self.warmer.begin(lane),
             on_lane_gone=lambda lane: self.warmer.forget(lane),
@@ -305,7 +310,17 @@ class Engine:
             self.target_area,
             holder=self.budget.holder("unsynced"),
             syncs_always=settings.sync == "always",
-            leave_checkpoint=lambda: self.background.leave_checkpoint(),
+            leave_checkpoint=partial(wakeups.leave_checkpoint, store),
+        )
+        self.transactions = TransactionRegistry(
+            monitor,
+            store,
+            self.target_area,
+            self.publisher,
+            self.redelivery,
+            self.timed,
+            self.windows,
+            self.budget.holder("transactions"),
         )
         self.removals = Removals(store, self.target_area, self.delayed)
         self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.target_area)
@@ -320,26 +335,16 @@ class Engine:
             removals=self.removals,
             windows=self.windows,
             policies=policies,
-            undecided=lambda: self.transactions.destinations(),
-            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),
+            undecided=self.transactions.destinations,
+            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),  # topics are destinations
         )
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
 
     def _make_clients(self, settings: Settings) -> None:
-        """Make what transactions, consumers, topics and senders share."""
+        """Make what consumers, topics and senders share."""
         monitor, store, target_area, publisher = self.monitor, self.store, self.target_area, self.publisher
-        self.transactions = TransactionRegistry(
-            monitor,
-            store,
-            target_area,
-            publisher,
-            self.redelivery,
-            self.timed,
-            self.windows,
-            self.budget.holder("transactions"),
-        )
-        self.consumers = Consumers(
+        parts = ConsumerParts(
             monitor=monitor,
             store=store,
             target_area=target_area,
@@ -350,9 +355,9 @@ class Engine:
             transactions=self.transactions,
             publisher=publisher,
             policies=self.policies,
-            overhead=self.overhead,
-            reject=lambda *rejected: self.dead_letters.reject(*rejected),
+            reject=lambda *rejected: self.dead_letters.reject(*rejected),  # which know topics, and these consumers
         )
+        self.consumers = Consumers(parts, self.overhead)
         self.topics = Topics(
             monitor=monitor,
             store=store,
@@ -375,7 +380,7 @@ class Engine:
             self.overflow,
             publisher,
             self.policies,
-            lambda: self.maintenance.ask_for_cleanup(),
+            self.wakeups.ask_for_cleanup,
         )
         self.producers = Producers(
             monitor=monitor,
@@ -453,6 +458,24 @@ class Engine:
         )
         self.idle = IdleDestinations(monitor, self.destinations, self.topics, self.transactions)
 
+    def _gather_owners(self, settings: Settings) -> Owners:
+        """Return what explanations look at."""
+        return Owners(
+            monitor=self.monitor,
+            store=self.store,
+            destinations=self.destinations,
+            topics=self.topics,
+            transactions=self.transactions,
+            target_area=self.target_area,
+            budget=self.budget,
+            overflow=self.overflow,
+            space=self.space,
+            due=self.due,
+            delayed=self.delayed,
+            sweeper=self.sweeper,
+            has_background=settings.background,
+        )
+
     def _make_status(
         self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
     ) -> None:
@@ -522,7 +545,6 @@ class Engine:
         )
         self.background = Background(
             self.monitor,
-            self.store,
             self.wakeups,
             self.loads,
             self.load,
@@ -554,7 +576,7 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                distribute_by_group(self.target_area, queue)
+                begin_assigning(self.target_area, queue)
             self.topics.restore()
             self.overhead.restore(self._census())
             self.topics.apply_retention_rules()
@@ -753,7 +775,7 @@ class Engine:
         """Return how long what waits for disks and for messages took. Requires: the lock."""
         return {
             "sync": self.store.journal.sync_durations.statistics(),
-            "checkpoint": self.store.checkpoint_durations.statistics(),
+            "checkpoint": self.store.checkpointer.durations.statistics(),
             "load": self.loader.durations.statistics(),
             "take": self.consumers.take_durations.statistics(),
         }

@@ -98,6 +98,9 @@ class Maintenance:
         is_crowded = store.adds >= store.next_checkpoint_adds or store.index.is_filling
         done += self._checkpoint_duty.do(now, time_ms, is_due=is_crowded or now >= self._checkpoint_at)
         done += self._relocation_duty.do(now, time_ms)
+        if self._wakeups.wants_cleanup:
+            self._wakeups.wants_cleanup = False
+            self._cleanup_at = 0.0
         if store.is_full or store.wants_retained_room:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         is_wanted = now >= self._cleanup_at or store.relocation.wants_cleanup
@@ -143,14 +146,6 @@ class Maintenance:
         self._store.relocation.wants_cleanup = False
         report = self._store.delete_unneeded()
         return len(report.deleted) + len(report.archived)
-
-    def ask_for_cleanup(self) -> bool:
-        """Have one done now by the thread that does it; False: there is none."""
-        if not self._settings.background:
-            return False
-        self._cleanup_at = 0.0
-        self._wakeups.wake_maintenance()
-        return True
 
     def pause(self) -> float:
         """Return the seconds until something is due, or is to be tried again."""

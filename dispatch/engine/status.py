@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ..admin.oldest import OldestMessages
-from ..consumer.consumer import Consumer, ConsumerStatistics
+from ..consumer.consumer import Consumer
+from ..consumer.statistics import ConsumerStatistics
 from ..core.destinations import Destinations
 from ..core.model import QueueArea, Taker
 from ..core.monitor import Monitor

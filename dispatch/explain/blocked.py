@@ -16,7 +16,7 @@ from ...store.maintenance.retention import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
 from ..core.model import QueueArea
-from ..engine.engine import Engine
+from ..engine.owners import Owners
 from ..topics.patterns import PatternArea
 from ..topics.state import SubscriptionState, TopicState
 from .cause import Cause
@@ -40,18 +40,18 @@ class _Holder(NamedTuple):
     oldest_seconds: float | None = None
 
 
-def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tuple[Cause, str]]:
+def explain_blocked(owners: Owners, queue: QueueArea | None = None) -> list[tuple[Cause, str]]:
     """Yield the cause and a clause of each send to it that waits, in order; None: to any destination.
 
     Requires: no lock. While something waits: as much as explaining the whole store.
     """
-    with engine.monitor.lock:
-        of_own = list(_at_admissions(engine, queue))
-        of_store = list(_in_line(engine, engine.space.journal, queue))
-        of_tmp = list(_in_line(engine, engine.space.tmp_storage, queue))
-        spillers = _most_spilled(engine) if of_tmp else None
-        store_limit = engine.store.journal.store_limit_bytes
-    causes = _journal_causes(engine) if of_own or of_store else []
+    with owners.monitor.lock:
+        of_own = list(_at_admissions(owners, queue))
+        of_store = list(_in_line(owners, owners.space.journal, queue))
+        of_tmp = list(_in_line(owners, owners.space.tmp_storage, queue))
+        spillers = _most_spilled(owners) if of_tmp else None
+        store_limit = owners.store.journal.store_limit_bytes
+    causes = _journal_causes(owners) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
         name = destination_text(blocked.destination)
@@ -66,40 +66,40 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
         of = f" of {size_text(store_limit)}" if store_limit is not None and blocked.limit == "store_limit" else ""
         found.append(_explained(blocked, holder, most.frees if most is not None else "free disk space", of))
     for blocked in of_tmp:
-        of = f" of {size_text(engine.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
+        of = f" of {size_text(owners.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
         frees = "consuming non-persistent messages" + (f" of {spillers.name}" if spillers is not None else "")
         found.append(_explained(blocked, spillers, frees, of))
     return found
 
 
-def _at_admissions(engine: Engine, queue: QueueArea | None) -> Iterator[_Blocked]:
-    queues = [queue] if queue is not None else [*engine.destinations.queues.values(), *engine.topics.by_name.values()]
-    now = engine.monitor.monotonic()
+def _at_admissions(owners: Owners, queue: QueueArea | None) -> Iterator[_Blocked]:
+    queues = [queue] if queue is not None else [*owners.destinations.queues.values(), *owners.topics.by_name.values()]
+    now = owners.monitor.monotonic()
     for each in queues:
         if each.admission is not None:
             for limit, sizes, began in each.admission.blocked():
                 yield _Blocked(each, limit, sizes, now - began)
 
 
-def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterator[_Blocked]:
-    now = engine.monitor.monotonic()
+def _in_line(owners: Owners, line: SpaceLine, queue: QueueArea | None) -> Iterator[_Blocked]:
+    now = owners.monitor.monotonic()
     for waiting in line:
         if queue is None or waiting.destination is queue:
             yield _Blocked(waiting.destination, waiting.full.limit, waiting.sizes, now - waiting.began)
 
 
-def _journal_causes(engine: Engine) -> list[Cause]:
+def _journal_causes(owners: Owners) -> list[Cause]:
     """Return who has pending messages, whoever keeps most of the journal first."""
-    whole = explain_whole(engine.store.sizes(), engine.store.retention_reasons().all(), engine.monitor.clock_ms())
+    whole = explain_whole(owners.store.sizes(), owners.store.retention_reasons().all(), owners.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
-def _most_spilled(engine: Engine) -> _Holder | None:
+def _most_spilled(owners: Owners) -> _Holder | None:
     """Requires: the lock."""
     held: Counter[str] = Counter()
-    subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.by_name.values())
-    names = {queue.number: destination_text(queue) for queue in (*engine.destinations.queues.values(), *subscriptions)}
-    for stored in engine.overflow.lanes.values():
+    subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
+    names = {queue.number: destination_text(queue) for queue in (*owners.destinations.queues.values(), *subscriptions)}
+    for stored in owners.overflow.lanes.values():
         held[names[stored.destination]] += stored.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ...store.errors import SettingsError
-from ..engine.engine import Engine
+from ..core.monitor import Monitor
+from ..transactions.transaction import TransactionRegistry
 from .blocked import destination_text
 from .cause import Cause, Explanation
 from .disk import plural
@@ -13,11 +14,11 @@ from .disk import plural
 TRANSACTION: Final = "transaction"
 
 
-def explain_prepared(engine: Engine, xid: bytes) -> Explanation:
+def explain_prepared(monitor: Monitor, transactions: TransactionRegistry, xid: bytes) -> Explanation:
     """Explain what the prepared transaction of an xid decides about. Requires: no lock. SettingsError: none."""
-    engine.monitor.raise_if_closed()
-    with engine.monitor.lock, engine.monitor.whole:
-        found = next((each for each in engine.transactions.prepared() if each.xid == xid), None)
+    monitor.raise_if_closed()
+    with monitor.lock, monitor.whole:
+        found = next((each for each in transactions.prepared() if each.xid == xid), None)
         concerned = found.messages_by_destination() if found is not None else {}
     if found is None:
         raise SettingsError(f"there is no prepared transaction {xid[:100]!r}: Forebay.prepared lists those there are")

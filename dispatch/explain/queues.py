@@ -33,7 +33,7 @@ from ..core.model import (
     lane_of,
     message_of,
 )
-from ..engine.engine import Engine
+from ..engine.owners import Owners
 from ..queue import Queue
 from ..topic import Topic
 from ..topics.state import SubscriptionLaneState
@@ -100,7 +100,7 @@ class _Places:
     """By who holds them."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
-    """When the first of them may go, on the engine's clock."""
+    """When the first of them may go, on the store's clock."""
     dead: _Part = field(default_factory=_Part)
     """About to leave for the dead-letter queue."""
     transactions: dict[str, _Part] = field(default_factory=dict)
@@ -121,52 +121,52 @@ class _Places:
         return self.depth - taken - timed - self.dead.messages - self.unsynced.messages
 
 
-def explain_subject(engine: Engine, subject: Queue | Topic | Consumer) -> Explanation:
+def explain_subject(owners: Owners, subject: Queue | Topic | Consumer) -> Explanation:
     """See Forebay.explain. Requires: no lock."""
-    engine.monitor.raise_if_closed()
-    if subject.monitor is not engine.monitor:
+    owners.monitor.raise_if_closed()
+    if subject.monitor is not owners.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     if isinstance(subject, Topic):
-        with engine.monitor.lock:
+        with owners.monitor.lock:
             topic = subject.seen
-        return explain_topic(engine, topic)
+        return explain_topic(owners, topic)
     if isinstance(subject, Queue):
-        with engine.monitor.lock:
+        with owners.monitor.lock:
             queue = subject.seen
-        return explain_queue(engine, queue)
-    return explain_consumer(engine, subject)
+        return explain_queue(owners, queue)
+    return explain_consumer(owners, subject)
 
 
-def explain_named(engine: Engine, name: str) -> Explanation:
+def explain_named(owners: Owners, name: str) -> Explanation:
     """Explain a queue or a topic by its name, or a durable subscription as "prices/audit". Requires: no lock.
 
     A queue comes first where several have the name, then a topic. SettingsError where there is none.
     """
-    engine.monitor.raise_if_closed()
-    with engine.monitor.lock, engine.monitor.whole:
-        topic = engine.topics.find(name)
-        queue = engine.destinations.find(name)
-        for other in engine.topics.by_name.values() if queue is topic is None else ():
+    owners.monitor.raise_if_closed()
+    with owners.monitor.lock, owners.monitor.whole:
+        topic = owners.topics.find(name)
+        queue = owners.destinations.find(name)
+        for other in owners.topics.by_name.values() if queue is topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and subscription in other.durable:
                 queue = other.durable_subscription(subscription)
     if queue is not None:
-        return explain_queue(engine, queue)
+        return explain_queue(owners, queue)
     if topic is not None:
-        return explain_topic(engine, topic)
+        return explain_topic(owners, topic)
     raise SettingsError(
         f"there is no queue or topic {name!r}, and no durable subscription: write one as 'prices/audit', topic first"
     )
 
 
-def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
+def explain_consumer(owners: Owners, consumer: Consumer) -> Explanation:
     """Explain why it gets nothing, or that it would get something. Requires: no lock."""
-    with engine.monitor.lock, engine.monitor.whole:
-        engine.due.release()
-        causes = tuple(_consumer_causes(engine, consumer))
+    with owners.monitor.lock, owners.monitor.whole:
+        owners.due.release()
+        causes = tuple(_consumer_causes(owners, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
             causes = _with_pause(consumer.queue, causes)
-    engine.monitor.run_deferred()
+    owners.monitor.run_deferred()
     name = destination_text(consumer.queue)
     if causes[0].reason == READY:
         count = causes[0].messages
@@ -175,14 +175,14 @@ def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
+def explain_queue(owners: Owners, queue: QueueArea) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: no lock."""
-    with engine.monitor.lock, engine.monitor.whole:
-        engine.due.release()
-        places = _places(engine, queue)
-        causes = _with_pause(queue, (*_holders(engine, places, None), *_free_causes(engine, queue, places)))
-    engine.monitor.run_deferred()
-    blocked = explain_blocked(engine, queue)
+    with owners.monitor.lock, owners.monitor.whole:
+        owners.due.release()
+        places = _places(owners, queue)
+        causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))
+    owners.monitor.run_deferred()
+    blocked = explain_blocked(owners, queue)
     name = destination_text(queue)
     if not causes and not blocked:
         return Explanation(f"{name} has no messages.", ())
@@ -196,7 +196,7 @@ def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
 # ---------------------------------------------------------------------- where messages are. Requires: the lock
 
 
-def _places(engine: Engine, queue: QueueArea) -> _Places:
+def _places(owners: Owners, queue: QueueArea) -> _Places:
     """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
     places = _Places(queue.depth, queue.depth_bytes)
     lanes = list(queue.all_lanes())
@@ -207,10 +207,10 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
         _count(places.dead, lane, lane.dead)
         places.unreadable += lane.unreadable
         if lane.is_timed:
-            _count_timed(engine, lane, places)
-        _count(places.delayed, lane, engine.delayed.runs(lane))
-        places.delayed_ms = min(places.delayed_ms, engine.delayed.next_due_ms(lane))
-    for transaction in engine.transactions.undecided.values():
+            _count_timed(owners, lane, places)
+        _count(places.delayed, lane, owners.delayed.runs(lane))
+        places.delayed_ms = min(places.delayed_ms, owners.delayed.next_due_ms(lane))
+    for transaction in owners.transactions.undecided.values():
         part = _Part()
         for lane in lanes:
             _count(part, lane, transaction.acknowledged_in(lane.stored.number))
@@ -220,10 +220,10 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
     return places
 
 
-def _count_timed(engine: Engine, lane: LaneState, places: _Places) -> None:
+def _count_timed(owners: Owners, lane: LaneState, places: _Places) -> None:
     """Add what is not due yet, and what has expired and is in nobody's hands. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
-    now_ms = engine.store.steady.now_ms()
+    now_ms = owners.store.steady.now_ms()
     at = 0
     if timed.stored.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.stored.earliest[DUE])
@@ -232,11 +232,11 @@ def _count_timed(engine: Engine, lane: LaneState, places: _Places) -> None:
             at = found[1] + 1
     for number in timed.store.timetable.expired_blocks(timed.stored, now_ms):
         runs = list(timed.store.timetable.expired(timed.stored, number, now_ms))
-        free = engine.sweeper.free([lane], runs)
+        free = owners.sweeper.free([lane], runs)
         for first, last in free:
             for low, high in runs_of_ones(lane.stored.waiting(first, last), first):
                 free.remove(low, high)
-        for first, last in chain(lane.parked, engine.delayed.runs(lane)):
+        for first, last in chain(lane.parked, owners.delayed.runs(lane)):
             free.remove(first, last)
         _count(places.expired, lane, free)
 
@@ -254,87 +254,87 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 # ---------------------------------------------------------------------- a consumer. Requires: the lock
 
 
-def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
+def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
-    queue, target_area = consumer.queue, engine.target_area
+    queue, target_area = consumer.queue, owners.target_area
     name = destination_text(queue)
     if consumer.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
     if consumer.is_draining:
         return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
-    places = _places(engine, queue)
+    places = _places(owners, queue)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
     if places.free and queue.exclusive not in (None, consumer):
         return [exclusive_cause(queue, places.free)]
     found = Reach(queue).of(consumer) if places.free else None
     if found is None:
-        return _elsewhere(engine, consumer, places)
+        return _elsewhere(owners, consumer, places)
     target, is_direct = found
     if queue.is_paused:
         return [_paused(queue, places.free)]
     if consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit:
-        return _prefetch_causes(engine, consumer, places)
+        return _prefetch_causes(owners, consumer, places)
     if consumer.in_flight and target_area.is_short_for(consumer.queue.memory):
-        return _in_flight_memory(engine)
+        return _in_flight_memory(owners)
     if is_direct:
         direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
-    if _is_starved(engine):
-        return memory_causes(engine.budget.statistics())
-    return [_loading(engine, name, target)]
+    if _is_starved(owners):
+        return memory_causes(owners.budget.statistics())
+    return [_loading(owners, name, target)]
 
 
-def _is_starved(engine: Engine) -> bool:
+def _is_starved(owners: Owners) -> bool:
     """Return whether not even the reference of one message finds memory, whatever is given back."""
-    target_area, budget = engine.target_area, engine.budget
+    target_area, budget = owners.target_area, owners.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
     possible = budget.free_bytes + target_area.overflow.could_give_bytes + given
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
-def _loading(engine: Engine, name: str, target: TargetList) -> Cause:
+def _loading(owners: Owners, name: str, target: TargetList) -> Cause:
     behind = max(target.lane.published - target.frontier, 0)
     messages = target.returned.count + target.references.count + behind
     if target.is_loading:
         frees = "the load that is under way"
-    elif engine.settings.background:
+    elif owners.has_background:
         frees = "the next take, or the loader, which comes to it"
     else:
         frees = "the next take, or a step()"
     return Cause(LOADING, name, messages, 0, None, frees)
 
 
-def _prefetch_causes(engine: Engine, consumer: Consumer, places: _Places) -> list[Cause]:
+def _prefetch_causes(owners: Owners, consumer: Consumer, places: _Places) -> list[Cause]:
     own = places.in_flight.get(consumer, _Part())
     causes = []
     if own.messages:
         one = "it" if own.messages == 1 else "one of them"
         frees = f"acknowledging or giving back {one}, or a higher prefetch"
-        causes.append(_cause(engine, PREFETCH, "this consumer", own, frees))
+        causes.append(_cause(owners, PREFETCH, "this consumer", own, frees))
     if own.messages < consumer.in_flight:
         causes += [
-            _cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}")
+            _cause(owners, TRANSACTION, holder, part, f"the outcome of transaction {holder}")
             for holder, part in places.transactions.items()
         ]
     return causes
 
 
-def _in_flight_memory(engine: Engine) -> list[Cause]:
+def _in_flight_memory(owners: Owners) -> list[Cause]:
     """Return who has what is handed out, most first."""
     parts: dict[str, _Part] = {}
-    for lane in {target.lane for target in engine.target_area.lists}:
+    for lane in {target.lane for target in owners.target_area.lists}:
         for delivery in lane.in_flight.values():
             parts.setdefault(destination_text(lane.queue), _Part()).add(delivery)
-    for transaction in engine.transactions.undecided.values():
+    for transaction in owners.transactions.undecided.values():
         for delivery in transaction.held:
             parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
     ranked = sorted(parts.items(), key=lambda found: -found[1].bytes)
     frees = "settling what is in flight, or a higher memory_limit"
-    return [_cause(engine, MEMORY, holder, part, frees) for holder, part in ranked]
+    return [_cause(owners, MEMORY, holder, part, frees) for holder, part in ranked]
 
 
-def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Cause]:
+def _elsewhere(owners: Owners, consumer: Consumer, places: _Places) -> list[Cause]:
     """Explain who has what it could get, and what it does not want: nothing is within its reach."""
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
@@ -345,7 +345,7 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
             else:
                 unmatched += 1
         places.in_flight = wanted
-    causes = _holders(engine, places, consumer)
+    causes = _holders(owners, places, consumer)
     assigned = assignment_causes(consumer, places.free)
     causes += assigned
     unmatched -= sum(cause.messages for cause in assigned)
@@ -371,7 +371,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 # ---------------------------------------------------------------------- a queue. Requires: the lock
 
 
-def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[Cause]:
+def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[Cause]:
     """Return who has messages that nobody else can get, as seen by a consumer, or by nobody."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
@@ -382,29 +382,29 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
         if parts:
             part = _sum(parts)
             frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"
-            causes.append(_cause(engine, IN_FLIGHT, holder, part, frees))
+            causes.append(_cause(owners, IN_FLIGHT, holder, part, frees))
     if places.delayed.messages:
-        seconds = max(places.delayed_ms - engine.store.steady.now_ms(), 0) / 1000
+        seconds = max(places.delayed_ms - owners.store.steady.now_ms(), 0) / 1000
         causes.append(
-            _cause(engine, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
+            _cause(owners, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
     if places.due_later.messages:
-        seconds = max(places.due_ms - engine.store.steady.now_ms(), 0) / 1000
+        seconds = max(places.due_ms - owners.store.steady.now_ms(), 0) / 1000
         holder = f"due in {seconds:,.0f} s at the earliest"
-        causes.append(_cause(engine, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
+        causes.append(_cause(owners, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
     if places.expired.messages:
-        causes.append(_cause(engine, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
+        causes.append(_cause(owners, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
     if places.dead.messages:
         frees = "housekeeping, or a step(), as soon as the disk has room"
-        causes.append(_cause(engine, DEAD_LETTER, "max_attempts", places.dead, frees))
+        causes.append(_cause(owners, DEAD_LETTER, "max_attempts", places.dead, frees))
     for holder, part in places.transactions.items():
-        causes.append(_cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
+        causes.append(_cause(owners, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:
-        causes.append(_cause(engine, SYNC, "journal", places.unsynced, "the sync that their send waits for"))
+        causes.append(_cause(owners, SYNC, "journal", places.unsynced, "the sync that their send waits for"))
     return causes
 
 
-def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Cause]:
+def _free_causes(owners: Owners, queue: QueueArea, places: _Places) -> list[Cause]:
     """Return what the messages that nobody has wait for."""
     if not places.free:
         return []
@@ -414,7 +414,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     reach = Reach(queue)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if reached:
-        return [*_causes_of_reached(engine, queue, places, reached)]
+        return [*_causes_of_reached(owners, queue, places, reached)]
     return [*_causes_of_unreached(queue, places, consumers)]
 
 
@@ -439,7 +439,7 @@ def _causes_of_unreached(queue: QueueArea, places: _Places, consumers: Sequence[
 
 
 def _causes_of_reached(
-    engine: Engine, queue: QueueArea, places: _Places, reached: Sequence[tuple[Taker, tuple[TargetList, bool]]]
+    owners: Owners, queue: QueueArea, places: _Places, reached: Sequence[tuple[Taker, tuple[TargetList, bool]]]
 ) -> Iterator[Cause]:
     """Yield what keeps consumers from free messages that come next for them. reached: see Reach.of."""
     free, name = places.free, destination_text(queue)
@@ -455,7 +455,7 @@ def _causes_of_reached(
     elif not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
         yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
-    elif engine.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
+    elif owners.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
     elif any(is_direct for _, _, is_direct in able):
         unmatched = max(_passed_over(queue, free) - places.unreadable, 0)
@@ -464,7 +464,7 @@ def _causes_of_reached(
         if unmatched:
             yield _unmatched(name, unmatched)
     else:
-        yield _loading(engine, name, able[0][1])
+        yield _loading(owners, name, able[0][1])
 
 
 def _passed_over(queue: QueueArea, free: int) -> int:
@@ -492,8 +492,8 @@ def _unmatched(name: str, messages: int) -> Cause:
 # ---------------------------------------------------------------------- words
 
 
-def _cause(engine: Engine, reason: str, holder: str, part: _Part, frees: str) -> Cause:
-    age = max((engine.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
+def _cause(owners: Owners, reason: str, holder: str, part: _Part, frees: str) -> Cause:
+    age = max((owners.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
     return Cause(reason, holder, part.messages, part.bytes, age, frees)
 
 

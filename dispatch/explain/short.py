@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
 from ..core.model import QueueArea
-from ..engine.engine import Engine
+from ..engine.owners import Owners
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_queue
 
@@ -19,26 +19,26 @@ IN_FLIGHT_MAX: Final = 2_000
 CONSUMERS_MAX: Final = 100
 
 
-def explain_in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
+def explain_in_short(owners: Owners, queues: Sequence[QueueArea]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: no lock.
 
     queues: those to speak of, the busiest one first.
     """
     with suppress(Closed):
         for queue in queues:
-            with engine.monitor.lock:
+            with owners.monitor.lock:
                 is_quick = _is_quick(queue)
                 slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.is_slow), None)
             if slow is not None and is_quick:
                 assert isinstance(slow, Consumer), "every taker of a queue is one"
-                return explain_consumer(engine, slow).sentence
+                return explain_consumer(owners, slow).sentence
         for queue in queues[:1]:
-            with engine.monitor.lock:
+            with owners.monitor.lock:
                 is_worth = queue.depth > 0 and _is_quick(queue)
             if is_worth:
-                return explain_queue(engine, queue).sentence
-    with engine.monitor.lock:
-        memory, could_give = engine.budget.statistics(), engine.target_area.reclaim.order()
+                return explain_queue(owners, queue).sentence
+    with owners.monitor.lock:
+        memory, could_give = owners.budget.statistics(), owners.target_area.reclaim.order()
     return memory_sentence(memory, could_give)
 
 

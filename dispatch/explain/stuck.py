@@ -7,7 +7,7 @@ from typing import Final
 from ..consumer.consumer import Consumer
 from ..consumer.stuck import level_of
 from ..core.model import Taker
-from ..engine.engine import Engine
+from ..engine.owners import Owners
 from .disk import MEMORY
 from .prepared import TRANSACTION
 from .queues import (
@@ -27,10 +27,10 @@ _WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABL
 """Reasons that do not pass by themselves, or should have passed long ago."""
 
 
-def why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
+def why_stuck(owners: Owners, consumer: Taker) -> tuple[int, str] | None:
     """Return the level and the sentence for the log; None: it is not stuck after all. Requires: no lock."""
     assert isinstance(consumer, Consumer), "every taker of a store is one"
-    found = explain_consumer(engine, consumer)
+    found = explain_consumer(owners, consumer)
     reason, sentence = found.causes[0].reason, found.sentence
     if reason in _NOT_STUCK:
         return None

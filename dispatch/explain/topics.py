@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..engine.engine import Engine
+from ..engine.owners import Owners
 from ..topics.state import SubscriptionState, TopicState
 from .blocked import destination_text, explain_blocked
 from .cause import Cause, Explanation
@@ -22,12 +22,12 @@ class _Lag(NamedTuple):
     in_flight: int
 
 
-def explain_topic(engine: Engine, topic: TopicState) -> Explanation:
+def explain_topic(owners: Owners, topic: TopicState) -> Explanation:
     """Explain which subscriptions a topic keeps its messages for, who lags most first. Requires: no lock.
 
     O(subscriptions + what is in flight).
     """
-    with engine.monitor.lock, engine.monitor.whole:
+    with owners.monitor.lock, owners.monitor.whole:
         depth, size_bytes = topic.depth, topic.depth_bytes
         # As dict keys, in order: a durable one may be both.
         everyone = dict.fromkeys([*(found for _, found in topic.durable_subscriptions()), *topic.online])
@@ -36,7 +36,7 @@ def explain_topic(engine: Engine, topic: TopicState) -> Explanation:
             for each in everyone
         ]
         online = set(topic.online)
-    blocked = explain_blocked(engine, topic)
+    blocked = explain_blocked(owners, topic)
     lagging = sorted((lag for lag in lags if lag.messages), key=lambda lag: -lag.messages)
     causes = (*map(_subscription_cause, lagging), *(cause for cause, _ in blocked))
     name, clauses = destination_text(topic), [clause for _, clause in blocked]

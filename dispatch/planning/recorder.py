@@ -50,7 +50,7 @@ from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
-from ..distribution.grouped import AssignedMessages
+from ..distribution.assigning import AssignedMessages
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
 

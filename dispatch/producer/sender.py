@@ -41,7 +41,20 @@ from .lifetimes import ends_at
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
-INTERNAL: Final = frozenset(("current", "monitor", "producers", "read_from", "seen"))
+INTERNAL: Final = frozenset(
+    (
+        "checked_transaction",
+        "current",
+        "destination",
+        "monitor",
+        "producers",
+        "read_from",
+        "seen",
+        "send_many_steps",
+        "send_message",
+        "send_steps",
+    )
+)
 """What senders, queues and topics have for the engine's sake."""
 
 
@@ -90,6 +103,11 @@ class Sender:
     def name(self) -> str:
         return self._queue.name
 
+    @property
+    def destination(self) -> QueueArea:
+        """Where it sends to now: what stands for a destination that was closed, or deleted, for want of use."""
+        return self._queue
+
     # ------------------------------------------------------------------ one message
 
     # What is under the lock is no method of its own: a call costs a send 3 %, 19 of 626 interpreted instructions.
@@ -111,48 +129,48 @@ class Sender:
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of one
-        group go to one consumer at a time, in order. In a transaction it counts with the commit. With persistent=False
-        nothing is journaled: it ends with the process. expires_in, delay: seconds after which, and before which, nobody
-        is handed it; a delay in a transaction counts from the commit. With a duplicate_window a message_id that this
-        producer has sent is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says.
-        retain: see Topic. Raises MessageTooLarge, SettingsError, StoreFull, TransactionError, Closed (nothing stored),
-        StoreFailed (outcome unknown); not persistent, SpillFailed (nothing stored) in the place of StoreFailed.
+        One journal record, no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of a group
+        go to one consumer at a time, in order. In a transaction it counts with the commit. persistent=False: nothing is
+        journaled, it ends with the process. expires_in, delay: seconds after which, and before which, nobody is handed
+        it; in a transaction a delay counts from the commit. With a duplicate_window an id that this producer has sent
+        is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says. retain: see Topic.
+        Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError, Closed, and has stored nothing;
+        StoreFailed, and it may have.
         """
-        if type(body) is not bytes:
-            body = as_bytes(body)
+        body = body if type(body) is bytes else as_bytes(body)
         is_timed = delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True))
         if is_timed or retain is not False:
             message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            return self._send_message(message, retain, transaction, timeout)
+            return self.send_message(message, retain, transaction, timeout)
         producers = self.producers
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-        now_ms = expires_at = 0
+        now_ms, expires_at = producers.clock_ms(), 0
         if expires_in is not None:
             now_ms, _, expires_at, lifetime = producers.lifetimes.begin(expires_in)
             properties = lifetime + properties
-        size = len(body) + len(properties)
-        if size > producers.max_message_bytes:
+        if (size := len(body) + len(properties)) > producers.max_message_bytes:
             raise self._too_large(size)
         if transaction is not None or (message_id is not None and self._queue.is_watched):
             return self._send_encoded(priority, persistent, properties, body, message_id, transaction, timeout)
         try:
             if persistent is not True:
-                return self._keep(persistent, priority, properties, body, message_id)
+                return self._keep(persistent, priority, now_ms, properties, body, message_id)
             lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
-            if lane is None:
-                lane = self._pipeline.lane(priority)
-            now_ms = now_ms or producers.clock_ms()
+            lane = lane or self._pipeline.lane(priority)
+            entries = producers.monitor.entries
             if producers.is_inside():
                 raise NestedCall
             with producers.bare_lock:
                 try:
                     if producers.lock.failure is not None:
                         raise producers.lock.failure
+                    if producers.monitor.entries != entries:
+                        producers.monitor.step_aside()
+                    producers.monitor.entries += 1
                     if self._limits is not None:
                         self._limits.require_room(size)
                     if expires_at:
@@ -178,6 +196,7 @@ class Sender:
         self,
         persistent: object,
         priority: object,
+        now_ms: int,
         properties: bytes,
         body: bytes,
         message_id: str | None,
@@ -189,23 +208,27 @@ class Sender:
             lane = self._queue.non_persistent_lanes[priority]
         if lane is None or persistent is not False:
             lane = self._pipeline.non_persistent_target(persistent, priority)
-        timestamp = producers.clock_ms()
+        monitor = producers.monitor
+        entries = monitor.entries
         if producers.is_inside():
             raise NestedCall
         with producers.bare_lock:
             try:
                 if producers.lock.failure is not None:
                     raise producers.lock.failure
-                if producers.monitor.is_closed:
+                if monitor.entries != entries:
+                    monitor.step_aside()
+                monitor.entries += 1
+                if monitor.is_closed:
                     raise Closed("the store")
                 if self._limits is not None:
                     self._limits.require_room(len(properties) + len(body))
-                sequence = lane.add(timestamp, properties, body)
+                sequence = lane.add(now_ms, properties, body)
             except BaseException as error:
                 producers.lock.break_by(error)
                 raise
-        if producers.monitor.deferred:
-            producers.monitor.run_deferred()
+        if monitor.deferred:
+            monitor.run_deferred()
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
     def _send_encoded(
@@ -220,7 +243,7 @@ class Sender:
     ) -> str:
         """Send one message in a transaction, or one whose id counts once."""
         if transaction is not None and self._limits is None and persistent is True:  # a tenth cheaper than a batch
-            checked = self._checked_transaction(transaction)
+            checked = self.checked_transaction(transaction)
             ids: list[str] = []
             try:
                 lane = self._pipeline.lane(priority)
@@ -249,7 +272,7 @@ class Sender:
         with self._anew(refused):
             return self._send_batch(batch)
 
-    def _send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
+    def send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
         """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
         if type(retain) is not bool and not isinstance(retain, str):
             raise argument_error(
@@ -285,7 +308,7 @@ class Sender:
         is_limited = self._limits is not None
         return self._confirmer.run(self._pipeline.send(batch) if is_limited else self._pipeline.resend(batch, full))
 
-    def _send_steps(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
+    def send_steps(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
         """Send one message, in steps."""
         return self._steps_of(self._batch_of(message, transaction, deadline))
 
@@ -316,16 +339,16 @@ class Sender:
         wait for room in all, where a limit or the disk is full; None: as the policy says. O(messages).
         """
         ids: list[str] = []
-        self._confirmer.run(self._send_many_steps(messages, ids, transaction, self._deadline(timeout)))
+        self._confirmer.run(self.send_many_steps(messages, ids, transaction, self._deadline(timeout)))
         return ids
 
-    def _send_many_steps(
+    def send_many_steps(
         self, messages: Iterable[Message], ids: list[str], transaction: object, deadline: float | None
     ) -> Generator[Wait, None, None]:
         """Send many messages, in steps; ids gets those of what is in."""
         if not isinstance(messages, Iterable):
             raise ArgumentError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
-        checked = self._checked_transaction(transaction) if transaction is not None else None
+        checked = self.checked_transaction(transaction) if transaction is not None else None
         before, was_persistent = len(ids), True
         try:
             for batch in self._batches(messages, ids, checked, deadline):
@@ -427,7 +450,7 @@ class Sender:
 
     def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
         """Return a batch of one message; it is encoded, and its transaction checked."""
-        checked = self._checked_transaction(transaction) if transaction is not None else None
+        checked = self.checked_transaction(transaction) if transaction is not None else None
         content = self._encoded(message, checked)
         return Batch(message.priority, message.persistent, [content], [message.message_id], [], checked, deadline)
 
@@ -442,7 +465,7 @@ class Sender:
         timeout: object,
     ) -> Batch:
         """Return a batch of one message that is encoded; its transaction is checked."""
-        checked = self._checked_transaction(transaction) if transaction is not None else None
+        checked = self.checked_transaction(transaction) if transaction is not None else None
         deadline = self._deadline(timeout)
         return Batch(priority, persistent, [(properties, body)], [message_id], [], checked, deadline)
 
@@ -496,7 +519,7 @@ class Sender:
         self._times_made = made_of, field
         return field
 
-    def _checked_transaction(self, transaction: object) -> Transaction:
+    def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError unless it is one, TransactionError unless it is of this store."""
         return self.producers.transactions.checked(transaction)
 

@@ -30,7 +30,9 @@ from ...store.numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
-from ..consumer.consumer import Consumer, ConsumerOptions, Consumers
+from ..consumer.consumer import Consumer
+from ..consumer.consumers import Consumers
+from ..consumer.options import ConsumerOptions
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -448,7 +450,7 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             if not self._message_store.properties.is_retained(name):
                 return
-            self._message_store.change_properties({name: None})
+            self._message_store.property_records.change({name: None})
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
+from ...store.checkpointer import SWEEP_BLOCKS
 from ...store.errors import Closed
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
@@ -25,7 +26,7 @@ from ...store.index.topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
-from ...store.message_store import SWEEP_BLOCKS, MessageStore
+from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT, NON_PERSISTENT, NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ..core.contracts import LaneDueTimes, LaneStore, Source

@@ -37,7 +37,7 @@ class StagedProperties(PropertySource):
         """See PropertySource. Nothing is written."""
         with self._monitor.lock, self._monitor.whole:
             self._require_open()
-            self._store.stage_properties(self._branch, decide(self._seen()))
+            self._store.property_records.stage(self._branch, decide(self._seen()))
 
     def _seen(self) -> dict[str, bytes]:
         seen: dict[str, bytes | None] = {**self._store.properties.values, **self._branch.properties}

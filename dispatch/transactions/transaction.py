@@ -232,7 +232,7 @@ class Transaction:
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._store.stage_properties(self._branch, {name: value})
+            self._store.property_records.stage(self._branch, {name: value})
             self._replaces = value is None and self._store.properties.is_retained(name)
 
     def add(

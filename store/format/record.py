@@ -5,7 +5,8 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     crc        u32  over every other byte of the head, started with the data log's salt
     length     u32  of the whole record
     kind       u8
-    flags      u8   low four bits: priority of the lane; 0x20: of a transaction; 0x40: some messages have times
+    flags      u8   low four bits: priority of the lane; 0x10: a copy; 0x20: of a transaction; 0x40: some messages
+                    have times; 0x80: of the import set under way. 0x40 is a return record's too, the others slices'
     count      u16  messages, ranges or entries in the payload; of a slice the highest bit: ids of messages count once
     magic      u16  F0 BA, so that a search can find the next record behind damage
     sequence   u48  log sequence: one a record, dense over the whole journal

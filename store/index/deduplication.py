@@ -44,11 +44,13 @@ class Deduplication:
         account: Account | None = None,
         window_of: Callable[[str], int] = lambda name: 0,
         most_bytes: int = 0,
+        make_room: Callable[[int], object] = lambda wanted_bytes: None,
     ) -> None:
         """window_of: how many ids are kept for each producer of the destination of that name; 0: none.
 
-        account: pays for them, up to most_bytes. None: nobody counts them.
+        account: pays for them, up to most_bytes. None: nobody counts them. make_room: asks others for memory.
         """
+        self._make_room = make_room
         self._account = account or Unlimited()
         self._window_of = window_of
         self._most_bytes = most_bytes
@@ -63,8 +65,6 @@ class Deduplication:
         self.forgotten = 0
         """Ids that went, or were not taken in, for want of memory, before their window was full."""
         self._undecided: dict[Identity, int] = {}
-        self.make_room: Callable[[int], object] = lambda wanted_bytes: None
-        """Asks others for memory."""
 
     # ------------------------------------------------------------------ what is known
 
@@ -181,7 +181,7 @@ class Deduplication:
         if not self._shrink(self._most_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
-            self.make_room(ROOM_BYTES)
+            self._make_room(ROOM_BYTES)
             if not self._account.reserve(charge_bytes):
                 # Others hold all the memory: as much as is wanted must come from here.
                 if not self._shrink(self._held_bytes - charge_bytes, but) or not self._account.reserve(charge_bytes):

@@ -193,7 +193,7 @@ class Journal:
         flags: the priority, and the other flags of a slice. content_bytes: of properties and body together.
         """
         if not destination:  # NO_DESTINATION
-            raise Closed("the queue")
+            raise Closed("the queue or topic")
         size = ONE_BYTES + content_bytes
         if self.offset + size > self._limit:
             self._make_room(size, flags=flags)
@@ -234,7 +234,7 @@ class Journal:
             length = len(properties) + len(body)
             return self.append_one(flags, destination, sequence, timestamp, properties, body, length), [length]
         if not destination:  # NO_DESTINATION
-            raise Closed("the queue")
+            raise Closed("the queue or topic")
         lengths = content_lengths(contents)
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
@@ -245,7 +245,7 @@ class Journal:
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """Append an ack of one run. Requires: the lock. One write."""
         if not destination:  # NO_DESTINATION
-            raise Closed("the queue")
+            raise Closed("the queue or topic")
         if self.offset + ACK_BYTES > self._limit:
             self._make_room(ACK_BYTES, ACK)
         offset = self.offset

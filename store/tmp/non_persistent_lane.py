@@ -158,7 +158,7 @@ class NonPersistentLane(PendingLane):
 
     def _charge(self, charge_bytes: int) -> None:
         if self._is_closed:
-            raise Closed("the queue")
+            raise Closed("the queue or topic")
         if not self._account.reserve(charge_bytes):
             raise StoreFull(charge_bytes, 0, "memory_limit")
 

@@ -382,8 +382,12 @@ def _kind(door: str) -> str:
 
 
 INTERNAL = {
+    "check_held",
+    "checked_transaction",
     "look",
-    "take_direct",
+    "send_many_steps",
+    "send_message",
+    "send_steps",
     "become_ready",
     "move_to",
     "add",

@@ -423,6 +423,15 @@ def test_kinds_of_records_are_those_there_are() -> None:
     assert {int(number): name for number, name, _ in kinds} == KIND_NAMES
 
 
+def test_flags_of_records_are_those_there_are() -> None:
+    table = section(FORMAT, "Record header")
+    flags = rows(table[table.index("| flag | name |") : table.index("| kind | name |")])
+    of_count = record.IDENTIFIED >> record.FLAGS_SHIFT
+    named = {name: getattr(record, name) for _, name, *_ in flags if name}
+    assert {name: int(flag.split()[0], 16) for flag, name, *_ in flags if name} == {**named, "IDENTIFIED": of_count}
+    assert record.PRIORITY_MASK | sum(named.values()) == 0xFF | record.IDENTIFIED
+
+
 def test_numbers_of_the_format_are_those_of_the_code() -> None:
     assert f"{RECORDS_MAX:,} records" in FORMAT
     assert DIRECTORY_MARK.to_bytes(4, "little") == b"FDIR" and "`FDIR`" in FORMAT

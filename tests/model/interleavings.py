@@ -357,9 +357,10 @@ class Lock:
 
     break_between = break_by
 
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """A wait with a limit ends at once where the lock is taken: its time may pass while no other thread goes on."""
         self._turns.pause()
-        if not blocking and self.owner is not None:
+        if (not blocking or timeout >= 0) and self.owner is not None:
             return False
         self.take()
         return True

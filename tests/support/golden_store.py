@@ -97,8 +97,8 @@ def write_golden(root: Path) -> Pending:
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     with opened.lock:
-        store.change_properties({"deleted": b"soon", "empty": b""})
-        store.change_properties({"deleted": None, "cursor/ß": PROPERTIES["cursor/ß"]})
+        store.property_records.change({"deleted": b"soon", "empty": b""})
+        store.property_records.change({"deleted": None, "cursor/ß": PROPERTIES["cursor/ß"]})
     topic_log = store.journal.data_log
     _publish(opened)
     with opened.lock:
@@ -157,8 +157,8 @@ def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
         first = acked.next_sequence - 2
         committed.acknowledge(acked.number, first, first)
         prepared.acknowledge(acked.number, first + 1, first + 1)
-        opened.store.stage_properties(committed, {"cursor/ß": b"of the transaction", "gone": None})
-        opened.store.stage_properties(prepared, {"prepared": b"waits", "empty": None})
+        opened.store.property_records.stage(committed, {"cursor/ß": b"of the transaction", "gone": None})
+        opened.store.property_records.stage(prepared, {"prepared": b"waits", "empty": None})
         transactions.commit(committed, {})
         transactions.prepare(prepared, b"golden xid")
         transactions.rollback(rolled_back)

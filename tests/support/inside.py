@@ -386,4 +386,4 @@ def queue_of(consumer: Consumer) -> Queue:
 
 def explain(subject: Queue | Consumer) -> Explanation:
     """What `Forebay.explain` says of it."""
-    return explain_subject(engine_of(subject.monitor), subject)
+    return explain_subject(engine_of(subject.monitor).owners, subject)

@@ -16,7 +16,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, TransactionError
+from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, Topic, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.model import QueueArea
 from forebay.dispatch.forebay import Forebay
@@ -545,3 +545,18 @@ def test_random_deletions_between_all_else_leave_what_was_sent_since(seed: int) 
     for name in names:
         found = [int(message.body.rstrip(b"\0")) for message in simulated.queue(name).browse()]
         assert found == pending[name]
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_who_still_has_a_lane_of_what_was_deleted_hears_that_it_is_closed(kind: str) -> None:
+    simulated = SimulatedBay()
+    destination = simulated.bay.queue("gone") if kind == "queue" else simulated.bay.topic("gone")
+    if isinstance(destination, Topic):
+        destination.subscribe(durable="audit").close()
+    destination.send(b"1")
+    lane = destination.destination.lanes[4]
+    assert lane is not None
+    destination.delete()
+    with simulated.lock, pytest.raises(Closed, match="^the queue or topic is closed"):
+        simulated.store.add(lane.index_lane, 0, b"", b"2")
+    simulated.check()

@@ -191,7 +191,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
         assert isinstance(assigner, GroupAssigner)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
-        assert not assigner._known and not assigner.groups._held_back and not assigner.groups._last_assigned
+        assert not assigner.names._known and not assigner.groups._held_back and not assigner.groups._last_assigned
     assert not assigner.groups._owners
 
 

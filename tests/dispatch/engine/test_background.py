@@ -29,7 +29,7 @@ def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) 
     def tell() -> None:
         told[0] = True
 
-    background = Background(monitor, engine.store, engine.wakeups, engine.loads, load, lambda: 0, lambda: 3_600.0, tell)
+    background = Background(monitor, engine.wakeups, engine.loads, load, lambda: 0, lambda: 3_600.0, tell)
     background.start()
     for thread in background._threads:
         if thread.name == "forebay-loader":

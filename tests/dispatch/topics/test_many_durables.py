@@ -13,9 +13,9 @@ from interrupting import Interruption
 from simulated_bay import SimulatedBay
 
 from forebay import Message, StoreFailed, Topic
+from forebay.store.checkpointer import CAUGHT_UP_AT_ONCE
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.index.topic_lane import SubscriptionLane
-from forebay.store.message_store import CAUGHT_UP_AT_ONCE
 
 DURABLES = 700
 

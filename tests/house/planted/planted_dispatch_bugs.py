@@ -107,7 +107,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "what was dealt to a closed consumer is lost",
-        "GroupAssigner._empty",
+        "Assigning.empty",
         "assigned.unassigned.offer(own.lane, returned)",
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
@@ -165,7 +165,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a draining consumer keeps its groups",
-        "GroupAssigner._gets_no_more",
+        "Assigning.gets_no_more",
         "return consumer.is_draining or self.queue.exclusive not in (None, consumer)",
         "return self.queue.exclusive not in (None, consumer)",
         "tests/dispatch/consumer/test_drain.py::"
@@ -223,7 +223,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "in a batch what needs no sync overtakes what needs one",
-        "Sender._send_many_steps",
+        "Sender.send_many_steps",
         "was_persistent and (not batch.persistent) and (len(ids) > before)",
         "False",
         MACHINE,

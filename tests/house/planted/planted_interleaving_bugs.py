@@ -31,19 +31,22 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a take checks its consumer under the lock and takes without it",
-        "Consumer.take_direct",
+        "Consumer.take",
         "with monitor.bare_lock:\n"
         "    try:\n"
         "        if monitor.lock.failure is not None:\n"
         "            raise monitor.lock.failure\n"
+        "        monitor.entries += 1\n"
         "        if self._takes_no_more:\n"
         "            raise self._over()\n"
+        "        if (\n"
+        "            max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)\n"
+        "        ) or self.prefetch_limit - self.in_flight == 1:\n"
+        "            one = self._collect_one(self)\n"
+        "            if one is not None:\n"
+        "                return [one]\n"
         "        most = self._credit(max_messages)\n"
-        "        one = self._collect_one(self) if most == 1 else None\n"
-        "        if one is not None:\n"
-        "            deliveries = [one]\n"
-        "        else:\n"
-        "            deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
+        "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
         "    except BaseException as error:\n"
         "        monitor.lock.break_by(error)\n"
         "        raise",
@@ -80,9 +83,9 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "a checkpoint claims what was appended while it was written",
-        "MessageStore.checkpoint",
-        "(position, self.journal.epoch, root, puts, deletes, (), fingerprints)",
-        "(self.journal.end, self.journal.epoch, root, puts, deletes, (), fingerprints)",
+        "Checkpointer._store",
+        "(root.position, self._journal.epoch, encoded, changes.puts, changes.dead, (), changes.fingerprints)",
+        "(self._journal.end, self._journal.epoch, encoded, changes.puts, changes.dead, (), changes.fingerprints)",
         AT_LOCKS,
     ),
 )

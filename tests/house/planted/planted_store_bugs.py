@@ -113,7 +113,7 @@ STORE_BUGS = (
     ),
     Bug(
         "recovery does not ask the sync mark",
-        "MessageStore._open",
+        "MessageStore._recover",
         "read_sync_mark(self._disk, marker)",
         "0",
         "tests/store/recovery/test_damage.py::test_no_damage_to_a_journal_that_was_known_durable_costs_a_message_in_silence",
@@ -203,7 +203,7 @@ STORE_BUGS = (
     ),
     Bug(
         "the epoch is not raised by an open",
-        "MessageStore._open",
+        "MessageStore._begin_epoch",
         "found.epoch + 1",
         "found.epoch",
         "tests/store/recovery/test_recovery.py::test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch",
@@ -224,8 +224,8 @@ STORE_BUGS = (
     ),
     Bug(
         "the index is stored before the journal is synced",
-        "MessageStore.checkpoint",
-        "self.journal.sync(position)",
+        "Checkpointer._store",
+        "self._journal.sync(root.position)",
         "pass",
         CRASHES,
     ),
@@ -420,8 +420,8 @@ STORE_BUGS = (
     ),
     Bug(
         "a checkpoint waits for its lock inside a later one",
-        "MessageStore.checkpoint",
-        "require_outside(self._lock, self.journal.sync_lock)",
+        "Checkpointer.checkpoint",
+        "require_outside(self._state_lock, self._journal.sync_lock)",
         "pass",
         "tests/dispatch/engine/test_lock_order.py::test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the_earlier_one[state-checkpoint]",
     ),

@@ -1,0 +1,53 @@
+"""Consumers: makes the consumers of an open store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..core.model import QueueArea
+from ..core.overhead import DestinationOverhead
+from ..distribution.grouped import begin_assigning
+from .consumer import Consumer, ConsumerParts
+from .options import ConsumerOptions
+
+
+class Consumers:
+    """One for each open store. The state lock guards it."""
+
+    def __init__(self, parts: ConsumerParts, overhead: DestinationOverhead) -> None:
+        """parts: what each consumer reaches. overhead: refuses a consumer for which memory has no room."""
+        self._parts = parts
+        self._overhead = overhead
+        self.deadlines = parts.deadlines
+        self.take_durations = parts.take_durations
+        """Of takes that found nothing in RAM and returned messages."""
+
+    def require_room(self, topics: Collection[QueueArea], options: ConsumerOptions) -> None:
+        """Make room for a consumer of new subscriptions of these topics, before these are made.
+
+        StoreFull: memory has none. Requires: the lock.
+        """
+        self._overhead.require_subscriber(topics, options.selector, options.charge_bytes)
+
+    def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
+        """Make a consumer of a queue or subscription.
+
+        StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.
+        """
+        parts, target_area, charge_bytes = self._parts, self._parts.target_area, options.charge_bytes
+        self._overhead.require_consumer(queue, options.selector, charge_bytes)
+        if options.priority:
+            begin_assigning(target_area, queue)
+        group = target_area.subscribe(queue, options.selector)
+        target_area.consumers.charge(charge_bytes)
+        consumer = Consumer(parts, queue, group, options)
+        if options.deadline_seconds:
+            self.deadlines.watch(consumer, options.deadline_seconds)
+        group.consumers.add(consumer)
+        queue.distribution.join(consumer, group)
+        consumer.arm()
+        if target_area.starving(consumer.consumer_group) is not None:
+            target_area.wake(group)
+        if options.is_exclusive:
+            parts.exclusives.join(consumer)
+        return consumer

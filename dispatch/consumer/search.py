@@ -1,0 +1,30 @@
+"""Search: a take that found nothing in RAM, which threads and event loops drive alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.model import Load
+
+LOAD_WAIT_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Search:
+    """A take that found nothing in RAM, and what came of its last round."""
+
+    max_messages: int
+    max_bytes: int | None
+    began_at: float
+    is_timed_out: bool = False
+    """Its timeout has passed."""
+    is_scanned: bool = False
+    """A part of what there is was examined with its selector already."""
+    is_missed: bool = False
+    """It had to wait for a load."""
+    load: Load | None = None
+    """Begun for it: to be finished without the lock."""
+    is_coming: bool = False
+    """A load is under way, this one or another's."""
+    has_credit: bool = False
+    """It waits for messages, not for room to hold any."""

@@ -1,0 +1,441 @@
+"""Assigning: who of the consumers of a queue gets which message, because of groups or of priorities.
+
+The consumers of one consumer group share its lists as in any queue: those are
+the *unassigned* messages, with one frontier, and every message is looked at
+there once. Each consumer has lists of *assigned* messages besides: its own
+already, because it owns the group or is about to take it. A message is
+assigned when somebody takes, or at once when its owner is known. A consumer
+gets what is assigned to it first, so a group stays in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from ...cache.charge import charge_bytes
+from ...store.journal.reading import StoredMessage
+from ...store.message import HeaderValue
+from ...store.sequence_set import SequenceSet
+from ..core.list_order import next_by_arrival, pair
+from ..core.lists import TargetArea
+from ..core.model import ConsumerGroup, LaneState, QueueArea, Taker, TargetList
+from ..selectors.selector import Selector
+from .group_names import GroupNames
+from .idle_consumers import IdleConsumers
+from .message_groups import Groups, bucket_of, put_aside
+from .precedence import Precedence, credit
+
+NOTHING_BEHIND = 1 << 62
+"""The frontier of a list that looks for nothing by itself."""
+
+_Passed = dict[LaneState, SequenceSet]
+
+
+class _Promise:
+    """A message is reserved for a consumer of another consumer group: those behind it in groups of its bucket wait."""
+
+    __slots__ = ("consumer", "waiting")
+
+    def __init__(self, consumer: Taker) -> None:
+        self.consumer = consumer
+        self.waiting: _Passed = {}
+
+
+class UnassignedMessages(ConsumerGroup):
+    """What the consumers with one selector share: messages that are assigned to none of them yet."""
+
+    __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
+    notes_groups = True
+
+    def __init__(self, assigning: Assigning, selector: Selector | None) -> None:
+        super().__init__(selector, assigning.target_area.monitor.lock)
+        self.assigning = assigning
+        self.withheld: dict[Taker, _Passed] = {}
+        """What it has passed because another consumer group's consumer owns the group."""
+        self.reserved_for: dict[Taker, _Passed] = {}
+        """What it has passed because another consumer group's consumer of higher priority comes first."""
+        self.promises: dict[int, _Promise] = {}
+        """By bucket of groups that nobody owns."""
+        self._waiting_consumers: dict[int, dict[Taker, None]] = {}
+        """By priority, those who found nothing since something came."""
+        self.idle: dict[int, IdleConsumers] = {}
+        """By priority, those whose last take found nothing."""
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(consumer.consumer_group.is_awaited for consumer in self.consumers)
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """Assign what has an owner at once; for the rest wake everybody who found nothing."""
+        self.assigning.assign_owned(self)
+        if self._waiting_consumers and any(target.direct or target.has_supply for target in self.lists):
+            for priority in sorted(self._waiting_consumers, reverse=True):
+                if self.assigning.precedence.quota(self, priority):
+                    self._call(self._waiting_consumers.pop(priority), ready)
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        self.assigning.assign_owned(self)
+        waiting, self._waiting_consumers = self._waiting_consumers, {}
+        for priority in sorted(waiting, reverse=True):
+            self._call(waiting[priority], ready)
+
+    def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
+        # Whoever was served last comes last: no other is passed over twice for it.
+        for consumer in sorted(consumers, key=lambda consumer: self.assigning.assigned_by_consumer[consumer].served):
+            consumer.consumer_group.wake(ready)
+
+    def note_waiting(self, consumer: Taker) -> None:
+        """Note that the consumer found nothing.
+
+        A closed one is not asked again, though a transaction may still give it credit.
+        """
+        if consumer in self.assigning.assigned_by_consumer:
+            self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
+
+    def note_served(self, consumer: Taker) -> None:
+        """Note that the consumer has got something, or wants nothing more."""
+        if self._waiting_consumers:
+            self._waiting_consumers.get(consumer.priority, {}).pop(consumer, None)
+
+    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
+        self.assigning.names.note(lane, message)
+
+    def list_over(self, lane: LaneState) -> TargetList:
+        return next(target for target in self.lists if target.lane is lane)
+
+    # ------------------------------------------------------------------ what was passed, and is looked at again
+
+    def offer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+        """Offer these messages again, of those before the front."""
+        target = self.list_over(lane)
+        front = target.front
+        for first, last in runs:
+            if first < front:
+                target.returned.add(first, min(last, front - 1))
+        self.assigning.target_area.loads.request(target)
+        self.assigning.target_area.wake(self)
+
+    def withhold(self, owner: Taker, lane: LaneState, first: int, last: int) -> None:
+        """Withhold messages that are in the groups of this owner."""
+        put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
+
+    def reserve_for(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
+        """Reserve a message that nobody owns for this consumer, whose priority is higher than that of who asks."""
+        put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
+        if group is not None:
+            self.promises[bucket_of(group)] = _Promise(consumer)
+
+    def waits_behind_promise(self, group: str | None, lane: LaneState, sequence: int) -> bool:
+        """Let a message wait if one before it in its group is reserved for somebody; return whether it must."""
+        promise = self.promises.get(bucket_of(group)) if group is not None else None
+        if promise is not None:
+            put_aside(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
+        return promise is not None
+
+    def end_promise(self, bucket: int) -> None:
+        """End the promise: who waited behind it looks again."""
+        promise = self.promises.pop(bucket, None)
+        if promise is not None:
+            self._offer_lanes(promise.waiting)
+
+    def offer_withheld(self, consumer: Taker) -> None:
+        """Offer again all that was passed over because of this consumer."""
+        self._offer_lanes(self.withheld.pop(consumer, {}))
+        self._offer_reserved_for(consumer)
+
+    def offer_reserved(self, priority: int) -> None:
+        """Offer what was reserved for others of no higher priority, because a consumer of this one asks."""
+        for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
+            self._offer_reserved_for(consumer)
+
+    def _offer_reserved_for(self, consumer: Taker) -> None:
+        self._offer_lanes(self.reserved_for.pop(consumer, {}))
+        for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
+            self.end_promise(bucket)
+
+    def _offer_lanes(self, lanes: _Passed) -> None:
+        for lane, runs in lanes.items():
+            self.offer(lane, runs)
+
+
+class AssignedMessages(ConsumerGroup):
+    """What is one consumer's own, before it has taken it."""
+
+    __slots__ = ("unassigned", "owner", "idle", "served")
+    notes_groups = True
+
+    def __init__(self, unassigned: UnassignedMessages, owner: Taker) -> None:
+        self.unassigned = unassigned
+        self.owner = owner
+        super().__init__(unassigned.selector, unassigned.assigning.target_area.monitor.lock)
+        self.consumers.add(owner)
+        idle = unassigned.idle.get(owner.priority)
+        if idle is None:
+            idle = unassigned.idle[owner.priority] = IdleConsumers(unassigned.assigning.groups.owned)
+        self.idle = idle
+        """Where its owner is while its last take found nothing."""
+        self.served = 0
+        """How many takes of the queue had been served when one of its own was, the last time."""
+
+    @property
+    def shared(self) -> ConsumerGroup:
+        """See ConsumerGroup."""
+        return self.unassigned
+
+    def arm(self) -> None:
+        """See ConsumerGroup."""
+        self.is_armed = True
+        self.unassigned.note_waiting(self.owner)
+
+    def in_turn(self) -> Iterable[TargetList]:
+        return (target for pair in zip(self.lists, self.unassigned.lists, strict=False) for target in pair)
+
+    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+        """Want what the selector matches of the consumer's own groups, and of no group.
+
+        What lies between is loaded with it, and is for others.
+        """
+        assigning = self.unassigned.assigning
+        group = assigning.names.of(lane, message)
+        return (group is None or assigning.groups.owner(group) is self.owner) and super().wants(lane, message, values)
+
+    def claim(self, lane: LaneState, message: StoredMessage) -> bool:
+        """Take a free message of the consumer's own for a hand-out; return False where it is not for it now.
+
+        Its group is remembered until it is settled. A message of a group that stands still waits with the group.
+        """
+        if not super().claim(lane, message):
+            return False
+        assigning = self.unassigned.assigning
+        group = assigning.names.of(lane, message)
+        if group is None:
+            return not assigning.names.is_forgotten(lane, message)  # what came back since lies between its own
+        if assigning.groups.owner(group) is not self.owner:
+            return False  # it lies between the consumer's own, and is unassigned or with its owner
+        if assigning.groups.is_halted(lane, message[0], group):
+            assigning.groups.wait(lane, message[0], group)
+            keep(lane, message)
+            return False
+        assigning.names.remember(lane, message[0], group)
+        return True
+
+    def note_group(self, lane: LaneState, message: StoredMessage) -> None:
+        self.unassigned.assigning.names.note(lane, message)
+
+    def list_over(self, lane: LaneState) -> TargetList:
+        return next(target for target in self.lists if target.lane is lane)
+
+
+class Assigning:
+    """Which consumer has what of the messages of one queue. The state lock guards it.
+
+    A free message that was looked at is in one of four states:
+
+    - unassigned: in the lists of each consumer group that wants it, or behind their frontiers;
+    - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
+    - passed: withheld for the owner of its group, or reserved for a consumer of higher priority, in another consumer
+      group; or it waits behind a promise;
+    - waiting: behind a message of its group that comes back later, in `groups`.
+
+    A bucket of groups has one owner or none. Up to the last place of it that was assigned no message of an owned group
+    is unassigned, and behind it none is assigned: so what comes back knows its place, and each group stays in order.
+    """
+
+    def __init__(self, queue: QueueArea, target_area: TargetArea) -> None:
+        self.queue = queue
+        self.target_area = target_area
+        self.groups = Groups(target_area.groups)
+        self.names = GroupNames(queue)
+        self.assigned_by_consumer: dict[Taker, AssignedMessages] = {}
+        self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
+
+    def unassigned_groups(self) -> list[UnassignedMessages]:
+        """Return what the consumers of each consumer group share."""
+        return [
+            consumer_group
+            for consumer_group in self.queue.consumer_groups.values()
+            if isinstance(consumer_group, UnassignedMessages)
+        ]
+
+    def add_list(self, assigned: AssignedMessages, lane: LaneState) -> None:
+        """Give a consumer a list of its own over a lane."""
+        target = TargetList(lane, assigned, 0)
+        target.frontier = NOTHING_BEHIND
+        target.share()
+        assigned.lists.append(target)
+        self.target_area.adopt(target)
+
+    def gets_no_more(self, consumer: Taker) -> bool:
+        """Tell whether others wait for what it holds of its groups: it drains, or another one is exclusive."""
+        return consumer.is_draining or self.queue.exclusive not in (None, consumer)
+
+    # ------------------------------------------------------------------ assigning
+
+    def assign(self, assigned: AssignedMessages, unassigned: TargetList, most: int) -> bool:
+        """Assign up to `most` messages of one list, and its counterpart, to a consumer; return whether it got any.
+
+        What belongs to other consumers on the way is assigned to them.
+        """
+        quota = self.precedence.quota(assigned.unassigned, assigned.owner.priority)
+        moved = 0
+        while moved < most and (source := _next(unassigned)) is not None:
+            message = source.direct[0]
+            if not source.consumer_group.claim(source.lane, message):
+                _drop(source)
+                continue
+            if self.names.is_forgotten(source.lane, message):
+                _drop(source)
+                source.returned.add(message[0], message[0])
+                continue
+            group = self.names.of(source.lane, message)
+            if group is None or self._is_new(source.lane, message[0], group):
+                if quota <= 0:
+                    break
+                if assigned.unassigned.waits_behind_promise(group, source.lane, message[0]):
+                    _drop(source, keeps=True)
+                    continue
+                first = self.precedence.first_above(assigned.unassigned, assigned.owner.priority, source.lane, message)
+                if first is not None:
+                    assigned.unassigned.reserve_for(first, group, source.lane, message[0])
+                    _drop(source, keeps=True)
+                    continue
+                quota -= 1
+                if group is not None:
+                    self._give(group, self._neediest(assigned))
+            moved += self._move(assigned, source, group) is assigned.owner
+        self._request(unassigned)
+        if unassigned.counterpart is not None:
+            self._request(unassigned.counterpart)
+        return moved > 0
+
+    def assign_owned(self, unassigned: UnassignedMessages) -> None:
+        """Assign what comes first among the unassigned messages and has an owner, as far as that goes."""
+        for target in unassigned.lists:
+            while (source := _next(target)) is not None:
+                message = source.direct[0]
+                group = self.names.of(source.lane, message)
+                if group is None or self._is_new(source.lane, message[0], group):
+                    break
+                if unassigned.claim(source.lane, message):
+                    self._move(None, source, group)
+                else:
+                    _drop(source)
+            self._request(target)
+
+    def _request(self, target: TargetList) -> None:
+        if target in self.target_area.waits_for_memory:
+            return  # each load that ends comes by here: the loader would try it again, and take from others for it
+        if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
+            self.target_area.loads.request(target)
+
+    def _give(self, group: str, consumer: Taker) -> None:
+        """Give a group that nobody owned an owner. Who waited for that to be decided looks again."""
+        self.groups.give(group, consumer)
+        self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
+        for unassigned in self.unassigned_groups():
+            unassigned.end_promise(bucket_of(group))
+
+    def _neediest(self, assigned: AssignedMessages) -> Taker:
+        """Choose who gets a group: of the one who asks and those who found nothing, whoever owns least."""
+        if self.queue.exclusive is not None:
+            return assigned.owner
+        fewest = self.groups.owned(assigned.owner)
+        return assigned.idle.neediest(fewest, partial(credit, self.queue)) or assigned.owner
+
+    def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
+        """Return whether nobody owns the group, and it need not wait."""
+        return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
+
+    def _move(self, assigned: AssignedMessages | None, source: TargetList, group: str | None) -> Taker | None:
+        """Move the first unassigned message to where it belongs; return who got it. assigned: of whom asks."""
+        message, lane = source.direct[0], source.lane
+        unassigned = source.consumer_group
+        assert isinstance(unassigned, UnassignedMessages)
+        owner = assigned.owner if assigned is not None else None
+        if group is not None:
+            owner = self.groups.owner(group)
+            if owner is not None and not self._is_withheld(unassigned, owner):
+                self.groups.note_assigned(lane, message[0], group)
+            if self.groups.is_halted(lane, message[0], group):
+                _drop(source)
+                self.groups.wait(lane, message[0], group)
+                keep(lane, message)
+                return None
+        assert owner is not None
+        if self._is_withheld(unassigned, owner):
+            unassigned.withhold(owner, lane, message[0], message[0])
+            _drop(source, keeps=True)
+            return None
+        found = self.assigned_by_consumer[owner]
+        own = found.list_over(lane)
+        charge = charge_bytes(message)
+        has_room = found is assigned or own.direct_bytes + charge <= own.high_watermark_bytes
+        is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
+        if has_room and is_last:
+            source.direct.popleft()
+            source.direct_bytes -= charge
+            source.taken_bytes += charge
+            own.append(message, charge)
+        else:
+            _drop(source, keeps=True)
+            put_aside(lane, own.returned, message[0], message[0])
+            self.target_area.loads.request(own)
+        if found is not assigned:
+            self.target_area.wake(found)
+        return owner
+
+    def _is_withheld(self, unassigned: UnassignedMessages, owner: Taker) -> bool:
+        """Return whether what is this owner's is not assigned from these unassigned messages, or not now."""
+        return self.assigned_by_consumer[owner].unassigned is not unassigned or self.gets_no_more(owner)
+
+    # ------------------------------------------------------------------ giving back
+
+    def empty(self, assigned: AssignedMessages) -> None:
+        """Make unassigned again what was assigned and not taken. A load under way comes to nothing."""
+        self.groups.assign_again(assigned.owner)
+        for at, own in enumerate(assigned.lists):
+            if not own.direct and not own.has_supply and not own.is_loading:
+                continue
+            messages = list(own.direct)
+            own.lane.memory.lists.release(own.direct_bytes)
+            self.target_area.drop(own)
+            returned = own.returned.copy()
+            for first, last in own.references:
+                returned.add(first, last)
+            own.close()
+            for message in messages:
+                returned.add(message[0], message[0])
+                keep(own.lane, message)
+            self.add_list(assigned, own.lane)
+            assigned.lists[at] = assigned.lists.pop()
+            assigned.unassigned.offer(own.lane, returned)
+        pair(assigned)
+
+    def offer_withheld(self, consumer: Taker) -> None:
+        """Offer again what was passed because of this owner."""
+        for unassigned in self.unassigned_groups():
+            unassigned.offer_withheld(consumer)
+
+
+def _drop(source: TargetList, *, keeps: bool = False) -> None:
+    """Drop the first direct message from the unassigned ones. keeps: it will be wanted again."""
+    message = source.direct.popleft()
+    charge = charge_bytes(message)
+    source.direct_bytes -= charge
+    source.taken_bytes += charge
+    source.lane.memory.lists.release(charge)
+    if keeps:
+        keep(source.lane, message)
+
+
+def keep(lane: LaneState, message: StoredMessage) -> None:
+    """Keep a message in RAM if there is room."""
+    if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
+        lane.leave_ram((message,))
+
+
+def _next(target: TargetList) -> TargetList | None:
+    """Return which of an unassigned list and its counterpart has the next message in RAM."""
+    source = target if target.counterpart is None else next_by_arrival(target)[0]
+    return source if source.is_ready else None

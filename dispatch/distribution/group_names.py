@@ -1,0 +1,73 @@
+"""GroupNames: which group each message of a queue has, also while its body is on disk. Nothing here is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...store.format.properties import group_of
+from ...store.format.record import RecordDamaged
+from ...store.journal.reading import StoredMessage
+from ...store.sequence_set import SequenceSet
+from ..core.model import (
+    Delivery,
+    LaneState,
+    QueueArea,
+    is_lazy,
+    keep_group,
+    kept_group,
+    lane_of,
+    message_of,
+)
+
+
+class GroupNames:
+    """The state lock guards it."""
+
+    __slots__ = ("_queue", "_known")
+
+    def __init__(self, queue: QueueArea) -> None:
+        self._queue = queue
+        self._known: dict[tuple[LaneState, int], str | None] = {}
+        """Of messages of which the body is not in RAM, and of those that are just handed out."""
+
+    def of(self, lane: LaneState, message: StoredMessage) -> str | None:
+        """Return the group of a message; None: it has none, its headers make no sense, or groups mean nothing here."""
+        if not self._queue.keeps_groups:
+            return None
+        if message[2] is None:
+            return self._known.get((lane, message[0]))
+        try:
+            return group_of(message[1])
+        except RecordDamaged:
+            return None
+
+    def of_delivery(self, delivery: Delivery) -> str | None:
+        """Return the group of a message in flight."""
+        if is_lazy(delivery):
+            return kept_group(delivery)
+        return self.of(lane_of(delivery), message_of(delivery))
+
+    def note(self, lane: LaneState, message: StoredMessage) -> None:
+        """Note the group of a message whose body stays on disk. Requires: nothing, not even the lock."""
+        self._known[lane, message[0]] = self.of(lane, message)
+
+    def remember(self, lane: LaneState, sequence: int, group: str) -> None:
+        """Remember the group of a message that is handed out next, or offered again without its body."""
+        self._known[lane, sequence] = group
+
+    def is_forgotten(self, lane: LaneState, message: StoredMessage) -> bool:
+        """Tell whether the message's body is on disk and it came back since somebody has read its group there."""
+        return message[2] is None and (lane, message[0]) not in self._known
+
+    def go_with(self, deliveries: Iterable[Delivery]) -> None:
+        """Forget the groups of messages that were handed out; a lazy delivery keeps its own."""
+        if self._known:
+            for delivery in deliveries:
+                group = self._known.pop((lane_of(delivery), delivery.sequence), None)
+                if is_lazy(delivery):
+                    keep_group(delivery, group)
+
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
+        """Forget messages that were removed. O(messages that are not in RAM)."""
+        for key in [key for key in list(self._known) if key[0] is lane and key[1] in gone]:
+            del self._known[key]

@@ -1,0 +1,66 @@
+"""Rebalancing: when an owner of groups loses some of them.
+
+An owner keeps its groups until it closes or an exclusive consumer comes. Where
+the queue's policy has `group_rebalance`, it keeps them until it is slow, or
+another consumer of the consumer group has nothing to do and owns less than its
+part. What it has not been handed is unassigned again then; a group of which
+it holds something stays with it until that is settled.
+"""
+
+from __future__ import annotations
+
+from ..core.model import Taker, consumer_of
+from .assigning import AssignedMessages, Assigning
+from .message_groups import bucket_of
+from .precedence import UNLIMITED
+
+
+class Rebalancing:
+    """Of one queue. The state lock guards it."""
+
+    __slots__ = ("_assigning", "_queue", "_groups")
+
+    def __init__(self, assigning: Assigning) -> None:
+        self._assigning = assigning
+        self._queue = assigning.queue
+        self._groups = assigning.groups
+
+    def level(self, assigned: AssignedMessages) -> bool:
+        """Level the ownership for a consumer that has nothing to do.
+
+        What owners of more than their part can give is free again.
+        """
+        if not self._queue.rebalances_groups or not self._groups.has_owners:
+            return False
+        consumers = [other for other in assigned.unassigned.consumers if not self._queue.holds_up(other)]
+        counts = {other: self._groups.owned(other) for other in consumers}
+        part = -(-sum(counts.values()) // max(len(consumers), 1))
+        if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
+            return False
+        # A list: each of them is asked.
+        return any([self._release(other, count - part) for other, count in counts.items() if count > part])
+
+    def take_all(self, consumer: Taker) -> None:
+        """Take from a consumer all groups of which it holds no message, and what is assigned to it."""
+        self._release(consumer, UNLIMITED)
+
+    def _release(self, consumer: Taker, most: int) -> bool:
+        """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
+        assigned = self._assigning.assigned_by_consumer[consumer]
+        in_use = self._in_use(consumer)
+        idle = [bucket for bucket in self._groups.buckets(consumer) if bucket not in in_use][:most]
+        if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in assigned.lists)):
+            return False
+        if idle:
+            self._groups.release(consumer, idle)
+            assigned.idle.owns_otherwise(consumer)
+        self._assigning.empty(assigned)
+        self._assigning.offer_withheld(consumer)
+        return True
+
+    def _in_use(self, consumer: Taker) -> set[int]:
+        """Buckets of which it holds a message. O(in flight)."""
+        held = [delivery for lane in self._queue.all_lanes() for delivery in lane.in_flight.values()]
+        held += consumer.held_in_transactions()
+        groups = (self._assigning.names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer)
+        return {bucket_of(group) for group in groups if group is not None}

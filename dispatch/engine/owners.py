@@ -1,0 +1,38 @@
+"""Owners: what explanations look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...cache.budget import Budget
+from ...cache.spill.overflow import Overflow
+from ...store.message_store import MessageStore
+from ..admin.expiry import ExpirySweeper
+from ..core.delays import DelayedRedelivery
+from ..core.destinations import Destinations
+from ..core.due import DueMessages
+from ..core.lists import TargetArea
+from ..core.monitor import Monitor
+from ..producer.space import Space
+from ..topics.registry import Topics
+from ..transactions.transaction import TransactionRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owners:
+    """Those of an open store that know where a message is, who has memory or disk, and what waits for it."""
+
+    monitor: Monitor
+    store: MessageStore
+    destinations: Destinations
+    topics: Topics
+    transactions: TransactionRegistry
+    target_area: TargetArea
+    budget: Budget
+    overflow: Overflow
+    space: Space
+    due: DueMessages
+    delayed: DelayedRedelivery
+    sweeper: ExpirySweeper
+    has_background: bool
+    """Whether threads of the store load and release, or the host's calls of `step` do."""

@@ -1,0 +1,65 @@
+"""PropertyRecords: the host sets and deletes small values, each time by one record and then in RAM.
+
+What a record says counts as a whole from that record on: a crash before it leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .errors import PropertiesFull, StoreFull
+from .format.branch import Branch
+from .format.host_properties import Changes, encode_changes
+from .format.record import PROPERTIES
+from .format.retained import has_expired
+from .journal.journal import Journal
+from .property_table import PropertyTable
+
+
+class PropertyRecords:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
+        """now_ms: the store's time."""
+        self._journal = journal
+        self._table = table
+        self._now_ms = now_ms
+
+    def change(self, changes: Changes) -> None:
+        """Set or delete host properties with one record: all of them, or none.
+
+        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
+        """
+        only_deletes = all(value is None for value in changes.values())
+        self._with_room(lambda: self._table.reserve(changes))
+        with self._journal.whole:
+            try:
+                self._journal.append(PROPERTIES, 0, 0, encode_changes(changes), settles=only_deletes)
+            except StoreFull:
+                self._table.cancel()
+                raise
+            self._table.apply(changes)
+
+    def stage(self, branch: Branch, changes: Changes) -> None:
+        """Set or delete host properties with the commit of a branch. Requires: it is open.
+
+        PropertiesFull, StoreFull: none of them is.
+        """
+        self._with_room(lambda: self._table.stage(branch.properties, changes))
+
+    def _with_room(self, reserve: Callable[[], None]) -> None:
+        """Reserve room for properties, again without what has expired where there is none. PropertiesFull."""
+        try:
+            reserve()
+        except PropertiesFull:
+            if not self._forget_expired():
+                raise
+            reserve()
+
+    def _forget_expired(self) -> bool:
+        """Delete the retained messages that have expired; return whether there were any. O(retained messages)."""
+        now_ms = self._now_ms()
+        expired = [name for name, value in self._table.all_retained() if has_expired(value, now_ms)]
+        if expired:
+            self.change(dict.fromkeys(expired))
+        return bool(expired)

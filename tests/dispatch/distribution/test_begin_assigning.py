@@ -1,0 +1,46 @@
+"""When a queue's messages begin to be assigned: its rule gives way, honours groups itself, or is not replaced."""
+
+from __future__ import annotations
+
+import pytest
+from compiled import interpreted
+from simulated_bay import SimulatedBay
+
+from forebay.dispatch.distribution.grouped import GroupAssigner, begin_assigning
+from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
+from forebay.dispatch.distribution.turns import Turns
+
+
+def test_an_ordinary_queue_is_assigned_from_then_on_and_only_once() -> None:
+    bay = SimulatedBay()
+    area = bay.queue().destination
+    with bay.lock:
+        assert area.distribution.is_ordinary
+        begin_assigning(bay.target_area, area)
+        assigner = area.distribution
+        assert isinstance(assigner, GroupAssigner)
+        begin_assigning(bay.target_area, area)
+    assert area.distribution is assigner
+
+
+def test_a_priority_leaves_the_rule_of_a_pattern_as_it_is() -> None:
+    bay = SimulatedBay()
+    bay.bay.topic("prices.a")
+    consumer = bay.bay.topic("prices.>").subscribe(priority=5)
+    assert type(consumer.queue.distribution) is Turns
+    bay.bay.topic("prices.a").send(b"1")
+    assert [delivery.body for delivery in consumer.take()] == [b"1"]
+
+
+@interpreted("nobody inherits from a compiled class")
+def test_a_rule_that_honours_no_groups_is_not_replaced_in_silence() -> None:
+    class Stubborn(OrdinaryDistribution):
+        is_ordinary = False
+
+    bay = SimulatedBay()
+    area = bay.queue().destination
+    with bay.lock:
+        rule = area.distribution = Stubborn(bay.target_area)
+        with pytest.raises(AssertionError, match="Stubborn must honour groups and priorities itself"):
+            begin_assigning(bay.target_area, area)
+        assert area.distribution is rule
