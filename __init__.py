@@ -14,8 +14,8 @@ from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.consumer.statistics import ConsumerStatistics
+from forebay.dispatch.core.delivery import Delivery
 from forebay.dispatch.core.host_properties import Properties
-from forebay.dispatch.core.model import Delivery
 from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics

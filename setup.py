@@ -106,9 +106,9 @@ DOORS = {
         "drain",
         "close",
     ),
-    "core.model.Delivery": ("ack", "nack", "reject", "extend"),
+    "core.delivery.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a door's method is one itself, and the other way round.
-    "core.model.Taker": ("ack", "nack", "release", "reject", "extend"),
+    "core.delivery.Settler": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),

@@ -8,7 +8,8 @@ import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import lock_of, store_of, targets_of
 from forebay.cache.charge import charge_bytes
-from forebay.dispatch.core.model import ConsumerGroup, LaneState, QueueArea, TargetList
+from forebay.dispatch.core.model import ConsumerGroup, LaneState, TargetList
+from forebay.dispatch.core.queue_area import QueueArea
 from forebay.store.journal.reading import StoredMessage
 from forebay.store.sequence_set import SequenceSet
 

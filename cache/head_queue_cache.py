@@ -21,13 +21,13 @@ class HeadQueueCache(MessageCache):
         super().__init__(holder, share_bytes)
         self._is_full: set[int] = set()
 
-    def put(self, lane: int, message: StoredMessage) -> bool:
+    def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message if it continues the head: once a message did not fit, later ones would leave a gap."""
-        if lane in self._is_full:
+        if lane_number in self._is_full:
             return False
-        if self.holder.held_bytes + charge_bytes(message) <= self._share_bytes and super().put(lane, message):
+        if self.holder.held_bytes + charge_bytes(message) <= self._share_bytes and super().put(lane_number, message):
             return True
-        self._is_full.add(lane)
+        self._is_full.add(lane_number)
         return False
 
     @property
@@ -40,22 +40,22 @@ class HeadQueueCache(MessageCache):
         """Lanes that have messages behind the head which only the journal has. O(such lanes)."""
         return tuple(self._is_full)
 
-    def fill(self, lane: int, message: StoredMessage) -> bool:
+    def fill(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep a message that was read from where the lane was stopped; the lane stays stopped."""
-        return charge_bytes(message) <= self.room_bytes and super().put(lane, message)
+        return charge_bytes(message) <= self.room_bytes and super().put(lane_number, message)
 
-    def stop(self, lane: int) -> None:
+    def stop(self, lane_number: int) -> None:
         """Take no more of the lane: its next message is not in RAM, so that a later one would leave a gap."""
-        self._is_full.add(lane)
+        self._is_full.add(lane_number)
 
-    def reopen(self, lane: int) -> None:
+    def reopen(self, lane_number: int) -> None:
         """Take messages of the lane again: its head begins anew."""
-        self._is_full.discard(lane)
+        self._is_full.discard(lane_number)
 
-    def forget(self, lane: int) -> None:
-        super().forget(lane)
-        self._is_full.discard(lane)
+    def forget(self, lane_number: int) -> None:
+        super().forget(lane_number)
+        self._is_full.discard(lane_number)
 
-    def _gave_back(self, lane: int) -> None:
+    def _gave_back(self, lane_number: int) -> None:
         """Take no more of the lane until its head begins anew: later messages would leave a gap."""
-        self._is_full.add(lane)
+        self._is_full.add(lane_number)

@@ -21,16 +21,16 @@ class LaneFullness:
         """By the bits of the amount. No lane is in the first."""
         self._class_of: dict[int, int] = {}
 
-    def grew(self, lane: int, amount: int) -> None:
+    def grew(self, lane_number: int, amount: int) -> None:
         """Note that a lane has `amount` now. Amounts that need no more bits than one noted before change nothing."""
         bits = amount.bit_length()
-        before = self._class_of.get(lane, 0)
+        before = self._class_of.get(lane_number, 0)
         if bits > before:
-            self._move(lane, before, bits)
+            self._move(lane_number, before, bits)
 
-    def forget(self, lane: int) -> None:
+    def forget(self, lane_number: int) -> None:
         """Note that a lane has nothing more."""
-        self._classes[self._class_of.pop(lane, 0)].pop(lane, None)
+        self._classes[self._class_of.pop(lane_number, 0)].pop(lane_number, None)
 
     def fullest(self) -> int | None:
         """Return a lane that has more than half of what the fullest has; None: no lane has anything."""
@@ -39,25 +39,29 @@ class LaneFullness:
             lanes = classes[bits]
             while lanes:
                 # The last one: to look for the first would pass over all that have left before it.
-                lane, _ = lanes.popitem()
-                now = self._amount_of(lane).bit_length()
-                classes[now][lane] = None
-                self._class_of[lane] = now
+                lane_number, _ = lanes.popitem()
+                now = self._amount_of(lane_number).bit_length()
+                classes[now][lane_number] = None
+                self._class_of[lane_number] = now
                 if now == bits:
-                    return lane
+                    return lane_number
         return None
 
-    def _move(self, lane: int, before: int, bits: int) -> None:
+    def _move(self, lane_number: int, before: int, bits: int) -> None:
         classes = self._classes
         while len(classes) <= bits:
             classes.append({})
-        classes[before].pop(lane, None)
-        classes[bits][lane] = None
-        self._class_of[lane] = bits
+        classes[before].pop(lane_number, None)
+        classes[bits][lane_number] = None
+        self._class_of[lane_number] = bits
 
     def __len__(self) -> int:
         return len(self._class_of)
 
     def _check(self) -> None:
-        assert {lane: bits for bits, lanes in enumerate(self._classes) for lane in lanes} == self._class_of
-        assert all(0 < self._amount_of(lane).bit_length() <= bits for lane, bits in self._class_of.items())
+        assert {
+            lane_number: bits for bits, lanes in enumerate(self._classes) for lane_number in lanes
+        } == self._class_of
+        assert all(
+            0 < self._amount_of(lane_number).bit_length() <= bits for lane_number, bits in self._class_of.items()
+        )

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ..store.numbering import UNLIMITED
 from .budget import Budget, Holder, Quota
 from .head_queue_cache import HeadQueueCache
 from .pending_cache import PendingCache
 from .shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
-
-ALL_BYTES: Final = 1 << 62
-"""More than any memory limit."""
 
 
 class LaneMemory:
@@ -48,17 +46,17 @@ class LaneMemory:
     @property
     def spare_bytes(self) -> int:
         """Most bytes that others may take of what these destinations hold."""
-        return ALL_BYTES
+        return UNLIMITED
 
     @property
     def share_free_bytes(self) -> int:
         """Bytes that are left of the share, whatever is left of the limit."""
-        return ALL_BYTES
+        return UNLIMITED
 
     @property
     def share_bytes(self) -> int:
         """The most that these destinations may hold together."""
-        return ALL_BYTES
+        return UNLIMITED
 
     @property
     def in_flight_reserves(self) -> tuple[int, int]:

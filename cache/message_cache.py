@@ -68,45 +68,45 @@ class MessageCache:
         """The most it may hold."""
         return self._share_bytes
 
-    def put(self, lane: int, message: StoredMessage) -> bool:
+    def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message and return whether there was room for it."""
-        messages = self._lanes.get(lane)
+        messages = self._lanes.get(lane_number)
         if messages is not None and message[0] in messages:
             return True
         if not self.holder.reserve(charge_bytes(message)):
             return False
         if messages is None:
-            messages = self._lanes[lane] = {}
+            messages = self._lanes[lane_number] = {}
         messages[message[0]] = message
         count = len(messages)
         if not count & (count - 1):
-            self._fullness.grew(lane, count)
+            self._fullness.grew(lane_number, count)
         return True
 
-    def take(self, lane: int, sequence: int) -> StoredMessage | None:
+    def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
         """Return the message, which leaves the cache with its charge; None when it is not here."""
-        messages = self._lanes.get(lane)
+        messages = self._lanes.get(lane_number)
         if not messages:
             return None
         message = messages.pop(sequence, None)
         if message is not None:
             self.holder.release(charge_bytes(message))
             if not messages:
-                self._leave(lane)
+                self._leave(lane_number)
         return message
 
-    def peek(self, lane: int, sequence: int) -> StoredMessage | None:
+    def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
         """Return the message, which stays; None when it is not here."""
-        messages = self._lanes.get(lane)
+        messages = self._lanes.get(lane_number)
         return messages.get(sequence) if messages else None
 
-    def is_shared(self, lane: int) -> bool:
+    def is_shared(self, lane_number: int) -> bool:
         """Return whether other lanes may need the lane's messages, so that taking one frees no memory."""
         return False
 
-    def has(self, lane: int) -> bool:
+    def has(self, lane_number: int) -> bool:
         """Return whether a message of the lane is here."""
-        return bool(self._lanes.get(lane))
+        return bool(self._lanes.get(lane_number))
 
     def resize(self, share_bytes: int) -> None:
         """Set another share; what is above it is given back."""
@@ -146,39 +146,39 @@ class MessageCache:
         """Take from a lane the message that leaves first: the one that came last."""
         return messages.popitem()[1]
 
-    def _gave_back(self, lane: int) -> None:
+    def _gave_back(self, lane_number: int) -> None:
         """Do what it takes that the newest messages of a lane have left."""
 
-    def _leave(self, lane: int) -> None:
+    def _leave(self, lane_number: int) -> None:
         """Forget a lane that has nothing more."""
-        del self._lanes[lane]
-        self._fullness.forget(lane)
+        del self._lanes[lane_number]
+        self._fullness.forget(lane_number)
 
-    def _amount_of(self, lane: int) -> int:
+    def _amount_of(self, lane_number: int) -> int:
         """Return how much a lane has, for the choice of the one that gives first."""
-        return len(self._lanes[lane])
+        return len(self._lanes[lane_number])
 
-    def may_have(self, lane: int, last: int) -> bool:
+    def may_have(self, lane_number: int, last: int) -> bool:
         """Return whether messages of the lane up to `last` may be here."""
-        return bool(self._lanes.get(lane))
+        return bool(self._lanes.get(lane_number))
 
-    def forget(self, lane: int) -> None:
+    def forget(self, lane_number: int) -> None:
         """Drop all messages of a lane. O(messages of the lane here)."""
-        messages = self._lanes.get(lane)
+        messages = self._lanes.get(lane_number)
         if messages is not None:
-            self._leave(lane)
+            self._leave(lane_number)
             self.holder.release(charges_bytes(list(messages.values())))
 
-    def drop_before(self, lane: int, sequence: int) -> None:
+    def drop_before(self, lane_number: int, sequence: int) -> None:
         """Drop the messages before a sequence, up to the first in the order of coming that is not. O(dropped)."""
-        messages = self._lanes.get(lane)
+        messages = self._lanes.get(lane_number)
         while messages and (first := next(iter(messages))) < sequence:
-            self.take(lane, first)
+            self.take(lane_number, first)
 
-    def forget_runs(self, lane: int, gone: SequenceSet) -> None:
+    def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
         """Drop messages that are gone from the lane. O(messages of the lane here)."""
-        for sequence in [sequence for sequence in self._lanes.get(lane, ()) if sequence in gone]:
-            self.take(lane, sequence)
+        for sequence in [sequence for sequence in self._lanes.get(lane_number, ()) if sequence in gone]:
+            self.take(lane_number, sequence)
 
     def statistics(self) -> CacheStatistics:
         """Return the figures of the cache. O(lanes)."""

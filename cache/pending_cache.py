@@ -23,7 +23,7 @@ class PendingCache(MessageCache):
         self._ends: dict[int, int] = {}
         """By lane, the sequence behind the last arrival that was kept, if nothing was given back since."""
 
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """Keep an arrival that a list could not take, if little or nothing before it must be read first.
 
         is_near: the list is loaded up to this message, or will be soon. Else the message before it must be here, or
@@ -31,9 +31,9 @@ class PendingCache(MessageCache):
         only takes room from nearer ones.
         """
         sequence = message[0]
-        is_kept = is_near or self._ends.get(lane) == sequence or self.peek(lane, sequence - 1) is not None
-        if is_kept and self.put(lane, message):
-            self._ends[lane] = sequence + 1
+        is_kept = is_near or self._ends.get(lane_number) == sequence or self.peek(lane_number, sequence - 1) is not None
+        if is_kept and self.put(lane_number, message):
+            self._ends[lane_number] = sequence + 1
             return True
         return False
 
@@ -42,16 +42,16 @@ class PendingCache(MessageCache):
         self._ends.clear()
         return super().give_back(wanted_bytes)
 
-    def forget(self, lane: int) -> None:
-        self._ends.pop(lane, None)
-        super().forget(lane)
+    def forget(self, lane_number: int) -> None:
+        self._ends.pop(lane_number, None)
+        super().forget(lane_number)
 
-    def put(self, lane: int, message: StoredMessage) -> bool:
+    def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message, taking room from the HeadQueueCache; False when the share or the budget is used up."""
         charge = charge_bytes(message)
         if self.holder.held_bytes + charge > self._share_bytes:
             return False
-        if super().put(lane, message):
+        if super().put(lane_number, message):
             return True
         self._head_queue_cache.give_back(charge)
-        return super().put(lane, message)
+        return super().put(lane_number, message)

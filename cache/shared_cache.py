@@ -16,13 +16,13 @@ from .pending_cache import PendingCache
 class SharedCache:
     """The PendingCache as one reader sees it. The state lock guards it."""
 
-    __slots__ = ("_cache", "_lane", "_others", "_wanted_by_others")
+    __slots__ = ("_cache", "_lane_number", "_others", "_wanted_by_others")
 
-    def __init__(self, cache: PendingCache, lane: int, wanted_by_others: Callable[[], int]) -> None:
-        """lane: the number under which all readers' messages are kept. wanted_by_others: returns the first sequence
-        that another reader may still look for."""
+    def __init__(self, cache: PendingCache, lane_number: int, wanted_by_others: Callable[[], int]) -> None:
+        """lane_number: under which all readers' messages are kept. wanted_by_others: returns the first sequence that
+        another reader may still look for."""
         self._cache = cache
-        self._lane = lane
+        self._lane_number = lane_number
         self._wanted_by_others = wanted_by_others
         self._others = 0
         """What it returned last."""
@@ -41,46 +41,46 @@ class SharedCache:
         """The most that the PendingCache may hold."""
         return self._cache.share_bytes
 
-    def put(self, lane: int, message: StoredMessage) -> bool:
+    def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message, if it is not here already, and return whether there was room for it."""
-        return self._cache.put(self._lane, message)
+        return self._cache.put(self._lane_number, message)
 
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         """See PendingCache. What one reader's list has no room for is kept for all."""
-        return self._cache.put_overflow(self._lane, message, is_near=is_near)
+        return self._cache.put_overflow(self._lane_number, message, is_near=is_near)
 
-    def take(self, lane: int, sequence: int) -> StoredMessage | None:
+    def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
         """Return the message, which stays as long as another reader may look for it."""
         if sequence >= self._others:
-            return self._cache.peek(self._lane, sequence)
-        return self._cache.take(self._lane, sequence)
+            return self._cache.peek(self._lane_number, sequence)
+        return self._cache.take(self._lane_number, sequence)
 
-    def peek(self, lane: int, sequence: int) -> StoredMessage | None:
+    def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
         """Return the message, which stays; None when it is not here."""
-        return self._cache.peek(self._lane, sequence)
+        return self._cache.peek(self._lane_number, sequence)
 
-    def is_shared(self, lane: int) -> bool:
+    def is_shared(self, lane_number: int) -> bool:
         """Return True: taking a message frees no memory while others need it."""
         return True
 
-    def has(self, lane: int) -> bool:
+    def has(self, lane_number: int) -> bool:
         """Return whether a message of the readers is here."""
-        return self._cache.has(self._lane)
+        return self._cache.has(self._lane_number)
 
-    def may_have(self, lane: int, last: int) -> bool:
+    def may_have(self, lane_number: int, last: int) -> bool:
         """Return whether messages up to `last` may be here, and see anew who needs them. O(readers) where some are."""
-        if not self._cache.may_have(self._lane, last):
+        if not self._cache.may_have(self._lane_number, last):
             return False
         self._others = self._wanted_by_others()
         return True
 
-    def forget_runs(self, lane: int, gone: SequenceSet) -> None:
+    def forget_runs(self, lane_number: int, gone: SequenceSet) -> None:
         """Drop messages that are gone for this reader, unless another may look for them."""
-        if self.may_have(lane, gone.last):
+        if self.may_have(lane_number, gone.last):
             for first, last in gone:
                 for sequence in range(first, min(last + 1, self._others)) if self._others > first else ():
-                    self._cache.take(self._lane, sequence)
+                    self._cache.take(self._lane_number, sequence)
 
     def drop_before(self, sequence: int) -> None:
         """Drop what no reader will look for any more. O(that)."""
-        self._cache.drop_before(self._lane, sequence)
+        self._cache.drop_before(self._lane_number, sequence)

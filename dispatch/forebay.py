@@ -29,7 +29,8 @@ from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.host_properties import Properties, StoreProperties
-from .core.model import QueueArea, Taker
+from .core.model import Taker
+from .core.queue_area import QueueArea
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.owners import Owners

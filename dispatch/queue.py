@@ -12,9 +12,9 @@ from ..store.message import Message
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, as_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
-from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
+from .core.queue_area import QueueArea
 from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender
@@ -35,6 +35,12 @@ class Queue(Sender):
     def monitor(self) -> Monitor:
         """Of the store that the queue belongs to."""
         return self._engine.monitor
+
+    @property
+    def _area(self) -> QueueArea:
+        """Return what it is bound to, by its own type."""
+        assert isinstance(self._queue, QueueArea)
+        return self._queue
 
     def subscribe(
         self,
@@ -91,7 +97,7 @@ class Queue(Sender):
 
     def _held_again(self) -> AbstractContextManager[QueueArea]:
         """See Sender."""
-        return self._engine.destinations.held_again(self._queue, self._confirmer)
+        return self._engine.destinations.held_again(self._area, self._confirmer)
 
     @property
     def current(self) -> QueueArea:
@@ -100,13 +106,13 @@ class Queue(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._queue.is_forgotten:
-            self._bind(self._engine.destinations.current(self._queue))
-        return self._queue
+            self._bind(self._engine.destinations.current(self._area))
+        return self._area
 
     @property
     def seen(self) -> QueueArea:
         """Of this name now, to report of it: it may be closed and stays so. Requires: the lock."""
-        return self._engine.destinations.seen(self._queue)
+        return self._engine.destinations.seen(self._area)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -165,7 +171,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         self._engine.monitor.raise_if_closed()
-        return self._engine.browsers.browse(self._queue, chosen)
+        return self._engine.browsers.browse(self._area, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id; None: there is none.
@@ -176,7 +182,7 @@ class Queue(Sender):
         the memory of one load. SettingsError when it is not a str; Closed.
         MessagesUnreadable: none that can be read is it, and some can't be read.
         """
-        return self._engine.browsers.find(self._queue, message_id)
+        return self._engine.browsers.find(self._area, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -210,7 +216,7 @@ class Queue(Sender):
         )
         if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self._engine.mover.move(self._queue, target, chosen, limit)
+        return self._engine.mover.move(self._area, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
@@ -229,7 +235,7 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        with self._engine.destinations.held_open(self._queue) as queue:
+        with self._engine.destinations.held_open(self._area) as queue:
             self._engine.queue_admin.delete(queue)
         self._bind(queue)  # its own, so that it stays deleted here: of one that was closed nobody else knows who did it
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from .core.model import QueueArea
+from .core.model import DestinationState
 from .engine.engine import Engine
 from .traits import trait
 
@@ -17,7 +17,7 @@ class Temporary:
     """A context manager: the destination is gone at the end of its block."""
 
     _engine: Engine
-    _queue: QueueArea
+    _queue: DestinationState
 
     def close(self) -> None:
         """Delete the destination with all that is in it, as `delete` does. Twice is once.

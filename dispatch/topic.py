@@ -13,7 +13,7 @@ from ..store.message import DEFAULT_PRIORITY, Message
 from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import consumer_options
-from .core.model import QueueArea
+from .core.model import DestinationState
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .engine.engine import Engine
@@ -175,12 +175,12 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def _held_again(self) -> AbstractContextManager[QueueArea]:
+    def _held_again(self) -> AbstractContextManager[DestinationState]:
         """See Sender."""
         return self._while_held()
 
     @contextmanager
-    def _while_held(self) -> Iterator[QueueArea]:
+    def _while_held(self) -> Iterator[DestinationState]:
         with self._engine.topics.held_again(self._topic) as self._topic:
             yield self._topic
 

@@ -569,27 +569,29 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def record_delivery_counts(self, lane: int, runs: Sequence[CountedRun]) -> None:
+    def record_delivery_counts(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
         """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
 
         Call it when messages come back, and before one that came back already is handed out again: so the count also
         grows where the process dies of the message. The record is not synced for itself. Where it can't be written
         the count is in RAM alone. Requires: the lock.
         """
-        self.record_returns(lane, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
+        self.record_returns(
+            lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs]
+        )
 
-    def record_returns(self, lane: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
+    def record_returns(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
         """Record delivery counts of runs that say when they are offered again. The index is told by the caller.
 
         now_ms: the store's time, where one of them is put off; else 0.
         """
         table = self.index.attempts
         for first, messages, attempts, _ in runs:
-            table.put(lane, first, first + messages - 1, attempts)
+            table.put(lane_number, first, first + messages - 1, attempts)
         self.index.latest_ms = max(self.index.latest_ms, now_ms)
-        if not table.is_recorded(lane):
+        if not table.is_recorded(lane_number):
             return
-        number, flags = lane >> LANE_SHIFT, lane & LANE_MASK | (TIMED if now_ms else 0)
+        number, flags = lane_number >> LANE_SHIFT, lane_number & LANE_MASK | (TIMED if now_ms else 0)
         try:
             for at in range(0, len(runs), RANGES_MAX):
                 part = runs[at : at + RANGES_MAX]
@@ -646,28 +648,30 @@ class MessageStore:
         """Return what ids generated in this lane begin with."""
         return id_prefix(self._store_id, destination, priority)
 
-    def _read_block(self, lane: int, block: int) -> bytes:
+    def _read_block(self, lane_number: int, block: int) -> bytes:
         assert self._metadata is not None
         try:
-            return self._metadata.read_block(lane, block)
+            return self._metadata.read_block(lane_number, block)
         except MetadataDamaged as damage:
             self._doubt_index(damage)
             raise
 
-    def _read_fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
+    def _read_fingerprints(
+        self, lane_number: int, first: int, last: int, names: Set[str]
+    ) -> list[tuple[int, str, bytes]]:
         assert self._metadata is not None
         try:
-            return self._metadata.fingerprints(lane, first, last, names)
+            return self._metadata.fingerprints(lane_number, first, last, names)
         except MetadataDamaged as damage:
             self._doubt_index(damage)
             raise
 
     def _timed_blocks(
-        self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int
+        self, kind: int, lane_number: int, behind: tuple[int, int], until_ms: int, most: int
     ) -> list[tuple[int, int]]:
         assert self._metadata is not None
         try:
-            return self._metadata.timed(kind, lane, behind, until_ms, most)
+            return self._metadata.timed(kind, lane_number, behind, until_ms, most)
         except MetadataDamaged as damage:
             self._doubt_index(damage)
             raise

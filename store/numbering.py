@@ -1,4 +1,4 @@
-"""How numbers of lanes, blocks, positions and sequences are put together."""
+"""How numbers of lanes, blocks, positions and sequences are put together, and the two numbers that end all others."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 
 NO_DESTINATION: Final = 0
 """Number of no destination: what is deleted has it, and the journal answers it with Closed."""
-NOWHERE: Final = (1 << 63) - 1
-"""Greater than every sequence."""
+BEHIND_ALL: Final = (1 << 62) - 1
+"""Greater than every sequence: the place behind all messages that a lane may ever have."""
+UNLIMITED: Final = (1 << 62) - 1
+"""More messages, and more bytes, than there may ever be: a number that bounds nothing."""
 
 
 def lanes_of(destination: int) -> list[int]:
     """Return the numbers of all lanes that a destination or subscription may have, persistent and not."""
     persistent = persistent_lanes_of(destination)
-    return [*persistent, *(NON_PERSISTENT | lane for lane in persistent)]
+    return [*persistent, *(NON_PERSISTENT | lane_number for lane_number in persistent)]
 
 
 def persistent_lanes_of(destination: int) -> list[int]:

@@ -110,23 +110,23 @@ class Branches:
     def find(self, number: int) -> Branch | None:
         return self._branches.get(number)
 
-    def acknowledged_in(self, lane: int) -> SequenceSet:
+    def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return the sequences of a lane that a branch without an outcome acknowledges. O(branches)."""
         found = SequenceSet()
         for branch in self._branches.values():
             for acks in (branch.acks, branch.unrecorded_acks):
-                for first, last in acks.get(lane, ()):
+                for first, last in acks.get(lane_number, ()):
                     found.add(first, last)
         return found
 
     def place(
-        self, number: int, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False
+        self, number: int, lane_number: int, position: int, messages: int, length: int, *, is_timed: bool = False
     ) -> None:
         """Note that a slice of a transaction lies there. A transaction begins with its first slice."""
         branch = self._branches.get(number)
         if branch is None:
             branch = self._branches[number] = Branch(number)
-        branch.add(lane, position, messages, length, is_timed=is_timed)
+        branch.add(lane_number, position, messages, length, is_timed=is_timed)
         self._open_slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
@@ -349,7 +349,7 @@ def apply_commit(
     by the number that a run names.
     """
     for placed in commit.slices:
-        lane = index.lane_numbered(placed.lane)
+        lane = index.lane_numbered(placed.lane_number)
         home = placed.position >> OFFSET_BITS
         if placed.first >= lane.next_sequence:
             lengths = lengths_of(placed)
@@ -409,6 +409,6 @@ def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | Commit
     part = decode_slice(header, head)
     if not header.is_transactional or part.first_sequence != number:
         raise RecordDamaged("the slice belongs to another transaction")
-    if part.destination << LANE_SHIFT | part.priority != placed.lane:
+    if part.destination << LANE_SHIFT | part.priority != placed.lane_number:
         raise RecordDamaged("the slice belongs to another lane")
     return part

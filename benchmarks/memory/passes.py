@@ -19,7 +19,7 @@ import forebay
 from forebay.cache.process.memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.dispatch.core.observer import ListObserver
-from forebay.store.numbering import NOWHERE
+from forebay.store.numbering import UNLIMITED
 
 from ..inside import lock_of, store_of, targets_of
 from .traffic import BEGIN, SEND, Step, Traffic
@@ -261,7 +261,7 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
                 is_watched = number % 4 in (0, 3)
                 with lock_of(bay):
                     targets.watch = watching if is_watched else looking_away
-                    target.look_at = 0 if is_watched else NOWHERE
+                    target.look_at = 0 if is_watched else UNLIMITED
                 began = time.process_time()
                 for _ in range(messages // batch):
                     queue.send_many(bodies.messages(batch))

@@ -41,14 +41,14 @@ class Pool:
         self.needed: dict[int, int] = {}
         """By sequence, the bits of the lanes that need the message."""
 
-    def join(self, lane: int) -> None:
+    def join(self, lane_number: int) -> None:
         """Give a lane the lowest bit that is free."""
-        bit = self.lanes[lane] = ~self.every & self.every + 1
+        bit = self.lanes[lane_number] = ~self.every & self.every + 1
         self.every |= bit
 
-    def leave(self, lane: int) -> int:
+    def leave(self, lane_number: int) -> int:
         """Take the lane's bit back and return it."""
-        bit = self.lanes.pop(lane)
+        bit = self.lanes.pop(lane_number)
         self.every ^= bit
         return bit
 
@@ -76,21 +76,21 @@ class SpillBuffer(MessageCache):
 
     # ------------------------------------------------------------------ lanes that share
 
-    def join(self, lane: int, number: int) -> None:
+    def join(self, lane_number: int, number: int) -> None:
         """Let a lane share messages with the others of a pool from now on. `number`: of the pool; no lane has it."""
         pool = self._pools.get(number)
         if pool is None:
             pool = self._pools[number] = Pool(number)
-        pool.join(lane)
-        self._pool_of[lane] = pool
+        pool.join(lane_number)
+        self._pool_of[lane_number] = pool
 
     @property
     def sharing_lanes_max(self) -> int:
         """Number of lanes that one batch may be for. O(pools)."""
         return max((len(pool.lanes) for pool in self._pools.values()), default=1)
 
-    def is_shared(self, lane: int) -> bool:
-        return lane in self._pool_of
+    def is_shared(self, lane_number: int) -> bool:
+        return lane_number in self._pool_of
 
     def is_pool(self, key: int) -> bool:
         """Return whether the key is the number of a pool."""
@@ -98,47 +98,47 @@ class SpillBuffer(MessageCache):
 
     # ------------------------------------------------------------------ messages of a lane
 
-    def put(self, lane: int, message: StoredMessage, *, is_moved: bool = False) -> bool:
+    def put(self, lane_number: int, message: StoredMessage, *, is_moved: bool = False) -> bool:
         """Keep the message for the lane if there is room. is_moved: its charge was just released elsewhere."""
-        messages = self._lanes.get(lane)
+        messages = self._lanes.get(lane_number)
         sequence = message[0]
         if messages is None:
-            pool = self._pool_of.get(lane)
+            pool = self._pool_of.get(lane_number)
             if pool is not None:
-                return self._put_shared(pool, lane, message, is_moved)
+                return self._put_shared(pool, lane_number, message, is_moved)
         elif sequence in messages:
             return True
         charge = charge_bytes(message)
         if not (self.holder.reserve_again(charge) if is_moved else self.holder.reserve(charge)):
             return False
         if messages is None:
-            messages = self._lanes[lane] = {}
-            self._bytes[lane] = 0
-            self._floors[lane] = sequence
-        elif sequence < self._floors[lane]:
-            self._floors[lane] = sequence
+            messages = self._lanes[lane_number] = {}
+            self._bytes[lane_number] = 0
+            self._floors[lane_number] = sequence
+        elif sequence < self._floors[lane_number]:
+            self._floors[lane_number] = sequence
         messages[sequence] = message
-        before_bytes = self._bytes[lane]
-        held_bytes = self._bytes[lane] = before_bytes + charge
+        before_bytes = self._bytes[lane_number]
+        held_bytes = self._bytes[lane_number] = before_bytes + charge
         if held_bytes ^ before_bytes > before_bytes:  # it has one bit more
-            self._fullness.grew(lane, held_bytes)
+            self._fullness.grew(lane_number, held_bytes)
         return True
 
-    def _put_shared(self, pool: Pool, lane: int, message: StoredMessage, is_moved: bool) -> bool:
+    def _put_shared(self, pool: Pool, lane_number: int, message: StoredMessage, is_moved: bool) -> bool:
         needed = pool.needed.get(message[0], 0)
         if not needed and not self.put(pool.number, message, is_moved=is_moved):
             return False
-        pool.needed[message[0]] = needed | pool.lanes[lane]
+        pool.needed[message[0]] = needed | pool.lanes[lane_number]
         return True
 
-    def take(self, lane: int, sequence: int) -> StoredMessage | None:
+    def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
         """Return the message, which leaves the buffer unless another lane needs it; None when it is not here."""
-        pool = self._pool_of.get(lane)
+        pool = self._pool_of.get(lane_number)
         if pool is None:
-            return self._remove(lane, sequence)
-        message = self.peek(lane, sequence)
+            return self._remove(lane_number, sequence)
+        message = self.peek(lane_number, sequence)
         if message is not None:
-            needed = pool.needed[sequence] & ~pool.lanes[lane]
+            needed = pool.needed[sequence] & ~pool.lanes[lane_number]
             if needed:
                 pool.needed[sequence] = needed
             else:
@@ -156,30 +156,30 @@ class SpillBuffer(MessageCache):
         del pool.needed[sequence]
         self._remove(pool.number, sequence)
 
-    def peek(self, lane: int, sequence: int) -> StoredMessage | None:
-        pool = self._pool_of.get(lane)
+    def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
+        pool = self._pool_of.get(lane_number)
         if pool is None:
-            return super().peek(lane, sequence)
-        return super().peek(pool.number, sequence) if pool.needed.get(sequence, 0) & pool.lanes[lane] else None
+            return super().peek(lane_number, sequence)
+        return super().peek(pool.number, sequence) if pool.needed.get(sequence, 0) & pool.lanes[lane_number] else None
 
-    def has(self, lane: int) -> bool:
-        pool = self._pool_of.get(lane)
+    def has(self, lane_number: int) -> bool:
+        pool = self._pool_of.get(lane_number)
         if pool is None:
-            return super().has(lane)
-        return any(needed & pool.lanes[lane] for needed in pool.needed.values())
+            return super().has(lane_number)
+        return any(needed & pool.lanes[lane_number] for needed in pool.needed.values())
 
-    def may_have(self, lane: int, last: int) -> bool:
-        pool = self._pool_of.get(lane)
-        key = lane if pool is None else pool.number
+    def may_have(self, lane_number: int, last: int) -> bool:
+        pool = self._pool_of.get(lane_number)
+        key = lane_number if pool is None else pool.number
         return bool(self._lanes.get(key)) and self._floors[key] <= last
 
-    def forget(self, lane: int) -> None:
+    def forget(self, lane_number: int) -> None:
         """Drop all that the lane alone needs; the lane leaves its pool. O(messages of its pool here)."""
-        pool = self._pool_of.pop(lane, None)
+        pool = self._pool_of.pop(lane_number, None)
         if pool is None:
-            self._clear(lane)
+            self._clear(lane_number)
             return
-        bit = pool.leave(lane)
+        bit = pool.leave(lane_number)
         for sequence, needed in list(pool.needed.items()):
             if needed == bit:
                 self._remove_shared(pool, sequence)
@@ -197,8 +197,8 @@ class SpillBuffer(MessageCache):
         super()._leave(key)
         del self._bytes[key], self._floors[key]
 
-    def _amount_of(self, lane: int) -> int:
-        return self._bytes[lane]
+    def _amount_of(self, lane_number: int) -> int:
+        return self._bytes[lane_number]
 
     # ------------------------------------------------------------------ batches of a key
 
@@ -259,9 +259,10 @@ class SpillBuffer(MessageCache):
             needed = pool.needed[message[0]]
             alike[needed] = alike.get(needed, 0) | 1 << at
         found = (
-            (lane, sum(bits for needed, bits in alike.items() if needed & bit)) for lane, bit in pool.lanes.items()
+            (lane_number, sum(bits for needed, bits in alike.items() if needed & bit))
+            for lane_number, bit in pool.lanes.items()
         )
-        return [(lane, bits) for lane, bits in found if bits]
+        return [(lane_number, bits) for lane_number, bits in found if bits]
 
     def drop(self, key: int, messages: Sequence[StoredMessage]) -> None:
         """Drop messages of a key that are written."""
@@ -281,7 +282,7 @@ class SpillBuffer(MessageCache):
             assert self._bytes[key] == sum(map(charge_bytes, messages.values()))
             assert self._floors[key] <= min(messages)
         assert self._bytes.keys() == self._floors.keys() == self._lanes.keys()
-        assert self._pool_of == {lane: pool for pool in self._pools.values() for lane in pool.lanes}
+        assert self._pool_of == {lane_number: pool for pool in self._pools.values() for lane_number in pool.lanes}
         for number, pool in self._pools.items():
             assert number == pool.number and pool.lanes
             assert pool.every == sum(pool.lanes.values()) and pool.every.bit_count() == len(pool.lanes)

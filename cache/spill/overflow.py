@@ -16,6 +16,7 @@ from ...store.disk.disk import Disk
 from ...store.errors import Closed, SpillFailed, StoreFull
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
+from ...store.numbering import UNLIMITED
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
@@ -272,7 +273,7 @@ class Overflow:
         """Return how to read messages from tmp-storage; what is not there is left out. Closed."""
         if self.is_closed:
             raise Closed("the store")
-        return self.storage.plan(lane.number, runs, max_messages=1 << 30, max_bytes=1 << 60).regions
+        return self.storage.plan(lane.number, runs, max_messages=UNLIMITED, max_bytes=UNLIMITED).regions
 
     def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read planned messages; with them, the sequences that could not be read and why. Needs no lock."""

@@ -33,11 +33,13 @@ from ...store.index.fingerprints import Candidate
 from ...store.journal.reading import Region, StoredMessage
 from ...store.late_log import LateLogger
 from ...store.message import Message
-from ...store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
+from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
+from ..core.delivery import is_lazy, message_of
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState, QueueArea, is_lazy, message_of
+from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
+from ..core.queue_area import QueueArea
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")
@@ -134,7 +136,7 @@ class Browsers:
                         begins[lane] = run[0]
                 if not begins:
                     return
-                lane, end = next(iter(begins)), NOWHERE
+                lane, end = next(iter(begins)), BEHIND_ALL
                 if persistent in begins and non_persistent in begins:
                     lane, end = persistent, non_persistent.tmp_lane.before(begins[non_persistent])
                     if begins[persistent] >= end:

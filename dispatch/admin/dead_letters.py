@@ -27,16 +27,17 @@ from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
+from ..core.delivery import Delivery, content_of, is_lazy
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import Delivery, LaneState, QueueArea, consumer_of, content_of, is_lazy, lane_of
+from ..core.model import LaneState, consumer_of, lane_of
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
+from ..core.queue_area import QueueArea
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from ..topics.registry import Topics
-from ..topics.state import SubscriptionState
 from ..transactions.transaction import Transaction
 from .browse import Browsers
 from .move import BATCH_BLOCKS, Mover
@@ -276,7 +277,7 @@ class DeadLetterMover:
             return
         remaining = list(deliveries)
         while remaining:
-            lane, batch = remaining[0]._lane, _read_batch(remaining)
+            lane, batch = lane_of(remaining[0]), _read_batch(remaining)
             self._store.require_index_room(BATCH_BLOCKS)
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
@@ -385,8 +386,9 @@ class DeadLetterMover:
             ATTEMPTS: attempts,
             TIME: self._monitor.clock_ms(),
         }
-        if isinstance(lane.queue, SubscriptionState) and lane.queue.is_durable:
-            added[SUBSCRIPTION] = lane.queue.subscriber.facts.name
+        subscription_name = lane.queue.subscription_name
+        if subscription_name is not None:
+            added[SUBSCRIPTION] = subscription_name
         try:
             headers, own_id = decode_properties(properties) if properties else ({}, None)
             message_id = own_id if own_id is not None else f"{lane.id_prefix}{sequence}"

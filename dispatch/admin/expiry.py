@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Final
 
 from ...store.errors import Closed, ForebayError, StoreFailed
+from ...store.format.state import TOPIC
 from ...store.format.times import EXPIRY
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.late_log import LateLogger
@@ -22,7 +23,6 @@ from ..core.delays import TimedLanes
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.removal import Removals
-from ..topics.state import TopicState
 from .browse import Browsers
 from .dead_letters import DeadLetterMover
 
@@ -84,7 +84,7 @@ class ExpirySweeper:
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:
         """Return where expired messages go; None: they are removed, as in topics and without persistence."""
-        if isinstance(lane.queue, TopicState) or not lane.is_persistent:
+        if lane.queue.kind == TOPIC or not lane.is_persistent:
             return None
         return self._policies.queue_for_expired(lane.queue.name)
 
@@ -105,11 +105,7 @@ class ExpirySweeper:
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. Requires: the lock."""
-        if isinstance(lane.queue, TopicState):  # what expires is counted for each, also for those that nobody has read
-            for name, subscription in lane.queue.durable_subscriptions():
-                subscription.lane_of(lane)
-                lane.queue.kept[name] = subscription
-        readers = list(lane.readers())
+        readers = lane.every_reader()  # what expires is counted for each
         gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]
         try:

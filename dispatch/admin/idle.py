@@ -12,12 +12,12 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
 
 from ..core.destinations import Destinations
-from ..core.model import QueueArea
+from ..core.model import DestinationState
 from ..core.monitor import Monitor, parts
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 
-A = TypeVar("A", bound=QueueArea)
+A = TypeVar("A", bound=DestinationState)
 
 LOOK_SECONDS: Final = 5.0
 """Between two looks: what had nothing to do from one to the next is closed."""

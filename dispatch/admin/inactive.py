@@ -15,14 +15,14 @@ from typing import Final, TypeVar
 from ...store.errors import StoreFull
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
-from ..core.model import QueueArea
+from ..core.model import DestinationState
 from ..core.monitor import Monitor, parts
 from ..core.publisher import Publisher
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
 
-A = TypeVar("A", bound=QueueArea)
+A = TypeVar("A", bound=DestinationState)
 
 LOOKS: Final = 10
 """In the shortest time after which a destination goes: it goes at most so much of that later."""
@@ -130,7 +130,7 @@ class InactiveDestinations:
         self._publisher.confirm(position)
 
 
-def _work(destination: QueueArea) -> tuple[int, int]:
+def _work(destination: DestinationState) -> tuple[int, int]:
     """Return what changes with every use. Requires: the lock."""
     return destination.enqueued, destination.delivered
 

@@ -24,9 +24,10 @@ from ..admission.limits import Reservation
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import LaneState, PersistentLaneState, QueueArea
+from ..core.model import LaneState, PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
+from ..core.queue_area import QueueArea
 from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from ..selectors.selector import Selector

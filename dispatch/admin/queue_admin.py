@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
-from ..core.model import LaneState, QueueArea
+from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
+from ..core.queue_area import QueueArea
 from ..core.removal import Removals
 from ..transactions.transaction import TransactionRegistry
 

@@ -16,9 +16,9 @@ from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.destinations import Destinations
-from ..core.model import QueueArea
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
+from ..core.queue_area import QueueArea
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .queue_admin import QueueAdmin

@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from sys import maxsize
 from typing import ClassVar, Final, Protocol
 
 from ...store.errors import Closed, MessageTooLarge, StoreFailed, StoreFull
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock, Whole
+from ...store.numbering import UNLIMITED
 from ..config.policy import DestinationPolicy
 
 LOOK_AGAIN_SECONDS: Final = 0.5
@@ -42,7 +42,12 @@ class LimitedDestination(ABC):
         "blocked_seconds",
     )
 
-    is_queue: ClassVar[bool] = True
+    noun: ClassVar[str]
+    """What errors call it."""
+    kind: ClassVar[int]
+    """QUEUE or TOPIC, as the store's table of destinations has it."""
+    drops_oldest: ClassVar[bool] = True
+    """Its policy may drop the oldest messages for new ones. Those of a topic are for its subscriptions to drop."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,6 +56,15 @@ class LimitedDestination(ABC):
         self.blocked_sends = 0
         self.blocked_seconds = 0.0
         """Time that sends had to wait for room, counted when the wait ends."""
+
+    @property
+    def qualified_name(self) -> str:
+        """Return the name that explanations have: "0:orders", "1:prices/audit"."""
+        return f"{self.kind}:{self.name}"
+
+    def qualified_names(self) -> list[str]:
+        """Return its qualified name, and those of the durable subscriptions that may keep what is sent to it."""
+        return [self.qualified_name]
 
     @property
     @abstractmethod
@@ -187,7 +201,7 @@ class DestinationLimits:
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
         with self._lock, self._whole:
-            if self._policy.when_full == "drop_oldest" and self._destination.is_queue:
+            if self._policy.when_full == "drop_oldest" and self._destination.drops_oldest:
                 drop_oldest(*self._lacking(sizes))
             admitted = self._reserve(sizes, reservation)
             if not admitted and not self.diverts:
@@ -323,7 +337,7 @@ class DestinationLimits:
     def _fitting(self, sizes: Sequence[int]) -> int:
         """Return for how many of the first there is room."""
         self._destination.catch_up()
-        messages_left = bytes_left = maxsize
+        messages_left = bytes_left = UNLIMITED
         if self._policy.max_messages is not None:
             messages_left = self._policy.max_messages - self._destination.depth - self._reserved_messages
         if self._max_bytes is not None:
@@ -338,11 +352,14 @@ class DestinationLimits:
 
     def _full(self, size_bytes: int) -> StoreFull:
         policy, destination = self._policy, self._destination
-        what = "queue" if destination.is_queue else "topic"
         has_most = (
             policy.max_messages is not None and destination.depth + self._reserved_messages >= policy.max_messages
         )
         if has_most or self._max_bytes is None:  # neither, where room came for others who wait and don't know it yet
-            return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the {what} {destination.name!r}")
+            return StoreFull(
+                size_bytes, 0, f"max_messages={policy.max_messages} of the {destination.noun} {destination.name!r}"
+            )
         available = max(self._max_bytes - destination.depth_bytes - self._reserved_bytes, 0)
-        return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the {what} {destination.name!r}")
+        return StoreFull(
+            size_bytes, available, f"max_bytes={policy.max_bytes} of the {destination.noun} {destination.name!r}"
+        )

@@ -30,7 +30,8 @@ from ..consumer.processing import (
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
 from ..consumer.statistics import ConsumerStatistics
-from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight, is_lazy, mark_seen, number_of
+from ..core.delivery import LATE, Delivery, is_in_flight, is_lazy, mark_seen, number_of
+from ..core.model import ConsumerGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
 from .send_order import SendOrder

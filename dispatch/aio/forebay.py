@@ -125,7 +125,7 @@ class AsyncForebay:
 
         async def make() -> AsyncTemporaryQueue:
             made = await self._caller.call(self._synchronous.temporary_queue, undo=TemporaryQueue.close)
-            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._engine, made.destination, self._caller))
+            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._engine, made.current, self._caller))
 
         return Opening(make, "bay.temporary_queue()")
 

@@ -26,9 +26,10 @@ from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.deadlines import AckDeadlines
+from ..core.delivery import LATE, Delivery
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, QueueArea, Taker, collect_nothing
+from ..core.model import DRAINING, ConsumerGroup, DestinationState, LaneState, Taker, collect_nothing
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
@@ -125,7 +126,7 @@ class Consumer(Taker):
     def __init__(
         self,
         parts: ConsumerParts,
-        queue: QueueArea,
+        queue: DestinationState,
         consumer_group: ConsumerGroup,
         options: ConsumerOptions,
     ) -> None:

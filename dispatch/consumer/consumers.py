@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..core.model import QueueArea
+from ..core.model import DestinationState
 from ..core.overhead import DestinationOverhead
 from ..distribution.grouped import begin_assigning
 from .consumer import Consumer, ConsumerParts
@@ -22,14 +22,14 @@ class Consumers:
         self.take_durations = parts.take_durations
         """Of takes that found nothing in RAM and returned messages."""
 
-    def require_room(self, topics: Collection[QueueArea], options: ConsumerOptions) -> None:
+    def require_room(self, topics: Collection[DestinationState], options: ConsumerOptions) -> None:
         """Make room for a consumer of new subscriptions of these topics, before these are made.
 
         StoreFull: memory has none. Requires: the lock.
         """
         self._overhead.require_subscriber(topics, options.selector, options.charge_bytes)
 
-    def attach(self, queue: QueueArea, options: ConsumerOptions) -> Consumer:
+    def attach(self, queue: DestinationState, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
 
         StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from typing import Final
 
-from .model import NOTHING_COUNTED, EarlierCounts
+from .counters import NOTHING_COUNTED, EarlierCounts
 
 _COLUMNS: Final = len(EarlierCounts._fields)
 
@@ -22,9 +22,9 @@ class CountedRows:
 
     def __init__(self) -> None:
         self._numbers = array("I")
-        """In order."""
+        """The numbers of the queues, in order."""
         self._figures = array("d")
-        """Of each, one behind the other: exact up to 2**53."""
+        """The counters of each queue, one behind the other: exact up to 2**53."""
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -18,8 +18,9 @@ from typing import Final
 from ...cache.budget import Holder
 from ...store.errors import StoreFull
 from ...store.late_log import LateLogger
+from .delivery import Delivery, mark_late, number_of
 from .lists import TargetArea
-from .model import Delivery, LaneState, QueueArea, Taker, consumer_of, lane_of, mark_late, number_of
+from .model import DestinationState, LaneState, Taker, consumer_of, lane_of
 from .monitor import Monitor
 from .redelivery import Redelivery
 
@@ -235,7 +236,7 @@ class AckDeadlines:
         while wheel.next_passed <= now:
             at, noted = wheel.notes.popleft()
             limits.update(noted)
-        queues: dict[QueueArea, dict[Taker, int]] = {}
+        queues: dict[DestinationState, dict[Taker, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
                 queues.setdefault(consumer.queue, {})[consumer] = number

@@ -16,7 +16,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from .lists import TargetArea
-from .model import LaneState, QueueArea
+from .model import DestinationState, LaneState
 from .monitor import Monitor
 
 RELEASE_BLOCKS: Final = 16
@@ -206,7 +206,7 @@ class TimedLanes:
             for target in reader.queue.lists_over(reader):
                 target.watch_times()
 
-    def forget(self, queue: QueueArea) -> None:
+    def forget(self, queue: DestinationState) -> None:
         """Drop the lanes of a queue that is deleted. Requires: the lock."""
         for lane in [lane for lane in self._sweep_at if lane.queue is queue]:
             del self._sweep_at[lane]

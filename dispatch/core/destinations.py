@@ -25,9 +25,10 @@ from ..admission.limits import DestinationLimits
 from ..config.policies import Policies
 from ..config.temporary import raise_if_temporary
 from .counted_rows import CountedRows
+from .counters import EarlierCounts
 from .delays import TimedLanes
 from .lists import TargetArea
-from .model import EarlierCounts, LaneState, NonPersistentLaneState, PersistentLaneState, QueueArea
+from .model import DestinationState, LaneState, NonPersistentLaneState, PersistentLaneState
 from .monitor import Monitor
 from .non_persistent import SpillingLane
 from .overhead import (
@@ -39,6 +40,7 @@ from .overhead import (
     row_bytes,
 )
 from .publisher import Confirmer, Publisher
+from .queue_area import QueueArea
 from .removal import Removals
 
 CLOSED_AT_ONCE: Final = 64
@@ -79,8 +81,9 @@ class Destinations:
         self._windows = windows
         self._policies = policies
         self._undecided = undecided
-        self._close_topic = close_topic
-        self._in_turn: dict[QueueArea, None] = {}
+        self._closers = {QUEUE: self._close_named, TOPIC: close_topic}
+        """Close the destination of a name if it has nothing, by what it is."""
+        self._in_turn: dict[DestinationState, None] = {}
         """Open queues and topics, those to be looked at first in front, where others need their room."""
         self._counted = CountedRows()
         self._non_persistent = IdleLanes()
@@ -137,7 +140,7 @@ class Destinations:
         self.register(queue)
         return queue
 
-    def register(self, queue: QueueArea) -> None:
+    def register(self, queue: DestinationState) -> None:
         """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
         self._in_turn[queue] = None
         queue.is_watched = self._windows.watch(queue.number, queue.name)
@@ -153,7 +156,7 @@ class Destinations:
         is_kept = policy.duplicate_window or self._store.destinations[number].is_temporary
         return None if is_kept else policy.inactive_seconds
 
-    def note_groups(self, queue: QueueArea) -> None:
+    def note_groups(self, queue: DestinationState) -> None:
         """Record that a queue has messages with groups, also after a restart. StoreFull: memory has no room for it.
 
         Requires: the lock.
@@ -181,7 +184,7 @@ class Destinations:
         """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
         store = self._store
         used = {stored.destination for stored in store.index.lanes.values()}
-        return used | {placed.lane >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
+        return used | {placed.lane_number >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
@@ -200,12 +203,12 @@ class Destinations:
         self._overhead.one_less(row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
-    def unregister(self, queue: QueueArea) -> None:
+    def unregister(self, queue: DestinationState) -> None:
         """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
         self._in_turn.pop(queue, None)
         self._timed.forget(queue)
-        for lane in lanes_of(queue.number):
-            self._non_persistent.take(lane)
+        for lane_number in lanes_of(queue.number):
+            self._non_persistent.take(lane_number)
         self._windows.forget(queue.number)
         self._publisher.forget(queue)
 
@@ -240,7 +243,7 @@ class Destinations:
             self.count_on(queue)
         return queue
 
-    def count_on(self, opened: QueueArea) -> None:
+    def count_on(self, opened: DestinationState) -> None:
         """Let a queue or topic that is just opened go on counting. Requires: the lock."""
         before = len(self._counted)
         opened.count_on(self._counted.take(opened.number))
@@ -295,7 +298,7 @@ class Destinations:
             yield held
 
     @contextmanager
-    def released(self, held: QueueArea) -> Iterator[None]:
+    def released(self, held: DestinationState) -> Iterator[None]:
         """Let a queue or topic go, at the end, that was held open before. Requires: no lock."""
         try:
             yield
@@ -310,7 +313,7 @@ class Destinations:
         number = self.number_now(queue)
         return queue if number is None else self.seen_numbered(number) or queue
 
-    def number_now(self, known: QueueArea) -> int | None:
+    def number_now(self, known: DestinationState) -> int | None:
         """Return the number of what stands for a queue or topic that was closed, or deleted for want of use.
 
         None: nothing does. Requires: the lock.
@@ -319,7 +322,7 @@ class Destinations:
         if known.is_closed and known.number in destinations:
             return known.number
         was_deleted = known.is_closed and known.inactive_seconds is None  # by somebody who meant it
-        return None if was_deleted else destinations.number_of(QUEUE if known.is_queue else TOPIC, known.name)
+        return None if was_deleted else destinations.number_of(known.kind, known.name)
 
     def find(self, name: str) -> QueueArea | None:
         """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
@@ -355,14 +358,17 @@ class Destinations:
         self.close(queue, OPEN_QUEUE_BYTES)
         return True
 
-    def can_close(self, opened: QueueArea, undecided: Container[int]) -> bool:
+    def _close_named(self, name: str, undecided: Container[int]) -> bool:
+        return self.close_idle(self.queues[name], undecided)
+
+    def can_close(self, opened: DestinationState, undecided: Container[int]) -> bool:
         """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
         if opened.is_deleted or not opened.is_idle or opened.number in undecided:
             return False
         is_temporary = self._store.destinations[opened.number].is_temporary
         return not (is_temporary or self._publisher.is_to_publish(opened))
 
-    def close(self, opened: QueueArea, charge_bytes: int) -> None:
+    def close(self, opened: DestinationState, charge_bytes: int) -> None:
         """Make a queue or topic a row, which nobody finds open any more. Requires: the lock, and that it can be.
 
         charge_bytes: what it was charged as an open one.
@@ -372,7 +378,7 @@ class Destinations:
         self._in_turn.pop(opened, None)
         self._timed.forget(opened)
         if opened.admission is not None:
-            opened.admission.close("the queue" if opened.is_queue else "the topic")
+            opened.admission.close(f"the {opened.noun}")
         for lane in lanes:
             self._close_lane(lane)
         opened.drop_lanes()
@@ -404,7 +410,7 @@ class Destinations:
             return
         undecided, closed = self._undecided(), 0
         for opened in list(islice(self._in_turn, LOOKED_AT_ONCE)):
-            if self.close_idle(opened, undecided) if opened.is_queue else self._close_topic(opened.name, undecided):
+            if self._closers[opened.kind](opened.name, undecided):
                 closed += 1
                 if closed == CLOSED_AT_ONCE:
                     return
@@ -414,7 +420,7 @@ class Destinations:
 
     # ------------------------------------------------------------------ lanes
 
-    def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+    def create_lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic. Requires: no lock.
 
         Closed: it is deleted. StoreFull: memory has no room for the lists of its consumers.
@@ -427,7 +433,7 @@ class Destinations:
                 lane = self._add_lane(queue, priority)
             return lane
 
-    def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+    def _add_lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
         lane = queue.lanes[priority] = queue.make_lane(priority)
         self._target_area.add_lane(lane)
         non_persistent = queue.non_persistent_lanes[priority]
@@ -439,11 +445,11 @@ class Destinations:
         """Return the lane of that number, of a queue that exists. Requires: the lock."""
         return self.lane_of(self.opened(number >> LANE_SHIFT), number & LANE_MASK)
 
-    def lane_of(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+    def lane_of(self, queue: DestinationState, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
         return queue.lanes[priority] or self._add_lane(queue, priority)
 
-    def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
+    def create_non_persistent_lane(self, queue: DestinationState, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
         with self._monitor.lock, self._monitor.whole:
             queue.raise_if_not_sendable()
@@ -452,7 +458,7 @@ class Destinations:
             return self.non_persistent_lane(queue, priority)
 
     def non_persistent_lane(
-        self, queue: QueueArea, priority: int, pool: int | None = None, id_prefix: str | None = None
+        self, queue: DestinationState, priority: int, pool: int | None = None, id_prefix: str | None = None
     ) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority, made on first use. Requires: the lock.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ...store.numbering import NOWHERE
+from ...store.numbering import BEHIND_ALL
 from .model import ConsumerGroup, NonPersistentLaneState, TargetList
 
 
@@ -40,9 +40,9 @@ def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
     next_persistent = persistent.next_sequence
     next_non_persistent = non_persistent.next_sequence
     if next_non_persistent is None:
-        return persistent, NOWHERE
+        return persistent, BEHIND_ALL
     if next_persistent is None:
-        return non_persistent, NOWHERE
+        return non_persistent, BEHIND_ALL
     lane = non_persistent.lane
     assert isinstance(lane, NonPersistentLaneState)
     before = lane.tmp_lane.before(next_non_persistent)

@@ -1,7 +1,8 @@
-"""TargetArea: all TargetLists, the memory they share, and the hand-out from them.
+"""TargetArea: all TargetLists and the memory that they share: who has which, what arrives in them and leaves them.
 
 Deciding happens here, under the state lock; reading happens in loading/eager.py,
-outside it. Which memory is given back, and in which order, says core/reclaim.py.
+outside it. What is handed out from them is in core/dispatch_area.py. Which memory
+is given back, and in which order, says core/reclaim.py.
 """
 
 from __future__ import annotations
@@ -17,28 +18,17 @@ from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import CacheStatistics, added
 from ...cache.shares import Shares, high_watermark_bytes
 from ...cache.spill.overflow import Overflow
-from ...store.format.times import has_times, times_of
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
-from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .consumer_memory import LIST_BYTES, ConsumerMemory, group_charge
+from .dispatch_area import DispatchArea
 from .group_memory import GroupMemory
-from .list_order import arrange, next_by_arrival
+from .list_order import arrange
 from .load_requests import LoadRequests
 from .memory_rule import MemoryRule
-from .model import (
-    ConsumerGroup,
-    Delivery,
-    Distribution,
-    LaneState,
-    ListKeeper,
-    PersistentLaneState,
-    QueueArea,
-    Taker,
-    TargetList,
-)
+from .model import ConsumerGroup, DestinationState, Distribution, LaneState, PersistentLaneState, TargetList
 from .monitor import Monitor
 from .observer import ListObserver
 from .reclaim import Reclaim
@@ -47,7 +37,7 @@ UNREADABLE_MAX: Final = 1024
 """Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
 
 
-class TargetArea(ListKeeper):
+class TargetArea(DispatchArea):
     """The state lock guards it; every method requires it held."""
 
     def __init__(
@@ -72,38 +62,27 @@ class TargetArea(ListKeeper):
         of all queues whose messages and consumers are alike. observer: makes what is told about lists. on_expired:
         called for a message that a list passed over because it has expired. on_unread, on_lane_gone: see ListKeeper.
         The last three are called under the lock."""
-        self.monitor = monitor
-        self.lock = monitor.lock
-        self.whole = monitor.whole
-        self.store = store
-        self.budget = budget
-        self.loads = loads
-        self._rule = rule
-        self.syncs_always = syncs_always
-        self.overflow = overflow
-        self._now_ms = store.steady.now_ms
-        self._on_expired = on_expired
-        self._on_unread = on_unread
-        self._on_lane_gone = on_lane_gone
-        self.lists_holder = budget.holder("target_lists")
-        self.dispatch = budget.holder("dispatch_area")
+        lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
         self.consumers = ConsumerMemory(budget.holders["consumers"])
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
-        self.common_memory = LaneMemory(self.lists_holder, self.dispatch, heads, overflowed)
-        """Of all destinations that have neither share nor reserve."""
-        self.quota_memories = {pattern: QuotaMemory(budget, pattern, rule.pending_cache) for pattern in shares.quotas}
+        common_memory = LaneMemory(lists_holder, dispatch, heads, overflowed)
+        quota_memories = {pattern: QuotaMemory(budget, pattern, rule.pending_cache) for pattern in shares.quotas}
+        super().__init__(monitor, store, budget, loads, common_memory, quota_memories, on_expired)
+        self.lock = monitor.lock
+        self.whole = monitor.whole
+        self._rule = rule
+        self.syncs_always = syncs_always
+        self.overflow = overflow
+        self._on_unread = on_unread
+        self._on_lane_gone = on_lane_gone
         self._pattern_of = pattern_of
         self.ordinary = ordinary(self)
-        self.waits_for_memory: dict[Taker | TargetList, None] = {}
-        """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
         self.leaving: dict[TargetList, None] = {}
         """Lists that are gone, of which a load that was under way still holds memory."""
-        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), self.common_memory, self.quota_memories)
-        self.memories = self.reclaim.memories
-        """Of all destinations."""
+        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), common_memory, quota_memories)
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.watch = observer(self)
@@ -117,13 +96,7 @@ class TargetArea(ListKeeper):
         self.shares = shares = self._rule.divide(shares)
         for memory in self.quota_memories.values():
             memory.take_quota(shares.quotas[memory.quota.name])
-        self.dispatch_bytes_max = shares.dispatch_bytes_max
-        """Beyond it deliveries of common memory are lazy: what all may have, less what others have or have reserved."""
-        self.in_flight_bytes_max = shares.in_flight_bytes_max
-        for memory in self.quota_memories.values():
-            bodies_bytes, all_bytes = memory.in_flight_reserves
-            self.dispatch_bytes_max -= max(memory.dispatch.held_bytes, bodies_bytes)
-            self.in_flight_bytes_max -= max(memory.dispatch.held_bytes, all_bytes)
+        self.bound_in_flight(shares)
         self.large_message_bytes = shares.large_message_bytes
         self.groups.take_shares(shares.limit_bytes)
         self.overflow.take_shares(shares)
@@ -154,7 +127,7 @@ class TargetArea(ListKeeper):
 
     # ------------------------------------------------------------------ consumer groups
 
-    def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
+    def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         """Return the consumer group for this selector, made with its lists if it is new."""
         key = selector.text if selector is not None else None
         consumer_group = queue.consumer_groups.get(key)
@@ -202,7 +175,7 @@ class TargetArea(ListKeeper):
         watermark_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
         target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
 
-    def find_sole_lists(self, queue: QueueArea) -> None:
+    def find_sole_lists(self, queue: DestinationState) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
         consumer_groups = list(queue.consumer_groups.values())
         is_sole = len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.distribution.is_ordinary
@@ -222,7 +195,7 @@ class TargetArea(ListKeeper):
         target.lane.memory.lists.release(charges_bytes(messages))
         target.lane.leave_ram(messages)
 
-    def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
+    def unsubscribe(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
         key = consumer_group.selector.text if consumer_group.selector is not None else None
         del queue.consumer_groups[key]
@@ -235,7 +208,7 @@ class TargetArea(ListKeeper):
         if len(queue.consumer_groups) <= 1:
             self.find_sole_lists(queue)
 
-    def withdraw(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
+    def withdraw(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Take from a consumer group that reads several destinations its lists over one of them."""
         kept: list[TargetList] = []
         for target in consumer_group.lists:
@@ -251,12 +224,12 @@ class TargetArea(ListKeeper):
         """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
         self.drop(target)
         has_supply = target.has_supply
-        memory, lane = target.lane.memory, target.lane.stored.number
+        memory, lane_number = target.lane.memory, target.lane.stored.number
         memory.lists.release(target.direct_bytes)
-        memory.head_queue_cache.reopen(lane)
+        memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
         for message in target.direct:
-            if message[2] is None or target.is_shared or not memory.head_queue_cache.put(lane, message):
+            if message[2] is None or target.is_shared or not memory.head_queue_cache.put(lane_number, message):
                 dropped.append(message)
         target.direct.clear()
         target.close()
@@ -329,9 +302,9 @@ class TargetArea(ListKeeper):
         while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
             target.lane.memory.lists.release(charge_bytes(evicted[-1]))
-        put, lane = target.lane.pending_cache.put, target.lane.stored.number
+        put, lane_number = target.lane.pending_cache.put, target.lane.stored.number
         target.lane.leave_ram(
-            [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
+            [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
         )
 
     # ------------------------------------------------------------------ arrivals
@@ -454,278 +427,7 @@ class TargetArea(ListKeeper):
             self.waits_for_memory.pop(target, None)
             self.loads.request(target)
 
-    # ------------------------------------------------------------------ handing out
-
-    def collect_one(self, consumer: Taker) -> Delivery | None:
-        """Collect one message where the list holds it and nothing needs a second look; else None."""
-        lists = consumer.consumer_group.lists
-        if not lists:
-            return None
-        target = lists[0]
-        if not target.direct or target.returned.count or not target.is_plain:
-            return None
-        sequence, properties, body, timestamp = target.direct[0]
-        dispatch = self.dispatch
-        lane = target.lane
-        attempts = lane.attempts
-        if body is None or (attempts is not None and attempts.find(sequence) is not None):
-            return None
-        charge = len(properties) + len(body) + OVERHEAD_BYTES
-        if dispatch.held_bytes + charge > self.dispatch_bytes_max:
-            return None
-        target.direct.popleft()
-        target.direct_bytes -= charge
-        target.taken_bytes += charge
-        # The charge changes hands: the sum stays, and neither holder has a guarantee. This path is the hottest.
-        self.lists_holder.held_bytes -= charge
-        dispatch.held_bytes += charge
-        number = consumer.delivered = consumer.delivered + 1
-        delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, 1, number)
-        lane.in_flight[sequence] = delivery
-        consumer.in_flight += 1
-        if target.direct_bytes < target.low_watermark_bytes and (
-            target.frontier < lane.published or target.references.count  # its supply: nothing came back
-        ):
-            self.loads.runs_low(target)
-        if target.taken_bytes >= target.look_at:
-            self.watch.look(target)
-        return delivery
-
-    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
-        deliveries: list[Delivery] = []
-        for target in consumer.consumer_group.lists:
-            if target.counterpart is not None:
-                if target.lane.is_persistent:
-                    max_bytes, is_empty = self.collect_interleaved(consumer, target, most, max_bytes, deliveries)
-                    if not is_empty:
-                        break
-                continue
-            if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
-                break
-            if target.direct:
-                max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
-                if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-                    self.loads.runs_low(target)
-                if len(deliveries) >= most or target.direct:
-                    break
-            if target.has_supply:
-                break
-        return deliveries
-
-    def collect_interleaved(
-        self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
-    ) -> tuple[int | None, bool]:
-        """Hand out from a list and its counterpart by arrival; return what is left of max_bytes, if both are empty."""
-        while True:
-            chosen, before = next_by_arrival(target)
-            direct = chosen.direct
-            if not direct and not chosen.has_supply:
-                return max_bytes, True
-            if not direct or len(deliveries) >= most:
-                return max_bytes, False
-            if chosen.returned.count and chosen.returned.first < direct[0][0]:
-                return max_bytes, False
-            count = len(direct)
-            max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
-            if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
-                self.loads.request(chosen)
-            if len(direct) == count:
-                return max_bytes, False
-
-    def hand_out(
-        self,
-        consumer: Taker,
-        target: TargetList,
-        most: int,
-        max_bytes: int | None,
-        deliveries: list[Delivery],
-        before: int = NOWHERE,
-    ) -> int | None:
-        """Move messages before a sequence from a list to the DispatchArea; return what is left of max_bytes.
-
-        A take that has nothing yet gets one message, however large. A message for whose body memory has no room is
-        handed out without: a lazy delivery, which reads it when somebody asks. Where there is no room for that either,
-        or max_bytes are used up, the rest stays in the list.
-        """
-        lane, direct, is_shared = target.lane, target.direct, target.is_shared
-        if target.is_timed and not is_shared:
-            self.drop_expired(target, most - len(deliveries))
-        in_flight, attempts = lane.in_flight, lane.attempts
-        room_for_bodies, room = self._in_flight_rooms(lane.memory)
-        already, number = len(deliveries), consumer.delivered
-        moved = released = 0
-        stop = NOWHERE
-        if target.returned.count or before < NOWHERE:
-            most, stop = _bounds(target, most, already, before)
-        while direct and len(deliveries) < most:
-            message = direct[0]
-            sequence, properties, body, timestamp = message
-            if is_shared:  # other lists have the message too, and what they had before it may have come back
-                if sequence >= stop:
-                    break
-                if not self._claim(target, message):
-                    continue
-            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if max_bytes is not None:
-                size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
-                if deliveries and size > max_bytes:
-                    break
-                max_bytes -= size
-            if moved + charge > room_for_bodies:
-                if deliveries and moved + OVERHEAD_BYTES > room:
-                    break
-                if body is None or lane.unload(message):
-                    released += charge - OVERHEAD_BYTES
-                    charge, properties, body = OVERHEAD_BYTES, b"", None
-            direct.popleft()
-            moved += charge
-            if is_shared and body is not None:
-                lane.hold(sequence)
-            number += 1
-            attempt = attempts.get(sequence) + 1 if attempts is not None else 1
-            delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
-            in_flight[sequence] = delivery
-            deliveries.append(delivery)
-        self._hand_over(target, moved, released)
-        consumer.delivered = number
-        consumer.in_flight += len(deliveries) - already
-        if lane.attempts is not None:
-            lane.count_hand_outs(deliveries[already:])
-        if target.taken_bytes >= target.look_at:
-            self.watch.look(target)
-        if not direct and is_shared and lane.sole is not target:
-            target.hand_back_direct()  # thousands of lists with selectors may stand empty
-        return max_bytes
-
-    def _claim(self, target: TargetList, message: StoredMessage) -> bool:
-        """Claim the first message of a list that shares; False: it has left the list, expired or claimed by others."""
-        if target.is_timed and self._drop_if_expired(target, message):
-            return False
-        if target.consumer_group.claim(target.lane, message):
-            return True
-        target.direct.popleft()
-        charge = charge_bytes(message)
-        target.direct_bytes -= charge
-        target.lane.memory.lists.release(charge)
-        return False
-
-    def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
-        """Make the DispatchArea the owner of charges of a list, and release others."""
-        memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
-        target.direct_bytes -= taken_bytes
-        target.taken_bytes += taken_bytes
-        memory.lists.hand_over(memory.dispatch, moved_bytes)
-        if not memory.is_common:
-            self._note_in_flight(memory, moved_bytes)
-        if released_bytes:
-            memory.lists.release(released_bytes)
-
-    def drop_expired(self, target: TargetList, most: int) -> None:
-        """Take expired messages out of the next direct ones of a list, so that up to `most` others come next.
-
-        O(most + expired).
-        """
-        lane, direct, now_ms = target.lane, target.direct, self._now_ms()
-        kept: list[StoredMessage] = []
-        while direct and len(kept) < most:
-            message = direct.popleft()
-            if _has_expired(lane, message, now_ms):
-                charge = charge_bytes(message)
-                target.direct_bytes -= charge
-                lane.memory.lists.release(charge)
-                self._on_expired(lane, message[0])
-            else:
-                kept.append(message)
-        direct.extendleft(reversed(kept))
-
-    def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
-        """Drop the first message of a list that shares if its time is over; return whether it went."""
-        self.drop_expired(target, 1)
-        return not target.direct or target.direct[0][0] != message[0]
-
-    def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
-        """Return the list that must be loaded before anything can be handed out; None: there is nothing to have."""
-        for target in consumer_group.in_turn():
-            if target.counterpart is not None:
-                target = next_by_arrival(target)[0]
-            if target.is_ready:
-                return None  # it is there, and not to be had now: a load would not help
-            if target.has_supply:
-                return target
-        return None
-
-    def has_any(self, consumer_group: ConsumerGroup) -> bool:
-        """Return whether a take may find something, now or after a load."""
-        return any(target.direct or target.has_supply for target in consumer_group.in_turn())
-
-    # ------------------------------------------------------------------ settling
-
-    def settle(self, delivery: Delivery) -> None:
-        """Take the delivery out of the DispatchArea with its charge."""
-        lane = delivery._lane
-        del lane.in_flight[delivery.sequence]
-        body = delivery._body
-        charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
-        if lane.memory.is_common:
-            # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
-            self.dispatch.held_bytes -= charge
-            self.budget.held_bytes -= charge
-        else:
-            self._release_in_flight(lane.memory, charge)
-        delivery._consumer.in_flight -= 1
-        if self.waits_for_memory:
-            self.relieve()
-
-    def settle_run(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
-        """Settle deliveries of one lane that are acknowledged, all of one consumer."""
-        in_flight = lane.in_flight
-        for sequence in [delivery.sequence for delivery in deliveries]:
-            del in_flight[sequence]
-        contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
-        self._release_in_flight(lane.memory, OVERHEAD_BYTES * len(deliveries) + sum(contents))
-        if lane.attempts is not None:
-            lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
-        deliveries[0]._consumer.in_flight -= len(deliveries)
-        if self.waits_for_memory:
-            self.relieve()
-
-    def _release_in_flight(self, memory: LaneMemory, charge: int) -> None:
-        memory.dispatch.release(charge)
-        if not memory.is_common:
-            self._note_in_flight(memory, -charge)
-
-    def _in_flight_rooms(self, memory: LaneMemory) -> tuple[int, int]:
-        """Return how many more bytes the destinations of a memory may have in flight: with bodies, and at all."""
-        held_bytes = self.dispatch.held_bytes
-        return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
-
-    def _note_in_flight(self, memory: LaneMemory, more_bytes: int) -> None:
-        """Leave less, or more, to the others, after destinations with a quota have got so much more in flight."""
-        after_bytes = memory.dispatch.held_bytes
-        before_bytes = after_bytes - more_bytes
-        bodies_bytes, all_bytes = memory.in_flight_reserves
-        self.dispatch_bytes_max -= max(after_bytes, bodies_bytes) - max(before_bytes, bodies_bytes)
-        self.in_flight_bytes_max -= max(after_bytes, all_bytes) - max(before_bytes, all_bytes)
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """What all deliveries in flight hold."""
-        return sum(memory.dispatch.held_bytes for memory in self.memories)
-
-    @property
-    def is_short(self) -> bool:
-        """Tell whether that holds for destinations that no policy sets apart."""
-        return self.is_short_for(self.common_memory)
-
-    def is_short_for(self, memory: LaneMemory) -> bool:
-        """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
-        return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
-
-    def relieve(self) -> None:
-        """Let those take, and load, who waited for the memory that came free."""
-        for waiting in list(self.waits_for_memory):
-            waiting.credit_came()
+    # ------------------------------------------------------------------ what is free again, or gone
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place in every list that has passed it."""
@@ -799,16 +501,9 @@ class TargetArea(ListKeeper):
 
         Those on their way are included.
         """
-        kept = [
-            max(memory.dispatch.held_bytes, memory.in_flight_reserves[0]) for memory in self.quota_memories.values()
-        ]
-        assert self.dispatch_bytes_max == self.shares.dispatch_bytes_max - sum(kept)
-        in_flight: dict[int, Delivery] = {}
-        for lane in {target.lane for target in self.lists}:
+        lanes = {target.lane for target in self.lists}
+        for lane in lanes:
             lane._check()
-        for target in self.lists:
-            for delivery in target.lane.in_flight.values():
-                in_flight[id(delivery)] = delivery
         lists_bytes: dict[LaneMemory, int] = dict.fromkeys(self.memories, 0)
         for target in (*self.lists, *self.leaving):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
@@ -820,38 +515,9 @@ class TargetArea(ListKeeper):
             "target_lists": sum(lists_bytes.values()),
             "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
             "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
-            "dispatch_area": sum(
-                OVERHEAD_BYTES + (len(delivery._properties) + len(delivery._body) if delivery._body is not None else 0)
-                for delivery in in_flight.values()
-            ),
+            "dispatch_area": self.audit_in_flight(lanes, self.shares),
             "index": self.store.index.held_bytes,
             "curve": self.watch.charge_bytes,
             "attempts": self.store.index.attempts.held_bytes,
             **self.overflow.audit(),
         }
-
-
-def _bounds(target: TargetList, most: int, already: int, before: int) -> tuple[int, int]:
-    """Return how many deliveries there may be, and where to stop: nothing passes what came back, or `before`.
-
-    The stop is for a list that shares: how many of its messages it hands out, the other lists decide.
-    """
-    returned = target.returned
-    if target.is_shared:
-        return most, min(before, returned.first + 1) if returned.count else before
-    if returned.count:
-        most = min(most, already + target.before_returned)
-    if before < NOWHERE:
-        most = min(most, already + target.count_before(before, most - already))
-    return most, NOWHERE
-
-
-def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
-    """Return whether a message has expired."""
-    if message[2] is None:
-        times = lane.stored.times_of(message[0])
-    elif has_times(message[1]):
-        times = times_of(message[1])
-    else:
-        return False
-    return 0 < times.expires_at <= now_ms

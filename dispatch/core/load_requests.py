@@ -29,45 +29,46 @@ from ...store.clock import Clock
 from .model import TargetList
 
 TRIAL_SECONDS: Final = 0.01
-"""A trial takes so long."""
+"""How long a trial takes."""
 JUDGED_SECONDS: Final = 0.05
-"""Who passed is judged again so often: others may hold a thread up for some milliseconds."""
+"""How often a consumer that passed is judged again: others may hold a thread up for some milliseconds."""
 JUDGED_BYTES: Final = 256 * 1024
-"""Between two looks at the clocks."""
+"""Bytes taken between two looks at the clocks."""
 BUSY_SHARE: Final = 0.85
-"""Of that time somebody in the process computes, where the loader has nothing to gain."""
+"""The part of the time in which threads of the process compute, from which on the loader has nothing to gain."""
 STEADY_SHARE: Final = 0.5
-"""And so much of it whoever takes."""
+"""The part of the time in which the thread that takes must compute for it."""
 LOOK_SECONDS: Final = 0.025
-"""So often the loader looks whether somebody still takes from the lists that it left."""
+"""How often the loader looks whether somebody still takes from the lists that it left."""
 FED_SECONDS: Final = 0.25
-"""The list of who paused is fed for so long, and twice as long each time that no trial in between found otherwise."""
+"""How long the list of a consumer that paused is fed; twice as long each time that no trial in between passed."""
 FED_SECONDS_MAX: Final = 64.0
 FILLS_MAX: Final = 2
-"""So many times what a list may hold are loaded for it; if it never was full meanwhile, its consumer is on trial."""
+"""A consumer is on trial when so many times what its list may hold were loaded, and the list never was full."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """Of one list that is left to its consumer."""
+    """What is known of a list that is left to its consumer."""
 
     thread: int = 0
-    """Who takes; 0: nobody did yet."""
+    """The thread that takes; 0: none did yet."""
     begun: float = 0.0
+    """When the stretch began that is judged next, on the monotonic clock."""
     computed: float = 0.0
-    """What that thread had computed then."""
+    """CPU seconds of that thread by then."""
     all_computed: float = 0.0
-    """What the whole process had."""
+    """CPU seconds of the whole process by then."""
     is_passed: bool = False
     judge_at: int = 0
     """Bytes taken from the list when the clocks are to be looked at again."""
     seen_bytes: int = -1
-    """What was taken when the loader looked last."""
+    """Bytes taken from the list when the loader looked last."""
 
 
 @dataclass(slots=True)
 class Grace:
-    """Of a list whose consumer was found to pause."""
+    """How long a list is fed whose consumer was found to pause."""
 
     until: float
     seconds: float

@@ -1,22 +1,12 @@
-"""The state of queues: lanes, TargetLists, consumer groups and deliveries, which point at each other.
-
-    returned | direct messages | references | frontier ... newest message
-                               ^ watermark
-
-A TargetList holds what the consumers of one group take next from one lane.
-Direct messages are in RAM and charged. References are runs of sequences that
-are known to match. Behind the frontier lies what nobody has looked at yet,
-and costs nothing, so a list over ten million messages costs what one over
-ten thousand costs. What came back from a consumer waits in `returned`; all
-of it lies before the watermark and is offered first.
+"""What points at each other: open destinations, their lanes and TargetLists, consumer groups and consumers.
 
 These classes are one module because each names the others in the types of its
-attributes or methods: a queue its lanes and consumer groups, a lane its queue,
-the deliveries in flight and its only list, a list its lane, group and load, a
-delivery its lane and consumer. The abstract classes are here for the same
-reason: what a Taker, a Distribution or the ListKeeper is given and returns are
-lanes, lists and deliveries. What needs none of them is in contracts.py,
-judging.py and dispatch/distribution.
+attributes: a destination its lanes, consumer groups and distribution, a lane
+its destination and its only list, a list its lane, consumer group and load, a
+consumer its destination and consumer group. A distribution is given all of
+them and returns them. What they have that names none of these is below: a
+lane's messages and the deliveries in flight (delivery.py), what a list holds
+(list_contents.py), what a destination has counted (counters.py).
 
 What acts on them lies above: TargetArea hands out, the loader reads, consumers
 settle. The state lock guards all of them. Nothing here survives the process.
@@ -25,21 +15,17 @@ settle. The state lock guards all of them. Nothing here survives the process.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
 from typing import Any, ClassVar, Final, NamedTuple
 
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ...cache.charge import OVERHEAD_BYTES
 from ...cache.lane_memory import LaneMemory
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import Closed, ForebayError, StateError, StoreFailed
-from ...store.format.properties import decode_properties, group_of, message_id_of
+from ...store.errors import Closed, StateError, StoreFailed
 from ...store.format.record import RecordDamaged, Returned
 from ...store.format.state import CountedRun
-from ...store.format.times import Times, times_of
+from ...store.format.times import Times
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, has_fingerprints
 from ...store.index.lane import DeletedLane, Lane
@@ -48,16 +34,19 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock, condition_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import BLOCK_MASK, BLOCK_MESSAGES, NOWHERE, PRIORITIES
+from ...store.numbering import BLOCK_MASK, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from ..admission.limits import DestinationLimits, LimitedDestination
-from ..config.redelivery_delays import REJECTED
+from ..admission.limits import DestinationLimits
 from ..selectors.selector import Selector
 from ..traits import trait
-from .consumer_memory import DIRECT_BYTES, LIST_BYTES, ConsumerMemory, ListRuns
-from .contracts import LaneCache, LaneStore, OverflowCache
+from .consumer_memory import ConsumerMemory
+from .contracts import LaneCache, OverflowCache
+from .counters import CountedDestination
+from .delivery import Delivery, LaneMessages, Settler, counted_runs
 from .judging import values_of
+from .list_contents import NO_MESSAGES, ListContents
+from .members import Members
 from .monitor import Monitor
 
 DRAINING: Final = -1
@@ -65,11 +54,8 @@ DRAINING: Final = -1
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 
-LATE: Final = -1
-"""The number of a delivery that was not settled before its deadline, and has gone back."""
 
-
-class Taker(ABC):
+class Taker(Settler):
     """A consumer, as far as lists, groups and transactions know it."""
 
     __slots__ = (
@@ -77,7 +63,6 @@ class Taker(ABC):
         "consumer_group",
         "priority",
         "prefetch_limit",
-        "in_flight",
         "delivered",
         "is_slow",
         "slow_seconds",
@@ -93,15 +78,13 @@ class Taker(ABC):
         "is_synchronous",
     )
 
-    queue: QueueArea
+    queue: DestinationState
     consumer_group: ConsumerGroup
-    """Where its messages come from."""
+    """Has the lists that it takes from."""
     priority: int
     """Consumers of higher priority are served first."""
     prefetch_limit: int
     """Most unsettled deliveries it may hold; 0: only the size of a take bounds it; DRAINING."""
-    in_flight: int
-    """Deliveries not settled yet."""
     delivered: int
     """Deliveries so far, which numbers them."""
     is_slow: bool
@@ -110,12 +93,12 @@ class Taker(ABC):
     moved_at: float
     """When it last was seen to have taken or settled something."""
     seen: tuple[int, int]
-    """What it had delivered and in flight then."""
+    """What `delivered` and `in_flight` were then."""
     messages_per_second: float
     """How fast it took in the last second that was measured."""
     on_slow: Callable[[Any], None] | None
     stuck_seen: tuple[int, int]
-    """What it had delivered and in flight when somebody last looked whether it is stuck."""
+    """What `delivered` and `in_flight` were when somebody last looked whether it is stuck."""
     stuck_since: float
     """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
     tell_at: float
@@ -130,28 +113,6 @@ class Taker(ABC):
     def is_draining(self) -> bool:
         """Whether it takes nothing more and only settles what it holds."""
         return self.prefetch_limit == DRAINING
-
-    @abstractmethod
-    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
-        """Settle deliveries that are done."""
-
-    @abstractmethod
-    def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
-        """Settle deliveries that are not done."""
-
-    @abstractmethod
-    def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
-        """Settle deliveries that nobody tried."""
-
-    @abstractmethod
-    def reject(
-        self, deliveries: Delivery | Sequence[Delivery], reason: str = REJECTED, *, transaction: Any = None
-    ) -> None:
-        """Settle deliveries that are dead letters."""
-
-    @abstractmethod
-    def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
-        """Move the deadline of deliveries."""
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
@@ -215,7 +176,7 @@ def collect_nothing(consumer: Taker) -> Delivery | None:
 
 @trait
 class HandsOut:
-    """Of a distribution: who gets what when somebody takes, and who takes part. Every method requires the lock."""
+    """The role in which a distribution hands out: who takes part, and who gets what. Every method requires the lock."""
 
     is_ordinary: ClassVar[bool] = False
     """All consumers of a group share its lists, and whoever takes gets the next message."""
@@ -234,7 +195,7 @@ class HandsOut:
         """Return whether nothing is handed out for now, to nobody."""
         return False
 
-    def make_consumer_group(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
+    def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group of the queue."""
         return queue.make_consumer_group(selector)
 
@@ -261,7 +222,7 @@ class HandsOut:
 
 @trait
 class HearsOfLanes:
-    """Of a distribution: what it is told about the lanes of its queue. Every method requires the lock."""
+    """The role in which a distribution is told what happens to messages. Every method requires the lock."""
 
     def add_lane(self, lane: LaneState) -> None:
         """Take a new lane of the queue in, over which each consumer group of the queue has a list."""
@@ -293,7 +254,7 @@ class HearsOfLanes:
 
 @trait
 class ExplainsItself:
-    """Of a distribution: what explanations and audits ask. Every method requires the lock; none changes anything.
+    """The role in which a distribution answers explanations and audits. Requires: the lock. Nothing is changed.
 
     As it is here, nobody owns a message before it is handed out, and none waits for another.
     """
@@ -333,58 +294,6 @@ class Distribution(HandsOut, HearsOfLanes, ExplainsItself, ABC):
     """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
 
 
-class Members:
-    """The consumers of one group, in the order in which they are called. Most groups with a selector have one.
-
-    So a single one is kept as it is: a dict with one key takes 224 bytes. O(1) each.
-    """
-
-    __slots__ = ("_only", "_all")
-
-    def __init__(self) -> None:
-        self._only: Taker | None = None
-        self._all: dict[Taker, None] | None = None
-        """From the second one on; then all of them."""
-
-    def __len__(self) -> int:
-        return len(self._all) if self._all is not None else int(self._only is not None)
-
-    def __iter__(self) -> Iterator[Taker]:
-        if self._all is not None:
-            return iter(self._all)
-        return iter(()) if self._only is None else iter((self._only,))
-
-    def __contains__(self, consumer: object) -> bool:
-        return consumer in self._all if self._all is not None else consumer is self._only
-
-    def add(self, consumer: Taker) -> None:
-        """Put a new one behind all others."""
-        if self._all is not None:
-            self._all[consumer] = None
-        elif self._only is None:
-            self._only = consumer
-        else:
-            self._all = {self._only: None, consumer: None}
-            self._only = None
-
-    def remove(self, consumer: Taker) -> None:
-        """Take one out that is in."""
-        if self._all is not None:
-            del self._all[consumer]
-            if not self._all:
-                self._all = None
-        else:
-            assert consumer is self._only
-            self._only = None
-
-    def rotate(self) -> None:
-        """Put the first one behind all others."""
-        if self._all is not None:
-            first = next(iter(self._all))
-            del self._all[first]
-            self._all[first] = None
-
-
 class ConsumerGroup:
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
 
@@ -394,7 +303,7 @@ class ConsumerGroup:
 
     def __init__(self, selector: Selector | None, state_lock: OwnedLock) -> None:
         self.selector = selector
-        self.consumers = Members()
+        self.consumers: Members[Taker] = Members()
         self.lists: list[TargetList] = []
         self.arrived = condition_of(state_lock)
         self.waiting = 0
@@ -497,28 +406,17 @@ class ConsumerGroup:
             return None
 
 
-NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
-"""The direct messages of all lists that have none: an empty deque takes 760 bytes. Nothing is ever put in."""
-
-
-class TargetList:
+class TargetList(ListContents):
     """What the consumers of one group get next from one lane: direct messages in front, the rest not yet loaded.
 
-    Everything before `frontier` was looked at. Of that, `direct` is in RAM, `returned` are the sequences of messages
-    that came back, and `references` of those that match and are not in RAM. What lies behind the frontier comes from
-    the store, by loads that keep `direct_bytes` between the watermarks. The state lock guards it.
+    What lies behind the frontier comes from the store, by loads that keep `direct_bytes` between the watermarks. The
+    state lock guards it.
     """
 
     __slots__ = (
         "lane",
         "consumer_group",
         "skip_names",
-        "frontier",
-        "passed",
-        "returned",
-        "direct",
-        "direct_bytes",
-        "references",
         "high_watermark_bytes",
         "read_ahead_bytes",
         "low_watermark_bytes",
@@ -537,20 +435,11 @@ class TargetList:
     )
 
     def __init__(self, lane: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
+        super().__init__(lane.queue.target_area.consumers)
         self.lane = lane
         self.consumer_group = consumer_group
         self.skip_names = lane.skip_names(consumer_group.selector)
         """Headers by which its scan passes over blocks; empty: it examines each one."""
-        self.frontier = 0
-        self.passed = 0
-        """Everything before this sequence was passed, also while what came back stands before it in direct."""
-        memory = lane.queue.target_area.consumers
-        self.returned = ListRuns(memory)
-        self.direct = NO_MESSAGES
-        """One of its own only while it holds some, or takes arrivals on the fast path."""
-        self.direct_bytes = 0
-        """Charge of the direct messages."""
-        self.references = ListRuns(memory)
         self.high_watermark_bytes = high_watermark_bytes
         self.read_ahead_bytes = high_watermark_bytes
         """Below this the loader reads; what the caches have it takes below the high watermark."""
@@ -571,7 +460,7 @@ class TargetList:
         self.measured_bytes = 0
         self.loaded_bytes = 0
         """What was loaded for it since it was full, or had all that there was."""
-        self.look_at = NOWHERE
+        self.look_at = UNLIMITED
         """When so many bytes were taken, the curve looks at this list."""
         self.measured_rate: float | None = None
         """Bytes a second that its consumers took lately; None: they never took any."""
@@ -581,13 +470,13 @@ class TargetList:
         """What its last load would have needed, which found too little."""
 
     def measure(self, bytes_per_second: float) -> None:
-        """So fast its consumers took lately."""
+        """Note how fast its consumers took lately."""
         self.measured_rate = bytes_per_second
         self.bytes_per_second = max(bytes_per_second, BYTES_PER_SECOND_MIN)
 
     @property
     def supply_seconds(self) -> float:
-        """How long its direct messages last."""
+        """How many seconds its direct messages last at that rate."""
         return self.direct_bytes / self.bytes_per_second
 
     @property
@@ -604,32 +493,6 @@ class TargetList:
         """Everything that is pending in its lane would fit under its watermark."""
         messages, content_bytes = self.lane.stored.depth
         return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
-
-    @property
-    def front(self) -> int:
-        """Every candidate before this sequence was passed; what of it came back is in returned or direct."""
-        if self.direct:
-            first = self.direct[0][0]
-        else:
-            first = self.references.first if self.references else self.frontier
-        return max(first, self.passed)
-
-    @property
-    def first_to_load(self) -> int:
-        """No message before this sequence is loaded for the list."""
-        first = self.returned.first if self.returned else self.frontier
-        return min(first, self.references.first if self.references else self.frontier)
-
-    @property
-    def is_ready(self) -> bool:
-        """Tell whether what comes next is in RAM."""
-        return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
-
-    @property
-    def before_returned(self) -> int:
-        """How many direct messages come before the first returned one. O(that). Requires: something has returned."""
-        first = self.returned.first
-        return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
 
     @property
     def next_sequence(self) -> int | None:
@@ -655,13 +518,6 @@ class TargetList:
         self.counterpart = counterpart
         self.is_plain = False
 
-    def count_before(self, sequence: int, most: int) -> int:
-        """Return how many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
-        direct = self.direct
-        if len(direct) <= most and direct and direct[-1][0] < sequence:
-            return len(direct)
-        return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
-
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
         """Move the bound of the watermark, as far as the lane lets lists hold so much, and those below it."""
         self.high_watermark_bytes = min(high_watermark_bytes, self.lane.list_bytes_max)
@@ -673,34 +529,12 @@ class TargetList:
     @property
     def is_next_cached(self) -> bool:
         """Tell whether a cache has the next message that is to be loaded, nothing having come back."""
-        number, lane = self.first_to_load, self.lane
-        return any(cache.peek(lane.stored.number, number) is not None for cache in lane.caches)
+        sequence, lane = self.first_to_load, self.lane
+        return any(cache.peek(lane.stored.number, sequence) is not None for cache in lane.caches)
 
     def credit_came(self) -> None:
         """Let the loader try again, if enough memory came free now: it had given the list up for want of it."""
         self.lane.queue.target_area.try_again(self)
-
-    def append(self, message: StoredMessage, charge: int) -> None:
-        """Put a message that is charged already behind the direct ones."""
-        self.own_direct()
-        self.direct.append(message)
-        self.direct_bytes += charge
-
-    def own_direct(self) -> None:
-        """Have a place of its own for direct messages."""
-        if self.direct is NO_MESSAGES:
-            self.direct = deque()
-            self.lane.queue.target_area.consumers.charge(DIRECT_BYTES)
-
-    def hand_back_direct(self) -> None:
-        """Let the place of direct messages go. Requires: there are none, and the list is not on the fast path."""
-        if self.direct is not NO_MESSAGES:
-            self.direct = NO_MESSAGES
-            self.lane.queue.target_area.consumers.release(DIRECT_BYTES)
-
-    def direct_up_to(self, sequence: int) -> set[int]:
-        """Return the direct sequences up to this one. O(that many)."""
-        return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message whose body is direct, or was taken from a cache by the load under way. O(direct)."""
@@ -709,79 +543,9 @@ class TargetList:
             held = next((message for message in self.direct if message[0] == sequence), None)
         return held if held is not None and held[2] is not None else None
 
-    def forget_known(self, runs: SequenceSet) -> None:
-        """Take out of these what is direct, or a reference, and so is looked at anyway. O(direct + references)."""
-        if runs:
-            for message in self.direct:
-                runs.remove(message[0], message[0])
-            for first, last in self.references:
-                runs.remove(first, last)
-
-    def close(self) -> None:
-        """Give back what it has charged for itself: it has ended, and its messages are elsewhere."""
-        self.hand_back_direct()
-        self.returned.close()
-        self.references.close()
-
-    @property
-    def charge_bytes(self) -> int:
-        """Return what it should be charged beside its messages, computed anew."""
-        direct_bytes = DIRECT_BYTES if self.direct is not NO_MESSAGES else 0
-        return LIST_BYTES + direct_bytes + self.returned.charge_bytes + self.references.charge_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the bytes that the runs cost."""
-        return self.returned.held_bytes + self.references.held_bytes
-
-    def put_back(self, messages: list[StoredMessage]) -> None:
-        """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
-        self.passed = self.front
-        self.own_direct()
-        direct = self.direct
-        merged: list[StoredMessage] = []
-        for message in messages:
-            while direct and direct[0][0] < message[0]:
-                merged.append(direct.popleft())
-            merged.append(message)
-        direct.extendleft(reversed(merged))
-        self.direct_bytes += charges_bytes(messages)
-
-    def evict_last(self) -> StoredMessage:
-        """Lower the watermark by one entry: the last direct message becomes a reference."""
-        message = self.direct.pop()
-        self.direct_bytes -= charge_bytes(message)
-        self.references.add(message[0], message[0])
-        return message
-
-    def forget(self, gone: SequenceSet) -> int:
-        """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
-        charge = 0
-        if self.direct:
-            direct = [message for message in self.direct if message[0] not in gone]
-            charge = self.direct_bytes - charges_bytes(direct)
-            self.direct = deque(direct)
-            self.direct_bytes -= charge
-        for first, last in gone:
-            self.returned.remove(first, last)
-            self.references.remove(first, last)
-            if first <= self.frontier <= last:
-                self.frontier = last + 1
-        return charge
-
     def _check(self) -> None:
         assert self.direct is not NO_MESSAGES or self.lane.sole is not self, "arrivals on the fast path would be lost"
-        assert not NO_MESSAGES and self.direct_bytes == charges_bytes(self.direct)
-        sequences = [message[0] for message in self.direct]
-        assert sequences == sorted(set(sequences))
-        self.returned._check()
-        self.references._check()
-        if self.direct and self.references:
-            assert sequences[-1] < self.references.first
-        for runs in (self.returned, self.references):
-            assert not runs or runs.last < max(self.frontier, 1)
-        if self.direct:
-            assert sequences[-1] < self.frontier
+        super()._check()
 
 
 @dataclass(slots=True)
@@ -793,41 +557,41 @@ class Load:
 
     # What is loaded, chosen as it begins.
     target: TargetList
-    """The list that it is for."""
+    """The list that is loaded."""
     runs: list[tuple[int, int]]
-    """What is loaded, in order, all in one block."""
+    """Runs of sequences to load, in order, all in one block."""
     last: int
-    """What lies behind it is not loaded after all."""
+    """The last sequence to load: what of the runs lies behind it is left."""
     is_scan: bool
     """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
     is_return: bool
     """The runs are of messages that came back."""
     purges: int
-    """Of the lane, when the load began."""
+    """What `purges` of the lane was when the load began."""
     began_at: float
-    """When it was chosen."""
+    """When the load was chosen, on the monotonic clock."""
     was_shared: bool = False
-    """Its list was, when the load began."""
+    """Whether its list was shared when the load began."""
     from_cache: set[int] = field(default_factory=set)
-    """Those of `held` that a cache gave away."""
+    """Sequences of those in `held` that a cache gave away."""
     regions: list[Region] = field(default_factory=list)
-    """Where the rest lies on disk."""
+    """Where on disk the messages lie that no cache had."""
     reserved_bytes: int = 0
-    """Charged to the lists for its messages."""
+    """What is charged to the lists for its messages."""
     buffer_bytes: int = 0
-    """Charged for the buffer of its reads."""
+    """What is charged for the buffer of its reads."""
     is_plain: bool = False
-    """It brings what it chose as it is, all from disk: the usual case, and one pass less over all of them."""
+    """Whether it brings all that was chosen, all from disk: the usual case, which saves a pass over the messages."""
 
     # What was found, in caches as it begins and on disk as it reads: this is put into the list.
     messages: list[StoredMessage] = field(default_factory=list)
-    """Of a plain load, in order."""
+    """The messages of a plain load, in order."""
     held: dict[int, StoredMessage] = field(default_factory=dict)
-    """Of any other, by sequence; those too large to hold have no body."""
+    """The messages of any other load, by sequence; those too large to hold have no body."""
     unwanted: set[int] = field(default_factory=set)
-    """What the selector does not match, or can't judge."""
+    """Sequences that the selector does not match, or can't judge."""
     unreadable: list[tuple[int, str]] = field(default_factory=list)
-    """What can't be read, and why."""
+    """Sequences that can't be read, each with the problem."""
     survey: BlockSurvey | None = None
     """Takes down what the headers of the messages are; None: that is known, or of no use."""
 
@@ -837,236 +601,8 @@ class Load:
 
     @property
     def is_stale(self) -> bool:
-        """Some of it may be gone, which nobody but a purge takes from a list that loads."""
+        """Whether some of its messages may be gone: a purge has taken messages out since the load began."""
         return self.purges != self.target.lane.purges
-
-
-class Delivery:
-    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
-
-    Its body is charged to the DispatchArea until then. When bodies handed out
-    hold half the memory limit already, the delivery is lazy: `body` reads the
-    journal (or tmp-storage) on access, into the caller's own memory.
-    """
-
-    __slots__ = (
-        "_consumer",
-        "_lane",
-        "sequence",
-        "_properties",
-        "_body",
-        "_timestamp",
-        "attempts",
-        "_number",
-        "_group",
-        "_is_seen",
-    )
-    _group: str | None
-    """Of a lazy delivery that a GroupAssigner made; else not set."""
-    _is_seen: bool
-    """Its body or headers were looked at, or it was handed out by iteration; else not set."""
-
-    def __init__(
-        self,
-        consumer: Taker,
-        lane: LaneState,
-        sequence: int,
-        properties: bytes,
-        body: bytes | None,
-        timestamp: int,
-        attempts: int,
-        number: int,
-    ) -> None:
-        self._consumer = consumer
-        self._lane = lane
-        self.sequence = sequence
-        """Place in its lane, that is among the messages of this priority in this destination."""
-        self._properties = properties
-        self._body = body
-        self._timestamp = timestamp
-        self.attempts = attempts
-        """1 at the first delivery."""
-        self._number = number
-        """Counts the deliveries of its consumer."""
-
-    @property
-    def body(self) -> bytes:
-        """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
-        self._is_seen = True
-        if self._body is None:
-            return self._load()[2] or b""
-        return self._body
-
-    @property
-    def headers(self) -> dict[str, HeaderValue]:
-        """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
-        self._is_seen = True
-        properties = self._load()[1] if self._body is None else self._properties
-        try:
-            return decode_properties(properties)[0] if properties else {}
-        except RecordDamaged as damage:
-            raise self._lane.not_read(str(damage)) from None
-
-    @property
-    def group(self) -> str | None:
-        """The group it was sent with. O(1); one read of the journal when the delivery is lazy."""
-        properties = self._load()[1] if self._body is None else self._properties
-        try:
-            return group_of(properties)
-        except RecordDamaged as damage:
-            raise self._lane.not_read(str(damage)) from None
-
-    @property
-    def id(self) -> str:
-        """The message id that send returned. O(1); one read of the journal when the delivery is lazy."""
-        properties = self._load()[1] if self._body is None else self._properties
-        try:
-            own = message_id_of(properties) if properties else None
-        except RecordDamaged as damage:
-            raise self._lane.not_read(str(damage)) from None
-        return own if own is not None else f"{self._lane.id_prefix}{self.sequence}"
-
-    @property
-    def timestamp(self) -> int:
-        """When it was sent, in ms since 1970 (UTC)."""
-        return self._load()[3] if self._body is None else self._timestamp
-
-    @property
-    def expires_at(self) -> int | None:
-        """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
-        properties = self._load()[1] if self._body is None else self._properties
-        return times_of(properties).expires_at or None
-
-    @property
-    def priority(self) -> int:
-        return self._lane.stored.priority
-
-    @property
-    def persistent(self) -> bool:
-        """False: it was sent so, and is lost when the process ends."""
-        return self._lane.is_persistent
-
-    @property
-    def retained(self) -> bool:
-        """Whether it is what the topic retained, given to a subscription that was new; False: it was sent since."""
-        return self._lane.is_retained(self.sequence)
-
-    @property
-    def destination(self) -> str:
-        return self._lane.queue.name
-
-    def ack(self, transaction: Any = None) -> None:
-        """Settle it as done: after this returns, or the transaction commits, it is never delivered again."""
-        self._consumer.ack(self, transaction=transaction)
-
-    def nack(self, delay: float = 0.0) -> None:
-        """Give it back as not done: it returns to its place, to be delivered again after delay seconds."""
-        self._consumer.nack(self, delay=delay)
-
-    def release(self) -> None:
-        """Give it back as not tried: it returns to its place at once, and no attempt counts."""
-        self._consumer.release(self)
-
-    def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
-        """Make it a dead letter now, or with the commit: it is never to be processed. See Consumer.reject."""
-        self._consumer.reject(self, reason, transaction=transaction)
-
-    def extend(self, seconds: float) -> None:
-        """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
-        self._consumer.extend(self, seconds)
-
-    def __enter__(self) -> Delivery:
-        """Settle it at the end of the block: `ack`, or `nack` where the block raises.
-
-        What the block settled itself, or what went back with its consumer, is left as it is. An error of the ack is
-        raised, AckTooLate among them; where the block raises, that counts.
-        """
-        self._is_seen = True
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self) and self._number != LATE:
-            return
-        if kind is None:
-            self.ack()
-        else:
-            with suppress(ForebayError):
-                self.nack()
-
-    def _load(self) -> tuple[int, bytes, bytes | None, int]:
-        return self._lane.read_one(self.sequence)
-
-    def __repr__(self) -> str:
-        return f"<Delivery {self._lane.id_prefix}{self.sequence} attempt {self.attempts}>"
-
-
-# What the library asks of a Delivery and hosts do not see. Where every single ack comes by, in core/lists.py and
-# consumer/consumer.py, its attributes are read without these calls.
-
-
-def lane_of(delivery: Delivery) -> LaneState:
-    """Return the lane that it was handed out from."""
-    return delivery._lane
-
-
-def consumer_of(delivery: Delivery) -> Taker:
-    """Return to whom it was handed out."""
-    return delivery._consumer
-
-
-def number_of(delivery: Delivery) -> int:
-    """Return which of its consumer's deliveries it is; LATE where its deadline has passed."""
-    return delivery._number
-
-
-def mark_late(delivery: Delivery) -> None:
-    """Note that it was not settled before its deadline."""
-    delivery._number = LATE
-
-
-def message_of(delivery: Delivery) -> StoredMessage:
-    """Return what was handed out; a lazy one has no body, as in a list."""
-    return delivery.sequence, delivery._properties, delivery._body, delivery._timestamp
-
-
-def content_of(delivery: Delivery) -> StoredMessage:
-    """Return what was handed out with its body; a lazy one is read. StoreFailed. Requires: no lock."""
-    return delivery._load() if delivery._body is None else message_of(delivery)
-
-
-def is_lazy(delivery: Delivery) -> bool:
-    """Return whether RAM does not hold its body."""
-    return delivery._body is None
-
-
-def content_bytes(delivery: Delivery) -> int:
-    """Return the bytes of its body and headers in RAM; none of a lazy one."""
-    return 0 if delivery._body is None else len(delivery._properties) + len(delivery._body)
-
-
-def is_seen(delivery: Delivery) -> bool:
-    """Return whether somebody has looked at its body or headers, or was handed it by an iteration."""
-    return getattr(delivery, "_is_seen", False)
-
-
-def mark_seen(delivery: Delivery) -> None:
-    """Note that somebody has it in hand."""
-    delivery._is_seen = True
-
-
-def kept_group(delivery: Delivery) -> str | None:
-    """Return the group that was kept for it; None: there was none to keep."""
-    return getattr(delivery, "_group", None)
-
-
-def keep_group(delivery: Delivery, group: str | None) -> None:
-    """Keep the group of a lazy delivery, whose headers RAM does not hold."""
-    delivery._group = group
-
-
-def is_in_flight(delivery: Delivery) -> bool:
-    """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
-    return delivery._lane.in_flight.get(delivery.sequence) is delivery
 
 
 class ListKeeper(ABC):
@@ -1078,7 +614,7 @@ class ListKeeper(ABC):
     syncs_always: bool
     """Acks are durable before they are confirmed."""
     ordinary: Distribution
-    """Of all queues whose messages and consumers are alike."""
+    """The distribution of all queues whose messages and consumers are alike."""
 
     @abstractmethod
     def memory_of(self, name: str) -> LaneMemory:
@@ -1129,168 +665,48 @@ class ListKeeper(ABC):
         """Note that a lane has ended."""
 
 
-class LaneState:
-    """One lane as the dispatch floor sees it. The state lock guards it.
+class LaneState(LaneMessages):
+    """One lane as the dispatch floor sees it. The state lock guards it."""
 
-    A pending message is in one of these states. Whoever moves it holds the state lock.
-
-    state        said by             it comes to it by               it leaves it by
-    unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
-                 published
-    free         none of the others  arriving; giving back; a        a hand-out, an expiry, an operator
-                                     delay or transaction that ends
-    in flight    in_flight           TargetArea: a hand-out          TargetArea.settle: ack, nack, release, close
-    parked       parked              a transaction that acknowledges its outcome; the end of the delay
-                                     it; DelayedRedelivery, where
-                                     the index has no room
-    put off      stored.put_off      Redelivery: a nack with a       DelayedRedelivery: the end of the delay
-                                     delay
-    dead         dead                Redelivery: the last attempt    DeadLetterMover: to another queue, or away
-
-    A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
-    what is not free, or gone: see ConsumerGroup.claim.
-    """
-
-    __slots__ = (
-        "queue",
-        "stored",
-        "id_prefix",
-        "published",
-        "first_sequence",
-        "first_bytes",
-        "first_removed_bytes",
-        "in_flight",
-        "delivery_counts",
-        "attempts",
-        "dead",
-        "parked",
-        "sole",
-        "acknowledged",
-        "redelivered",
-        "unreadable",
-        "purges",
-        "unwanted",
-        "is_timed",
-        "expired",
-        "syncs",
-        "store",
-        "memory",
-        "pending_cache",
-        "caches",
-    )
-    is_persistent: ClassVar[bool] = True
+    __slots__ = ("queue", "sole", "purges", "unwanted", "is_timed", "pending_cache", "caches")
     delivery_mode: ClassVar[str] = "PERSISTENT"
 
-    def __init__(self, queue: QueueArea, stored: PendingLane, id_prefix: str) -> None:
+    def __init__(self, queue: DestinationState, stored: PendingLane, id_prefix: str) -> None:
+        """queue: what its consumers take from, or its topic."""
+        target_area, memory = queue.target_area, queue.memory
+        store = target_area.store
+        syncs = target_area.syncs_always
+        super().__init__(stored, id_prefix, memory, store, store.index.attempts, syncs=syncs)
         self.queue = queue
-        self.stored = stored
-        self.id_prefix = id_prefix
-        self.published = stored.next_sequence
-        """Sequences below this may be dispatched; with sync "always" they are durable."""
-        self.first_sequence = stored.next_sequence
-        self.first_bytes, self.first_removed_bytes = stored.enqueued_bytes, stored.removed_bytes
-        """Where the statistics begin to count."""
-        self.in_flight: dict[int, Delivery] = {}
-        """The DispatchArea of this lane: handed out, not yet settled."""
-        target_area = queue.target_area
-        self.delivery_counts = target_area.store.index.attempts
-        """Those of all lanes."""
-        self.attempts = self.delivery_counts.find(stored.number)
-        """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
-        self.dead = SequenceSet()
-        """Delivered as often as may be: nobody gets them, and they are about to leave."""
-        self.parked = SequenceSet()
-        """Sequences that nobody may have: transactions decide about them, or their delay finds no room in the index."""
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
-        self.acknowledged = 0
-        self.redelivered = 0
-        self.unreadable = 0
         self.purges = 0
         """How often messages were taken out of the middle: a load that began before must look again."""
         self.unwanted: SequenceSet | None = None
         """For a subscription with a selector: what does not match and is to be acknowledged for it."""
         self.is_timed = False
         """Some messages have, or had, times: see admin/expiry.py."""
-        self.expired = 0
-        self.syncs = target_area.syncs_always
-        """Acks are durable before they are confirmed."""
-        self.store: LaneStore = target_area.store
-        """What has the messages of this lane that RAM has no place for; acks go there."""
-        memory = self.memory = queue.memory
-        """What its messages are charged to."""
         self.pending_cache: OverflowCache = memory.pending_cache
         """Takes what a list has no room for."""
         self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         """Where a message may be that is in no list."""
 
     @property
-    def priority(self) -> int:
-        return self.stored.priority
-
-    def is_free(self, sequence: int) -> bool:
-        """Return whether a message that is published can be handed out, if it has not expired. O(log runs)."""
-        parked, dead = self.parked, self.dead
-        if sequence in self.in_flight or (parked.count and sequence in parked) or (dead.count and sequence in dead):
-            return False
-        return self.stored.is_pending(sequence) and not self.stored.is_put_off(sequence)
-
-    def free_count(self, first: int, last: int) -> int:
-        """Return how many of a published run are free. O(what of it is pending)."""
-        pending = self._pending_within(first, last)
-        return sum(self.is_free(sequence) for begin, end in pending for sequence in range(begin, end + 1))
-
-    def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of what is pending in a run."""
-        while (found := self.stored.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
-            yield found[0], min(found[1], last)
-            first = found[1] + 1
-
-    @property
-    def free_messages(self) -> int:
-        """How many are free, those that are not due yet among them. O(1), and the blocks with dead letters."""
-        stored = self.stored
-        unpublished = max(stored.next_sequence - self.published, 0)
-        held = len(self.in_flight) + self.parked.count + stored.put_off_messages
-        for first, last in self.dead:  # what an earlier process moved away is still among them until the next step
-            held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
-        return stored.pending_messages - held - unpublished
-
-    def _check(self) -> None:
-        """AssertionError where a message is in two states. O(messages that are held, or few)."""
-        for runs in (self.parked, self.dead):
-            runs._check()
-            for first, last in runs:
-                assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
-        for first, last in self.dead:
-            assert not any(sequence in self.parked for sequence in range(first, last + 1))
-        if self.stored.pending_messages <= BLOCK_MESSAGES:
-            assert self.free_count(0, self.published - 1) == self.free_messages
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether it has nothing, and nothing comes back to it."""
-        stored = self.stored
-        has_messages = stored.pending_messages or stored.put_off_messages or self.in_flight
-        return not (has_messages or self.dead.count or self.parked.count)
+    def destination_name(self) -> str:
+        """See LaneMessages."""
+        return self.queue.name
 
     def is_retained(self, sequence: int) -> bool:
-        """Return whether the message is one that its topic retained and gave to a new subscription."""
+        """See LaneMessages."""
         return False
-
-    @property
-    def enqueued_bytes(self) -> int:
-        """Content bytes of messages that came since the directory was opened."""
-        return self.stored.enqueued_bytes - self.first_bytes
-
-    @property
-    def dequeued_bytes(self) -> int:
-        """Content bytes of messages that have left since then, whatever way."""
-        return self.stored.removed_bytes - self.first_removed_bytes
 
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
+
+    def every_reader(self) -> list[LaneState]:
+        """Return the readers, and those of durable subscriptions besides that nobody has read since the open."""
+        return list(self.readers())
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """Return the headers by which a scan for a selector may pass over blocks: all that it names, or none."""
@@ -1322,7 +738,7 @@ class LaneState:
     @property
     def list_bytes_max(self) -> int:
         """The most that a list over it should hold directly."""
-        return NOWHERE
+        return UNLIMITED
 
     @property
     def swept_lane(self) -> LaneState:
@@ -1331,11 +747,6 @@ class LaneState:
 
     def drop(self) -> None:
         """Become a lane without messages: the queue is deleted, or the subscription has ended."""
-
-    def forget_attempts(self, first: int, last: int) -> None:
-        """Forget the counted attempts of messages that are gone. Nothing to do where `attempts` is None."""
-        self.delivery_counts.trim(self.stored, first, last)
-        self.attempts = self.delivery_counts.find(self.stored.number)
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
@@ -1436,7 +847,7 @@ class LaneState:
         return ()
 
     def read_one(self, sequence: int) -> StoredMessage:
-        """Read one pending message into the caller's own memory. Requires: the lock is not held."""
+        """See LaneMessages."""
         monitor = self.queue.monitor
         with monitor.lock:
             self.queue.target_area.store.raise_if_closed()
@@ -1452,6 +863,7 @@ class LaneState:
         return messages[0]
 
     def not_read(self, problem: str) -> StoreFailed:
+        """See LaneMessages."""
         return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")
 
 
@@ -1461,7 +873,7 @@ class PersistentLaneState(LaneState):
     __slots__ = ("index_lane", "journaled_lane")
 
     def __init__(
-        self, queue: QueueArea, index_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
+        self, queue: DestinationState, index_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
     ) -> None:
         """subscription: the lane of a subscription to that topic's lane; None: messages are those of the lane."""
         super().__init__(queue, subscription or index_lane, id_prefix)
@@ -1502,7 +914,7 @@ class NonPersistentLaneState(LaneState):
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
-    def __init__(self, queue: QueueArea, stored: NonPersistentLane, id_prefix: str) -> None:
+    def __init__(self, queue: DestinationState, stored: NonPersistentLane, id_prefix: str) -> None:
         super().__init__(queue, stored, id_prefix)
         self.tmp_lane = stored
         """`stored`, by its own type."""
@@ -1510,7 +922,7 @@ class NonPersistentLaneState(LaneState):
         """The persistent messages of the same queue and priority, once there is such a lane."""
         self.syncs = False
         self.retained = range(0)
-        """Of a subscription's lane: the sequences of the messages that its topic had retained."""
+        """The sequences of messages that a topic had retained: those of a new subscription, else none."""
 
     def is_retained(self, sequence: int) -> bool:
         """See LaneState."""
@@ -1529,41 +941,12 @@ class NonPersistentLaneState(LaneState):
         raise NotImplementedError
 
 
-class Volume(NamedTuple):
-    """How much is in a queue, and has come and left since the directory was opened; see the properties of QueueArea."""
+class DestinationState(CountedDestination):
+    """A queue, a topic, a subscription or a pattern of topics that is open. The state lock guards it.
 
-    depth: int
-    depth_bytes: int
-    enqueued: int
-    enqueued_bytes: int
-    dequeued_bytes: int
-
-
-class EarlierCounts(NamedTuple):
-    """What a queue or topic has counted since the directory was opened; see DestinationStatistics."""
-
-    enqueued: int = 0
-    enqueued_bytes: int = 0
-    dequeued_bytes: int = 0
-    acknowledged: int = 0
-    redelivered: int = 0
-    unreadable: int = 0
-    expired: int = 0
-    delivered: int = 0
-    misses: int = 0
-    dead_lettered: int = 0
-    dropped: int = 0
-    evicted: int = 0
-    """Of a topic."""
-    blocked_sends: int = 0
-    blocked_seconds: float = 0.0
-
-
-NOTHING_COUNTED: Final = EarlierCounts()
-
-
-class QueueArea(LimitedDestination):
-    """One destination that is open. Lanes are made on first use. The state lock guards it."""
+    Lanes are made on first use. Consumers take from the lanes of a queue or a subscription; what is sent to a topic
+    goes to the lanes of its subscriptions.
+    """
 
     __slots__ = (
         "target_area",
@@ -1581,16 +964,13 @@ class QueueArea(LimitedDestination):
         "is_forgotten",
         "inactive_seconds",
         "is_watched",
-        "misses",
-        "delivered",
-        "dead_lettered",
         "is_closed",
-        "earlier",
         "holders",
         "looked",
     )
 
-    is_queue: ClassVar[bool] = True
+    has_lists: ClassVar[bool] = True
+    """Consumers take from its own lanes."""
     keeps_groups: ClassVar[bool] = True
     """Messages of one group are for one of its consumers."""
 
@@ -1600,46 +980,43 @@ class QueueArea(LimitedDestination):
         self.number = number
         self.lanes: list[PersistentLaneState | None] = [None] * PRIORITIES
         self.non_persistent_lanes: list[NonPersistentLaneState | None] = [None] * PRIORITIES
-        """The same for non-persistent messages."""
+        """By priority, the lanes of non-persistent messages."""
         self.consumer_groups: dict[str | None, ConsumerGroup] = {}
         self.admission: DestinationLimits | None = None
-        """Of a queue or topic whose policy limits it, and of the topic's subscriptions."""
+        """The limits of a queue or topic whose policy has any. A subscription has those of its topic."""
         self.has_groups = False
         """Messages with a group were sent there, once at least."""
         self.rebalances_groups = False
         """Its policy has `group_rebalance`."""
         self.distribution: Distribution = target_area.ordinary
-        """Decides who gets what."""
+        """The rule that decides which consumer gets which message."""
         self.exclusive: Taker | None = None
-        """The only one who gets anything."""
+        """The one consumer that gets everything; None: all may take."""
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
         self.is_forgotten = False
         """It was closed or deleted for want of use: whoever knows it by its name opens it again, or makes it anew."""
         self.is_closed = False
-        """It is a row now, and this object stands for it no more."""
-        self.earlier = NOTHING_COUNTED
-        """What it had counted when it was opened last."""
+        """The destination is a row of the store's table again: this object stands for it no more."""
         self.holders = 0
-        """Calls under way that know it between two holds of the lock: it stays open."""
+        """How many calls under way know it between two holds of the lock: it stays open for them."""
         self.looked: int | None = None
-        """What it had to do until it was looked at last, and had nothing; None: it had something."""
+        """What `enqueued` was at the last look, where it was idle then; None: it was not."""
         self.inactive_seconds: float | None = None
-        """As its policy says. None: it stays, used or not."""
+        """After how long without use it is deleted, as its policy says. None: it stays, used or not."""
         self.is_watched = False
         """Its policy has a duplicate window."""
-        self.misses = 0
-        """Of consumer groups that have ended."""
-        self.delivered = 0
-        """To consumers that are closed."""
-        self.dead_lettered = 0
-        """Messages that were given up after their last attempt."""
 
     @property
     def monitor(self) -> Monitor:
-        """The one of all destinations."""
+        """Return the monitor of the store."""
         return self.target_area.monitor
+
+    @property
+    def subscription_name(self) -> str | None:
+        """Return the name of a durable subscription; None: it is none."""
+        return None
 
     @property
     def memory(self) -> LaneMemory:
@@ -1647,19 +1024,17 @@ class QueueArea(LimitedDestination):
         return self.target_area.memory_of(self.name)
 
     def make_lane(self, priority: int) -> PersistentLaneState:
-        store = self.target_area.store
-        return PersistentLaneState(
-            self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority)
-        )
+        """Return a new lane for what is sent to it in that priority. Requires: it is a queue or a topic."""
+        raise NotImplementedError
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group as the ordinary distribution has it."""
         return ConsumerGroup(selector, self.monitor.lock)
 
     def raise_if_deleted(self) -> None:
-        """Closed. Requires: the lock."""
+        """Raise Closed where it is deleted. Requires: the lock."""
         if self.is_deleted:
-            raise Closed("the queue" if self.is_queue else "the topic")
+            raise Closed(f"the {self.noun}")
 
     def raise_if_not_sendable(self) -> None:
         """Raise what a send to it raises before it has a lane. Closed: it is deleted. Requires: the lock."""
@@ -1705,35 +1080,6 @@ class QueueArea(LimitedDestination):
         return all(lane.is_idle for lane in self.all_lanes())
 
     @property
-    def counted(self) -> EarlierCounts:
-        """What it has counted since the directory was opened. Requires: nobody takes from it. O(lanes)."""
-        lanes, earlier = list(self.all_lanes()), self.earlier
-        volume = self.volume(lanes)
-        return EarlierCounts(
-            volume.enqueued,
-            volume.enqueued_bytes,
-            volume.dequeued_bytes,
-            earlier.acknowledged + sum(lane.acknowledged for lane in lanes),
-            earlier.redelivered + sum(lane.redelivered for lane in lanes),
-            earlier.unreadable + sum(lane.unreadable for lane in lanes),
-            earlier.expired + sum(lane.expired for lane in lanes),
-            self.delivered,
-            self.misses,
-            self.dead_lettered,
-            self.dropped,
-            earlier.evicted,
-            self.blocked_sends,
-            self.blocked_seconds,
-        )
-
-    def count_on(self, earlier: EarlierCounts) -> None:
-        """Go on counting from there. Requires: it is just made."""
-        self.earlier = earlier
-        self.delivered, self.misses, self.dead_lettered = earlier.delivered, earlier.misses, earlier.dead_lettered
-        self.dropped, self.blocked_sends = earlier.dropped, earlier.blocked_sends
-        self.blocked_seconds = earlier.blocked_seconds
-
-    @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
         consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_groups())
@@ -1742,68 +1088,31 @@ class QueueArea(LimitedDestination):
     def consumers(self) -> Iterator[Taker]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
 
-    @property
-    def enqueued(self) -> int:
-        """Messages that came since the directory was opened."""
-        lanes = self.all_lanes()
-        return self.earlier.enqueued + sum(lane.stored.next_sequence - lane.first_sequence for lane in lanes)
-
-    @property
-    def enqueued_bytes(self) -> int:
-        """Their bodies and headers."""
-        return self.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
-
-    @property
-    def dequeued_bytes(self) -> int:
-        """Bodies and headers of messages that have left since then, whatever way."""
-        return self.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
-
-    def volume(self, lanes: Sequence[LaneState]) -> Volume:
-        """Return depth and bytes, what came and what left, from one walk over its lanes. Requires: the lock.
-
-        lanes: all of them, in any order, which whoever reports has at hand.
-        """
-        depth = depth_bytes = 0
-        enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]
-        for lane in lanes:
-            stored = lane.stored
-            depth += stored.pending_messages
-            depth_bytes += stored.pending_bytes
-            enqueued += stored.next_sequence - lane.first_sequence
-            enqueued_bytes += lane.enqueued_bytes
-            dequeued_bytes += lane.dequeued_bytes
-        return Volume(depth, depth_bytes, enqueued, enqueued_bytes, dequeued_bytes)
-
     def end_consumers(self) -> None:
         """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
         held: dict[Taker, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
         for lane in self.all_lanes():
             for delivery in lane.in_flight.values():
-                held[delivery._consumer].append(delivery)
+                held[consumer_of(delivery)].append(delivery)
         for consumer, deliveries in held.items():
             consumer.end(deliveries)
 
     def on_consumer_closed(self) -> None:
-        """Do what a queue does when a consumer has closed. Requires: the lock."""
+        """Do what is due when one of its consumers has closed. Requires: the lock."""
 
     def catch_up(self) -> None:
-        """Make depth what it is: a topic lets go late of what no subscription needs any more."""
-
-    @property
-    def depth(self) -> int:
-        return sum(lane.stored.pending_messages for lane in self.all_lanes())
-
-    @property
-    def depth_bytes(self) -> int:
-        return sum(lane.stored.pending_bytes for lane in self.all_lanes())
+        """Make the depth exact: a topic lets go late of what no subscription needs any more."""
 
 
-def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:
-    """Return the attempts of deliveries in as few runs as can be. O(deliveries log deliveries)."""
-    runs: list[CountedRun] = []
-    for sequence, attempts in sorted((delivery.sequence, delivery.attempts) for delivery in deliveries):
-        if runs and runs[-1].last == sequence - 1 and runs[-1].attempts == attempts:
-            runs[-1] = runs[-1]._replace(last=sequence)
-        else:
-            runs.append(CountedRun(sequence, sequence, attempts))
-    return runs
+def lane_of(delivery: Delivery) -> LaneState:
+    """Return the lane that a delivery was handed out from."""
+    lane = delivery._lane
+    assert isinstance(lane, LaneState)
+    return lane
+
+
+def consumer_of(delivery: Delivery) -> Taker:
+    """Return to whom a delivery was handed out."""
+    consumer = delivery._consumer
+    assert isinstance(consumer, Taker)
+    return consumer

@@ -15,7 +15,8 @@ from ...store.errors import Closed
 from ...store.format.times import Times
 from ...store.journal.reading import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from .model import LaneState, Load, NonPersistentLaneState, QueueArea, TargetList, is_lazy, message_of
+from .delivery import is_lazy, message_of
+from .model import DestinationState, LaneState, Load, NonPersistentLaneState, TargetList
 
 
 class SpillingLane(NonPersistentLaneState):
@@ -25,7 +26,7 @@ class SpillingLane(NonPersistentLaneState):
 
     def __init__(
         self,
-        queue: QueueArea,
+        queue: DestinationState,
         stored: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,

@@ -17,22 +17,23 @@ from ...store.errors import SettingsError, StoreFull
 from ..selectors.selector import Selector
 from .consumer_memory import GROUP_BYTES, LIST_BYTES, group_charge
 from .lists import TargetArea
-from .model import QueueArea
+from .model import DestinationState
 
 ROW_BYTES: Final = 48
-"""Of a queue or topic that exists, beside the bytes of its name: its row, and the next sequence of one priority."""
+"""Charged for each queue or topic, beside the bytes of its name: its row, and the next sequence of one priority."""
 COUNTED_BYTES: Final = 152
-"""Of one that was used since the store was opened, and is not open: what it has counted."""
+"""Charged beside the row for one that is closed and was used since the store was opened: what it has counted."""
 ROWS_SHARE: Final = 0.8
 """Most that rows may take of what destinations may: with none left for open ones nobody could use any of them."""
 OPEN_QUEUE_BYTES: Final = 1024
-"""Of a queue that is open, beside its row."""
+"""Charged for an open queue, beside its row."""
 GROUPS_BYTES: Final = 10_240
-"""Of a queue that has, or had, messages with groups, beside the queue: who owns which, and what hands them out."""
+"""Charged besides for a queue that has, or had, messages with groups: who owns which, and what hands them out."""
 OPEN_TOPIC_BYTES: Final = 1280
-"""Of a topic that is open, beside its row."""
+"""Charged for an open topic, beside its row."""
 SUBSCRIPTION_BYTES: Final = 768
-"""That nobody reads, with what it keeps of one priority of its topic. Measured with tracemalloc over 10,000 of each."""
+"""Charged for a subscription that nobody reads and its part of one priority of the topic. All were measured with
+tracemalloc over 10,000 of each."""
 
 
 def row_bytes(name: str) -> int:
@@ -46,7 +47,7 @@ class Census(NamedTuple):
     destinations: int
     """Queues and topics."""
     name_bytes: int
-    """Of their names together."""
+    """Bytes of the names of all these."""
     open_queues: int
     counted: int
     """Queues and topics that are not open and have counted something since the store was opened."""
@@ -109,7 +110,7 @@ class DestinationOverhead:
         if lists:
             self._require(LIST_BYTES * lists, self._target_area.consumers.holder)
 
-    def require_consumer(self, queue: QueueArea, selector: Selector | None, consumer_bytes: int) -> None:
+    def require_consumer(self, queue: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
         """Make room for a consumer of a queue or subscription. StoreFull: memory has none for it."""
         lists_bytes = LIST_BYTES * sum(1 for _ in queue.all_lanes())
         charge_bytes = consumer_bytes
@@ -119,7 +120,9 @@ class DestinationOverhead:
             charge_bytes += GROUP_BYTES + lists_bytes
         self._require(charge_bytes, self._target_area.consumers.holder)
 
-    def require_subscriber(self, topics: Collection[QueueArea], selector: Selector | None, consumer_bytes: int) -> None:
+    def require_subscriber(
+        self, topics: Collection[DestinationState], selector: Selector | None, consumer_bytes: int
+    ) -> None:
         """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
         lists = sum(2 * sum(1 for _ in topic.all_lanes()) for topic in topics)
         subscriptions_bytes = SUBSCRIPTION_BYTES * len(topics)

@@ -22,7 +22,7 @@ from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
 from .lists import TargetArea
-from .model import LaneState, QueueArea
+from .model import DestinationState, LaneState
 from .monitor import Monitor
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Confirmer(ABC):
 class Postponed(ABC):
     """A non-persistent message that was accepted and that no lane has yet: its transaction is committed."""
 
-    queue: QueueArea
+    queue: DestinationState
     charge_bytes: int
     """What it holds of the budget, until a lane has it."""
 
@@ -237,12 +237,12 @@ class Publisher(Confirmer):
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
-    def is_to_publish(self, queue: QueueArea) -> bool:
+    def is_to_publish(self, queue: DestinationState) -> bool:
         """Return whether anything waits for a sync in a queue. O(what waits). Requires: the lock."""
         is_in_lane = any(lane.queue is queue for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.queue is queue for _, message in self.postponed)
 
-    def forget(self, queue: QueueArea) -> None:
+    def forget(self, queue: DestinationState) -> None:
         """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
         self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)

@@ -11,10 +11,11 @@ from heapq import heapify, heappop, heappush
 
 from ...cache.budget import Budget
 from ...cache.charge import charge_bytes
-from ...cache.lane_memory import ALL_BYTES, LaneMemory, QuotaMemory
+from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import WORTH_BYTES, MessageCache
 from ...cache.spill.overflow import Overflow
 from ...store.journal.reading import StoredMessage
+from ...store.numbering import UNLIMITED
 from .memory_rule import MemoryRule
 from .model import TargetList
 
@@ -95,7 +96,7 @@ class Reclaim:
         for giver, cache in (*heads, *((giver, giver.pending_cache) for giver in self.memories)):
             missing_bytes = missing()
             if missing_bytes > 0:
-                cache.give_back(min(missing_bytes, ALL_BYTES if giver is memory else giver.spare_bytes))
+                cache.give_back(min(missing_bytes, UNLIMITED if giver is memory else giver.spare_bytes))
 
     def give_back_heads(self, wanted_bytes: int) -> None:
         """Let the HeadQueueCaches give back until so many bytes are free, but nothing of a reserve."""

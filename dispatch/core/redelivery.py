@@ -15,8 +15,9 @@ from ...store.format.state import CountedRun
 from ..config.policies import Policies
 from ..config.redelivery_delays import RedeliveryRule
 from .delays import DelayedRedelivery
+from .delivery import Delivery, counted_runs, is_seen, message_of
 from .lists import TargetArea
-from .model import Delivery, LaneState, counted_runs, is_seen, lane_of, message_of
+from .model import LaneState, lane_of
 
 
 class Redelivery:

@@ -16,18 +16,16 @@ from functools import partial
 from ...cache.charge import charge_bytes
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
+from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ..core.list_order import next_by_arrival, pair
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, LaneState, QueueArea, Taker, TargetList
+from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
 from .message_groups import Groups, bucket_of, put_aside
 from .precedence import Precedence, credit
-
-NOTHING_BEHIND = 1 << 62
-"""The frontier of a list that looks for nothing by itself."""
 
 _Passed = dict[LaneState, SequenceSet]
 
@@ -242,7 +240,7 @@ class Assigning:
     is unassigned, and behind it none is assigned: so what comes back knows its place, and each group stays in order.
     """
 
-    def __init__(self, queue: QueueArea, target_area: TargetArea) -> None:
+    def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
         self.queue = queue
         self.target_area = target_area
         self.groups = Groups(target_area.groups)
@@ -261,7 +259,7 @@ class Assigning:
     def add_list(self, assigned: AssignedMessages, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned, 0)
-        target.frontier = NOTHING_BEHIND
+        target.frontier = BEHIND_ALL  # it looks for nothing by itself
         target.share()
         assigned.lists.append(target)
         self.target_area.adopt(target)

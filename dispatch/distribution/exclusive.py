@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..core.model import QueueArea, Taker
+from ..core.model import DestinationState, Taker
 
 
 class ExclusiveConsumers:
     """Those of all queues. The state lock guards it; every method requires it held."""
 
     def __init__(self) -> None:
-        self._lines: dict[QueueArea, _Line] = {}
-        """Of queues that have any."""
+        self._lines: dict[DestinationState, _Line] = {}
+        """The line of each queue that has exclusive consumers."""
 
     def join(self, consumer: Taker) -> None:
         """Give everything to an exclusive consumer, or let it wait for the one that has it."""
@@ -40,7 +40,7 @@ class ExclusiveConsumers:
             _choose(queue, line)
 
 
-def _choose(queue: QueueArea, line: _Line) -> None:
+def _choose(queue: DestinationState, line: _Line) -> None:
     """Choose the first in line with the highest priority; where nobody is, all share.
 
     O(log exclusive consumers) where one follows another, else O(consumers).

@@ -8,16 +8,8 @@ from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
-from ..core.model import (
-    Delivery,
-    LaneState,
-    QueueArea,
-    is_lazy,
-    keep_group,
-    kept_group,
-    lane_of,
-    message_of,
-)
+from ..core.delivery import Delivery, is_lazy, keep_group, kept_group, message_of
+from ..core.model import DestinationState, LaneState, lane_of
 
 
 class GroupNames:
@@ -25,7 +17,7 @@ class GroupNames:
 
     __slots__ = ("_queue", "_known")
 
-    def __init__(self, queue: QueueArea) -> None:
+    def __init__(self, queue: DestinationState) -> None:
         self._queue = queue
         self._known: dict[tuple[LaneState, int], str | None] = {}
         """Of messages of which the body is not in RAM, and of those that are just handed out."""

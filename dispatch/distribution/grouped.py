@@ -13,20 +13,19 @@ from typing import Final
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
 from ..core.consumer_memory import GROUP_BYTES
+from ..core.delivery import Delivery, is_lazy
 from ..core.destinations import Destinations
 from ..core.list_order import pair
 from ..core.lists import TargetArea
 from ..core.model import (
     Collectors,
     ConsumerGroup,
-    Delivery,
+    DestinationState,
     Distribution,
     LaneState,
-    QueueArea,
     Taker,
     TargetList,
     collect_nothing,
-    is_lazy,
     lane_of,
 )
 from ..core.monitor import Monitor
@@ -45,7 +44,7 @@ class GroupAssigner(Distribution):
 
     honours_groups = True
 
-    def __init__(self, queue: QueueArea, target_area: TargetArea) -> None:
+    def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
         self.queue = queue
         self.target_area = target_area
         self._assigning = Assigning(queue, target_area)
@@ -76,7 +75,7 @@ class GroupAssigner(Distribution):
             consumer_group.arrived.notify_all()
         self.target_area.find_sole_lists(self.queue)
 
-    def make_consumer_group(self, queue: QueueArea, selector: Selector | None) -> UnassignedMessages:
+    def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> UnassignedMessages:
         """See HandsOut."""
         return UnassignedMessages(self._assigning, selector)
 
@@ -386,23 +385,23 @@ def _count_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     return sum(lane.free_count(first, last) for first, last in runs)
 
 
-def use_groups(monitor: Monitor, destinations: Destinations, target_area: TargetArea, queue: QueueArea) -> None:
+def use_groups(monitor: Monitor, destinations: Destinations, target_area: TargetArea, queue: DestinationState) -> None:
     """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
-    if queue.is_queue:
+    if queue.keeps_groups:
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
             note_groups(destinations, target_area, queue)
 
 
-def note_groups(destinations: Destinations, target_area: TargetArea, queue: QueueArea) -> None:
+def note_groups(destinations: Destinations, target_area: TargetArea, queue: DestinationState) -> None:
     """Assign the messages of a queue that has messages with groups from now on. StoreFull. Requires: the lock."""
     if not queue.has_groups:
         destinations.note_groups(queue)
         begin_assigning(target_area, queue)
 
 
-def begin_assigning(target_area: TargetArea, queue: QueueArea) -> None:
+def begin_assigning(target_area: TargetArea, queue: DestinationState) -> None:
     """Assign messages of a queue to its consumers from now on, by groups and priorities. Requires: the lock.
 
     Does nothing where the queue's rule honours both already. Of all others only the ordinary one may be replaced: what

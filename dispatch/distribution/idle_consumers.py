@@ -19,7 +19,7 @@ class IdleConsumers:
         """owned: how many groups a consumer owns."""
         self._owned = owned
         self._counts: dict[Taker, int] = {}
-        """Of each, how many it owned when that was last noted."""
+        """By consumer, how many groups it owned when that was last noted."""
         self._by_count: dict[int, dict[Taker, None]] = {}
 
     def note(self, consumer: Taker) -> None:

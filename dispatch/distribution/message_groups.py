@@ -25,7 +25,8 @@ ASSIGNED_BYTES: Final = 256
 WAITING_BYTES: Final = 368
 """What it takes that something of a lane waits behind a message, beside its runs. All measured with tracemalloc."""
 RUNS_MAX: Final = 1024
-"""Of messages put aside for one reason in one lane: 16 KiB. Beyond it runs are joined across what lies between."""
+"""Most runs of messages put aside for one reason in one lane, 16 KiB. Beyond it runs are joined across what lies
+between."""
 
 
 def bucket_of(group: str) -> int:
@@ -64,7 +65,7 @@ class _Halt:
     def __init__(self, group: str) -> None:
         self.group = group
         self.places: list[tuple[int, int, int]] = []
-        """Of the messages that come back later, in order."""
+        """The places of the messages that come back later, in order."""
         self.waiting: dict[LaneState, SequenceSet] | None = None
 
     @property
@@ -86,7 +87,7 @@ class Groups:
         self._owned: dict[Taker, int] = {}
         """How many buckets each owner has."""
         self._last_assigned: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
-        """Of each owner, by bucket and priority: the last place that is assigned to it."""
+        """By owner, bucket and priority, the last place that is assigned to that owner."""
         self._held_back: dict[LaneState, dict[int, _Halt]] = {}
         """By lane and sequence, what each message that comes back later holds back."""
         self._halts: dict[tuple[str, int], _Halt] = {}

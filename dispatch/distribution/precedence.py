@@ -6,14 +6,12 @@ It is about messages that nobody owns: of its own groups a consumer may take wha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
-from ..core.model import ConsumerGroup, LaneState, QueueArea, Taker
+from ...store.numbering import UNLIMITED
+from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker
 from .message_groups import Groups
-
-UNLIMITED: Final = 1 << 62
 
 
 class Precedence:
@@ -21,7 +19,7 @@ class Precedence:
 
     __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
-    def __init__(self, queue: QueueArea, groups: Groups, assigned: Collection[ConsumerGroup]) -> None:
+    def __init__(self, queue: DestinationState, groups: Groups, assigned: Collection[ConsumerGroup]) -> None:
         """assigned: a view of what each consumer of now has of its own."""
         self._queue = queue
         self._groups = groups
@@ -120,7 +118,7 @@ def _matches(shared: ConsumerGroup, lane: LaneState, message: StoredMessage) -> 
         return False
 
 
-def credit(queue: QueueArea, consumer: Taker) -> int:
+def credit(queue: DestinationState, consumer: Taker) -> int:
     """Return how many messages it could take. One that pulls (prefetch 0) could take one, while it waits for it."""
     return 0 if queue.holds_up(consumer) else _own_credit(consumer)
 

@@ -9,10 +9,10 @@ it holds something stays with it until that is settled.
 
 from __future__ import annotations
 
+from ...store.numbering import UNLIMITED
 from ..core.model import Taker, consumer_of
 from .assigning import AssignedMessages, Assigning
 from .message_groups import bucket_of
-from .precedence import UNLIMITED
 
 
 class Rebalancing:

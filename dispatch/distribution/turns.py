@@ -8,21 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import groupby
 
+from ..core.delivery import Delivery
 from ..core.lists import TargetArea
-from ..core.model import (
-    Collectors,
-    ConsumerGroup,
-    Delivery,
-    QueueArea,
-    Taker,
-    TargetList,
-    collect_nothing,
-)
+from ..core.model import Collectors, ConsumerGroup, DestinationState, Taker, TargetList, collect_nothing
 from .ordinary import OrdinaryDistribution
 
 
 class Turns(OrdinaryDistribution):
-    """Of the area whose consumer group has the lists of all its members. O(lists) for each take.
+    """The rule of a pattern, whose consumer group has the lists of all its members. O(lists) for each take.
 
     A lane is of a member, so what becomes of its messages each member's own distribution decides.
     """
@@ -31,7 +24,7 @@ class Turns(OrdinaryDistribution):
     honours_groups = True
     keeps_open = True
 
-    def __init__(self, target_area: TargetArea, members: Collection[QueueArea]) -> None:
+    def __init__(self, target_area: TargetArea, members: Collection[DestinationState]) -> None:
         """members: a view of those of now."""
         super().__init__(target_area)
         self._members = members
@@ -82,7 +75,7 @@ class Turns(OrdinaryDistribution):
             target_area.loads.request(target)
         return max_bytes
 
-    def withdraw(self, member: QueueArea, consumer_group: ConsumerGroup) -> None:
+    def withdraw(self, member: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Take the lists of one member from the consumer group, and what is in flight of it from the consumer."""
         target_area = self._target_area
         for lane in member.all_lanes():

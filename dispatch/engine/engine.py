@@ -71,10 +71,11 @@ from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import LaneState, QueueArea, Taker
+from ..core.model import LaneState, Taker
 from ..core.monitor import Monitor, parts
 from ..core.overhead import Census, DestinationOverhead
 from ..core.publisher import Publisher
+from ..core.queue_area import QueueArea
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
 from ..distribution.grouped import begin_assigning

@@ -11,7 +11,7 @@ from ...cache.process.guard import ProcessStatistics
 from ...store.histogram import DurationStatistics
 from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
-from ..core.model import LaneState, QueueArea
+from ..core.model import DestinationState, LaneState
 from ..core.monitor import Monitor, parts
 from ..topics.state import TopicState
 from .duties import FailingDuty
@@ -100,7 +100,7 @@ class Statistics:
     nothing in RAM and returned messages. What finds its messages in RAM is not measured."""
 
 
-def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None) -> DestinationStatistics:
+def destination_statistics(queue: DestinationState, oldest_seconds: float | None = None) -> DestinationStatistics:
     """Requires: the lock. O(consumers), and one walk over the lanes: a thousand queues are scraped once a second."""
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
     volume = queue.volume(lanes)

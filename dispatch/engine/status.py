@@ -18,8 +18,9 @@ from ..admin.oldest import OldestMessages
 from ..consumer.consumer import Consumer
 from ..consumer.statistics import ConsumerStatistics
 from ..core.destinations import Destinations
-from ..core.model import QueueArea, Taker
+from ..core.model import Taker
 from ..core.monitor import Monitor
+from ..core.queue_area import QueueArea
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic

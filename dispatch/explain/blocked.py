@@ -11,14 +11,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ...store.format.state import QUEUE, TOPIC
 from ...store.maintenance.retention import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
-from ..core.model import QueueArea
+from ..core.model import DestinationState
 from ..engine.owners import Owners
-from ..topics.patterns import PatternArea
-from ..topics.state import SubscriptionState, TopicState
 from .cause import Cause
 from .disk import age_text, explain_whole, plural, size_text
 
@@ -40,7 +37,7 @@ class _Holder(NamedTuple):
     oldest_seconds: float | None = None
 
 
-def explain_blocked(owners: Owners, queue: QueueArea | None = None) -> list[tuple[Cause, str]]:
+def explain_blocked(owners: Owners, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
     """Yield the cause and a clause of each send to it that waits, in order; None: to any destination.
 
     Requires: no lock. While something waits: as much as explaining the whole store.
@@ -54,8 +51,7 @@ def explain_blocked(owners: Owners, queue: QueueArea | None = None) -> list[tupl
     causes = _journal_causes(owners) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
-        name = destination_text(blocked.destination)
-        names = {name, *(f"{name}/{durable}" for durable in _durable_names(blocked.destination))}
+        names = blocked.destination.qualified_names()
         own = next((cause for cause in causes if cause.holder in names), None)
         holder = _Holder(own.holder, own.bytes, own.oldest_seconds) if own is not None else None
         frees = f"acknowledging messages of {blocked.destination.name!r}, or a higher limit in its policy"
@@ -72,7 +68,7 @@ def explain_blocked(owners: Owners, queue: QueueArea | None = None) -> list[tupl
     return found
 
 
-def _at_admissions(owners: Owners, queue: QueueArea | None) -> Iterator[_Blocked]:
+def _at_admissions(owners: Owners, queue: DestinationState | None) -> Iterator[_Blocked]:
     queues = [queue] if queue is not None else [*owners.destinations.queues.values(), *owners.topics.by_name.values()]
     now = owners.monitor.monotonic()
     for each in queues:
@@ -81,7 +77,7 @@ def _at_admissions(owners: Owners, queue: QueueArea | None) -> Iterator[_Blocked
                 yield _Blocked(each, limit, sizes, now - began)
 
 
-def _in_line(owners: Owners, line: SpaceLine, queue: QueueArea | None) -> Iterator[_Blocked]:
+def _in_line(owners: Owners, line: SpaceLine, queue: DestinationState | None) -> Iterator[_Blocked]:
     now = owners.monitor.monotonic()
     for waiting in line:
         if queue is None or waiting.destination is queue:
@@ -98,25 +94,13 @@ def _most_spilled(owners: Owners) -> _Holder | None:
     """Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
-    names = {queue.number: destination_text(queue) for queue in (*owners.destinations.queues.values(), *subscriptions)}
+    names = {queue.number: queue.qualified_name for queue in (*owners.destinations.queues.values(), *subscriptions)}
     for stored in owners.overflow.lanes.values():
         held[names[stored.destination]] += stored.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:
             return _Holder(name, size_bytes)
     return None
-
-
-def destination_text(queue: LimitedDestination) -> str:
-    """Name the destination as other explanations do: "0:orders", "1:prices/audit"."""
-    if isinstance(queue, SubscriptionState) and queue.is_durable:
-        return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
-    is_topic = isinstance(queue, TopicState | SubscriptionState | PatternArea)
-    return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
-
-
-def _durable_names(destination: LimitedDestination) -> list[str]:
-    return list(destination.durable) if isinstance(destination, TopicState) else []
 
 
 def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..consumer.consumer import Consumer
-from ..core.model import QueueArea
+from ..core.model import DestinationState
 from .cause import Cause
 from .disk import plural
 
@@ -16,7 +16,7 @@ GROUP_MEMORY: Final = "group_memory"
 PRIORITY: Final = "priority"
 
 
-def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
+def exclusive_cause(queue: DestinationState, messages: int) -> Cause:
     return Cause(EXCLUSIVE, "another consumer", messages, 0, None, "the close of the exclusive consumer")
 
 
@@ -42,7 +42,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     return causes
 
 
-def waiting_messages(queue: QueueArea) -> int:
+def waiting_messages(queue: DestinationState) -> int:
     """Count the messages behind one of their group that comes back later."""
     return queue.distribution.count_waiting()
 

@@ -7,7 +7,6 @@ from typing import Final
 from ...store.errors import SettingsError
 from ..core.monitor import Monitor
 from ..transactions.transaction import TransactionRegistry
-from .blocked import destination_text
 from .cause import Cause, Explanation
 from .disk import plural
 
@@ -26,7 +25,7 @@ def explain_prepared(monitor: Monitor, transactions: TransactionRegistry, xid: b
     causes: list[Cause] = []
     said: list[str] = []
     for queue, (sent, acknowledged) in concerned.items():
-        name = destination_text(queue)
+        name = queue.qualified_name
         for count, words in ((sent, f"sent to {name}"), (acknowledged, f"of {name} acknowledged")):
             if count:
                 causes.append(Cause(TRANSACTION, name, count, 0, None, frees))

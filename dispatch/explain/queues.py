@@ -19,25 +19,15 @@ from ...store.bits import runs_of_ones
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER
-from ...store.numbering import BLOCK_MESSAGES
+from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
-from ..core.model import (
-    Delivery,
-    LaneState,
-    QueueArea,
-    Taker,
-    TargetList,
-    consumer_of,
-    content_bytes,
-    is_lazy,
-    lane_of,
-    message_of,
-)
+from ..core.delivery import Delivery, content_bytes, is_lazy, message_of
+from ..core.model import DestinationState, LaneState, Taker, TargetList, consumer_of, lane_of
 from ..engine.owners import Owners
 from ..queue import Queue
 from ..topic import Topic
 from ..topics.state import SubscriptionLaneState
-from .blocked import destination_text, explain_blocked
+from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import MEMORY, memory_causes, plural, size_text
 from .groups import (
@@ -50,7 +40,7 @@ from .groups import (
     waiting_messages,
 )
 from .prepared import TRANSACTION
-from .reach import END, Reach
+from .reach import Reach
 from .topics import explain_topic
 
 EMPTY: Final = "empty"
@@ -145,8 +135,8 @@ def explain_named(owners: Owners, name: str) -> Explanation:
     owners.monitor.raise_if_closed()
     with owners.monitor.lock, owners.monitor.whole:
         topic = owners.topics.find(name)
-        queue = owners.destinations.find(name)
-        for other in owners.topics.by_name.values() if queue is topic is None else ():
+        queue: DestinationState | None = owners.destinations.find(name)
+        for other in owners.topics.by_name.values() if queue is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
             if subscription != name and subscription in other.durable:
                 queue = other.durable_subscription(subscription)
@@ -167,7 +157,7 @@ def explain_consumer(owners: Owners, consumer: Consumer) -> Explanation:
         if causes[0].reason not in (CLOSED, DRAINING):
             causes = _with_pause(consumer.queue, causes)
     owners.monitor.run_deferred()
-    name = destination_text(consumer.queue)
+    name = consumer.queue.qualified_name
     if causes[0].reason == READY:
         count = causes[0].messages
         return Explanation(f"Nothing keeps the consumer of {name} from {count:,} message{plural(count)}.", causes)
@@ -175,7 +165,7 @@ def explain_consumer(owners: Owners, consumer: Consumer) -> Explanation:
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_queue(owners: Owners, queue: QueueArea) -> Explanation:
+def explain_queue(owners: Owners, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: no lock."""
     with owners.monitor.lock, owners.monitor.whole:
         owners.due.release()
@@ -183,7 +173,7 @@ def explain_queue(owners: Owners, queue: QueueArea) -> Explanation:
         causes = _with_pause(queue, (*_holders(owners, places, None), *_free_causes(owners, queue, places)))
     owners.monitor.run_deferred()
     blocked = explain_blocked(owners, queue)
-    name = destination_text(queue)
+    name = queue.qualified_name
     if not causes and not blocked:
         return Explanation(f"{name} has no messages.", ())
     sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
@@ -196,14 +186,14 @@ def explain_queue(owners: Owners, queue: QueueArea) -> Explanation:
 # ---------------------------------------------------------------------- where messages are. Requires: the lock
 
 
-def _places(owners: Owners, queue: QueueArea) -> _Places:
+def _places(owners: Owners, queue: DestinationState) -> _Places:
     """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
     places = _Places(queue.depth, queue.depth_bytes)
     lanes = list(queue.all_lanes())
     for lane in lanes:
         for delivery in lane.in_flight.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
-        _count(places.unsynced, lane, [(lane.published, END)])
+        _count(places.unsynced, lane, [(lane.published, BEHIND_ALL)])
         _count(places.dead, lane, lane.dead)
         places.unreadable += lane.unreadable
         if lane.is_timed:
@@ -257,7 +247,7 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
     queue, target_area = consumer.queue, owners.target_area
-    name = destination_text(queue)
+    name = queue.qualified_name
     if consumer.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
     if consumer.is_draining:
@@ -325,7 +315,7 @@ def _in_flight_memory(owners: Owners) -> list[Cause]:
     parts: dict[str, _Part] = {}
     for lane in {target.lane for target in owners.target_area.lists}:
         for delivery in lane.in_flight.values():
-            parts.setdefault(destination_text(lane.queue), _Part()).add(delivery)
+            parts.setdefault(lane.queue.qualified_name, _Part()).add(delivery)
     for transaction in owners.transactions.undecided.values():
         for delivery in transaction.held:
             parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
@@ -354,7 +344,7 @@ def _elsewhere(owners: Owners, consumer: Consumer, places: _Places) -> list[Caus
         causes.append(_unreadable(consumer.queue, unreadable))
     if unmatched > unreadable:
         frees = "a message that it matches, or a consumer with another selector"
-        causes.append(Cause(SELECTOR, destination_text(consumer.queue), unmatched - unreadable, 0, None, frees))
+        causes.append(Cause(SELECTOR, consumer.queue.qualified_name, unmatched - unreadable, 0, None, frees))
     return causes
 
 
@@ -404,13 +394,13 @@ def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[C
     return causes
 
 
-def _free_causes(owners: Owners, queue: QueueArea, places: _Places) -> list[Cause]:
+def _free_causes(owners: Owners, queue: DestinationState, places: _Places) -> list[Cause]:
     """Return what the messages that nobody has wait for."""
     if not places.free:
         return []
     consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]
     if not consumers:
-        return [Cause(NO_CONSUMER, destination_text(queue), places.free, 0, None, f"a consumer of {queue.name!r}")]
+        return [Cause(NO_CONSUMER, queue.qualified_name, places.free, 0, None, f"a consumer of {queue.name!r}")]
     reach = Reach(queue)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if reached:
@@ -418,7 +408,7 @@ def _free_causes(owners: Owners, queue: QueueArea, places: _Places) -> list[Caus
     return [*_causes_of_unreached(queue, places, consumers)]
 
 
-def _causes_of_unreached(queue: QueueArea, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
+def _causes_of_unreached(queue: DestinationState, places: _Places, consumers: Sequence[Taker]) -> Iterator[Cause]:
     """Yield why the free messages are for none of the consumers."""
     waiting = min(waiting_messages(queue), places.free)
     rest = places.free - waiting
@@ -435,14 +425,14 @@ def _causes_of_unreached(queue: QueueArea, places: _Places, consumers: Sequence[
     if unreadable:
         yield _unreadable(queue, unreadable)
     if rest > unreadable:
-        yield _unmatched(destination_text(queue), rest - unreadable)
+        yield _unmatched(queue.qualified_name, rest - unreadable)
 
 
 def _causes_of_reached(
-    owners: Owners, queue: QueueArea, places: _Places, reached: Sequence[tuple[Taker, tuple[TargetList, bool]]]
+    owners: Owners, queue: DestinationState, places: _Places, reached: Sequence[tuple[Taker, tuple[TargetList, bool]]]
 ) -> Iterator[Cause]:
     """Yield what keeps consumers from free messages that come next for them. reached: see Reach.of."""
-    free, name = places.free, destination_text(queue)
+    free, name = places.free, queue.qualified_name
     able = [
         (consumer, target, is_direct)
         for consumer, (target, is_direct) in reached
@@ -467,7 +457,7 @@ def _causes_of_reached(
         yield _loading(owners, name, able[0][1])
 
 
-def _passed_over(queue: QueueArea, free: int) -> int:
+def _passed_over(queue: DestinationState, free: int) -> int:
     """Return how many free messages every list has examined and left: no selector matches them. At least so many.
 
     O(lists).
@@ -505,20 +495,20 @@ def _sum(parts: Sequence[_Part]) -> _Part:
     )
 
 
-def _with_pause(queue: QueueArea, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+def _with_pause(queue: DestinationState, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
     """Return the causes, and that the queue is paused where no message waits for that alone: it would be next."""
     if not queue.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
     return (*causes, _paused(queue, 0))
 
 
-def _paused(queue: QueueArea, messages: int) -> Cause:
-    return Cause(PAUSED, destination_text(queue), messages, 0, None, f"queue({queue.name!r}).resume()")
+def _paused(queue: DestinationState, messages: int) -> Cause:
+    return Cause(PAUSED, queue.qualified_name, messages, 0, None, f"queue({queue.name!r}).resume()")
 
 
-def _unreadable(queue: QueueArea, messages: int) -> Cause:
+def _unreadable(queue: DestinationState, messages: int) -> Cause:
     frees = f'opening with on_missing_data_log="report", which sets {_them(messages)} aside'
-    return Cause(UNREADABLE, destination_text(queue), messages, 0, None, frees)
+    return Cause(UNREADABLE, queue.qualified_name, messages, 0, None, frees)
 
 
 def _them(messages: int) -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Final
 
 from ...store.journal.reading import StoredMessage
-from ...store.numbering import BLOCK_MESSAGES
+from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ..core.list_order import next_by_arrival
-from ..core.model import LaneState, QueueArea, Taker, TargetList
-
-END: Final = 1 << 62
-"""Behind every sequence."""
+from ..core.model import DestinationState, LaneState, Taker, TargetList
 
 
 class Reach:
@@ -20,7 +16,7 @@ class Reach:
     What they share is looked at once, however many they are: O(messages in the lists' RAM), and O(lists) for each.
     """
 
-    def __init__(self, queue: QueueArea) -> None:
+    def __init__(self, queue: DestinationState) -> None:
         self._distribution = queue.distribution
         self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
         """Messages in RAM that nobody holds, by who owns their group."""
@@ -39,7 +35,7 @@ class Reach:
             direct = self._first_direct(consumer, target)
             if self._first_returned(target) < direct:
                 return target, False
-            if direct < END:
+            if direct < BEHIND_ALL:
                 is_next = (
                     target.counterpart is None or not target.counterpart.has_supply or target.direct[0][0] == direct
                 )
@@ -53,7 +49,7 @@ class Reach:
         return None
 
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
-        """Return the first sequence in RAM that the consumer could take, END if there is none."""
+        """Return the first sequence in RAM that the consumer could take, BEHIND_ALL if there is none."""
         able = (message for message in target.direct if _can_be_had(target.lane, message[0]))
         if self._distribution.is_ordinary:
             return self._first(target, None, able)
@@ -62,7 +58,7 @@ class Reach:
             owned = self._owned[target] = self._distribution.by_owner(target.lane, able)
         own = owned.get(consumer)
         unowned = owned.get(None)
-        first = own[0][0] if own else END
+        first = own[0][0] if own else BEHIND_ALL
         if not unowned:
             return first
         kind = self._distribution.kind_of(consumer)
@@ -72,7 +68,7 @@ class Reach:
         """Return the sequence of the first of these messages, which is the same for all takers of this kind."""
         key = target, kind
         if key not in self._firsts:
-            self._firsts[key] = next((message[0] for message in messages), END)
+            self._firsts[key] = next((message[0] for message in messages), BEHIND_ALL)
         return self._firsts[key]
 
     def _first_returned(self, target: TargetList) -> int:
@@ -85,7 +81,7 @@ class Reach:
         has_more = self._has_more.get(target)
         if has_more is None:
             behind = [(target.frontier, target.lane.published - 1)]
-            has_more = any(_first_free(target.lane, runs) < END for runs in (target.references, behind))
+            has_more = any(_first_free(target.lane, runs) < BEHIND_ALL for runs in (target.references, behind))
             self._has_more[target] = has_more
         return has_more
 
@@ -107,14 +103,14 @@ def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
 
 
 def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
-    """Return the first sequence of runs that can be handed out, END if there is none. O(those before it)."""
+    """Return the first sequence of runs that can be handed out, BEHIND_ALL if there is none. O(those before it)."""
     for at, last in runs:
         while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], min(found[1], last) + 1):
                 if _can_be_had(lane, sequence):
                     return sequence
             at = found[1] + 1
-    return END
+    return BEHIND_ALL
 
 
 def _is_late(lane: LaneState, sequence: int) -> bool:

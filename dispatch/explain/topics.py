@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from ..engine.owners import Owners
 from ..topics.state import SubscriptionState, TopicState
-from .blocked import destination_text, explain_blocked
+from .blocked import explain_blocked
 from .cause import Cause, Explanation
 from .disk import HOLDERS_SAID, plural, size_text
 
@@ -39,7 +39,7 @@ def explain_topic(owners: Owners, topic: TopicState) -> Explanation:
     blocked = explain_blocked(owners, topic)
     lagging = sorted((lag for lag in lags if lag.messages), key=lambda lag: -lag.messages)
     causes = (*map(_subscription_cause, lagging), *(cause for cause, _ in blocked))
-    name, clauses = destination_text(topic), [clause for _, clause in blocked]
+    name, clauses = topic.qualified_name, [clause for _, clause in blocked]
     if not everyone:
         sentence = f"{name} has no subscription: what is sent to it is for nobody, and is not stored"
         return Explanation(f"{'; '.join([sentence, *clauses])}.", causes)
@@ -63,11 +63,11 @@ def _subscription_cause(lag: _Lag) -> Cause:
     if subscription.is_durable:
         end = f"topic({subscription.name!r}).unsubscribe({subscription.subscriber.facts.name!r})"
     frees = f"acknowledging {those}, or {end}"
-    return Cause(SUBSCRIPTION, destination_text(subscription), lag.messages, lag.bytes, None, frees)
+    return Cause(SUBSCRIPTION, subscription.qualified_name, lag.messages, lag.bytes, None, frees)
 
 
 def _lag_text(lag: _Lag, is_online: bool) -> str:
     subscription = lag.subscription
-    name = destination_text(subscription) if subscription.is_durable else "a subscription without a name"
+    name = subscription.qualified_name if subscription.is_durable else "a subscription without a name"
     state = f"and has {lag.in_flight:,} of them in flight" if is_online else "and has no consumer"
     return f"{name} lacks the acks of {lag.messages:,} message{plural(lag.messages)}, {state}"

@@ -256,15 +256,14 @@ class EagerLoader:
         if target.is_shared and not target.lane.is_persistent:
             self._copy_from_caches(load)
             return
-        memory = target.lane.memory
-        lane = target.lane.stored.number
+        memory, lane_number = target.lane.memory, target.lane.stored.number
         for cache in target.lane.caches:
-            if not cache.may_have(lane, load.last):
+            if not cache.may_have(lane_number, load.last):
                 continue
-            is_shared = cache.is_shared(lane)
+            is_shared = cache.is_shared(lane_number)
             reserve = memory.lists.reserve if is_shared else memory.lists.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
-                message = cache.take(lane, sequence)
+                message = cache.take(lane_number, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
                     if is_needed and is_shared and memory.free_bytes < charge:
@@ -272,7 +271,7 @@ class EagerLoader:
                     if not reserve(charge):  # others need it too: it is spilled for all, and read
                         assert is_shared, "what was just released can be reserved again"
                         target.lane.spill((message,))
-                        if is_needed and cache.peek(lane, sequence) is not None:
+                        if is_needed and cache.peek(lane_number, sequence) is not None:
                             self._make_lazy(load, sequence)
                         break
                     load.reserved_bytes += charge

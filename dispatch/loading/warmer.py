@@ -20,7 +20,8 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ..core.lists import TargetArea
-from ..core.model import LaneState, QueueArea
+from ..core.model import LaneState
+from ..core.queue_area import QueueArea
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -62,7 +63,7 @@ class CacheWarmer:
         Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
         """
         queue = lane.queue
-        if queue.consumer_groups or queue.is_deleted or not queue.is_queue or not lane.is_persistent:
+        if queue.consumer_groups or queue.is_deleted or not queue.has_lists or not lane.is_persistent:
             return
         lane.memory.head_queue_cache.stop(lane.stored.number)
         self._lanes[lane] = 0

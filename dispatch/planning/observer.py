@@ -9,7 +9,7 @@ from ...cache.charge import OVERHEAD_BYTES
 from ...cache.curve import Curve, CurveSampler, Track, quantum_bytes
 from ...cache.shares import Shares
 from ...store.errors import SettingsError
-from ...store.numbering import NOWHERE
+from ...store.numbering import UNLIMITED
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
 from ..core.lists import TargetArea
 from ..core.model import TargetList
@@ -63,7 +63,7 @@ class CurveWatch(ListObserver):
     def _forget(self, target: TargetList) -> None:
         self._sampler.end(self._tracks.pop(target))
         self._watermarks.pop(target, None)
-        target.look_at = NOWHERE
+        target.look_at = UNLIMITED
         self._holder.release(TRACK_BYTES)
 
     def look(self, target: TargetList) -> None:

@@ -52,23 +52,14 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..consumer.consumer import Consumer
+from ..core.delivery import Delivery, is_lazy, message_of
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import (
-    NO_NAMES,
-    ConsumerGroup,
-    Delivery,
-    LaneState,
-    PersistentLaneState,
-    QueueArea,
-    TargetList,
-    consumer_of,
-    is_lazy,
-    message_of,
-)
+from ..core.model import NO_NAMES, ConsumerGroup, LaneState, PersistentLaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
+from ..core.queue_area import QueueArea
 from ..distribution.ordinary import OrdinaryDistribution
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
@@ -322,7 +313,7 @@ class TracePlayer:
 
     # ------------------------------------------------------------------ what comes
 
-    def _tick(self, lane: int, first: int, count: int, extra: int) -> None:
+    def _tick(self, lane_number: int, first: int, count: int, extra: int) -> None:
         seconds = (first - self._milliseconds) / 1000
         self._milliseconds = first
         if seconds > 0:

@@ -41,13 +41,14 @@ from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock, Whole
 from ...store.message_store import MessageStore
-from ...store.numbering import NOWHERE
+from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ..config.settings import Settings
+from ..core.delivery import Delivery, LaneMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList, lane_of
+from ..core.model import ConsumerGroup, DestinationState, Distribution, LaneState, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..distribution.assigning import AssignedMessages
@@ -247,11 +248,11 @@ class Recorder:
 
     # ------------------------------------------------------------------ writing
 
-    def _put(self, kind: int, lane: int, first: int, count: int, extra: int) -> None:
+    def _put(self, kind: int, lane_number: int, first: int, count: int, extra: int) -> None:
         if self._file is None:
             return
         encoder = self._encoder
-        encoder.put(kind, lane, first, count, extra)
+        encoder.put(kind, lane_number, first, count, extra)
         if encoder.is_full:
             block = encoder.block()
             if len(self._blocks) < UNWRITTEN_BLOCKS_MAX and self._holder.reserve(len(block)):
@@ -431,7 +432,7 @@ class RecordedTargetArea(TargetArea):
             on_lane_gone=on_lane_gone,
         )
 
-    def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
+    def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():
             if isinstance(queue, SubscriptionState):
                 self._recorder.unloaded(lane, lane.published)  # what came while nobody read it
@@ -441,14 +442,14 @@ class RecordedTargetArea(TargetArea):
 
     def add_lane(self, lane: LaneState) -> None:
         super().add_lane(lane)
-        if lane.queue.is_queue:
+        if lane.queue.has_lists:
             self._recorder.begin((lane,))
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
         super().add_list(lane, consumer_group)
         self._recorder.opened(consumer_group.lists[-1])
 
-    def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
+    def unsubscribe(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
         for target in consumer_group.lists:
             self._recorder.closed(target)
         super().unsubscribe(queue, consumer_group)
@@ -458,7 +459,7 @@ class RecordedTargetArea(TargetArea):
         super().measure(seconds)
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
-        if lane.queue.is_queue:
+        if lane.queue.has_lists:
             self._recorder.look(lane)
             self._recorder.unloaded(lane, end)
         super().offer_unloaded(lane, end)
@@ -476,7 +477,7 @@ class RecordedTargetArea(TargetArea):
         most: int,
         max_bytes: int | None,
         deliveries: list[Delivery],
-        before: int = NOWHERE,
+        before: int = BEHIND_ALL,
     ) -> int | None:
         already = len(deliveries)
         max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
@@ -490,9 +491,9 @@ class RecordedTargetArea(TargetArea):
         # An ack has removed the message before; a message that is given back is pending still.
         self._recorder.settled(lane, sequence, 1, is_done=not lane.stored.is_pending(sequence))
 
-    def settle_run(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
+    def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(lane, deliveries)
-        self._recorder.settled(lane, deliveries[0].sequence, len(deliveries), is_done=True)
+        self._recorder.settled(lane_of(deliveries[0]), deliveries[0].sequence, len(deliveries), is_done=True)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)

@@ -101,8 +101,10 @@ class LongestFirst(MemoryRule):
 class _OldestFirstCache(PendingCache):
     """A PendingCache that takes in whatever overflows, and gives back what came first, of the lane with most."""
 
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
-        return self.put(lane, message) or (self.give_back(charge_bytes(message)) > 0 and self.put(lane, message))
+    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+        return self.put(lane_number, message) or (
+            self.give_back(charge_bytes(message)) > 0 and self.put(lane_number, message)
+        )
 
     def _pop_victim(self, messages: dict[int, StoredMessage]) -> StoredMessage:
         return messages.pop(next(iter(messages)))
@@ -118,8 +120,8 @@ class OldestFirst(MemoryRule):
 class _OpenCache(PendingCache):
     """A PendingCache that takes in whatever there is room for."""
 
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
-        return self.put(lane, message)
+    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
+        return self.put(lane_number, message)
 
 
 class KeepAll(MemoryRule):
@@ -132,7 +134,7 @@ class KeepAll(MemoryRule):
 class _ClosedCache(PendingCache):
     """A PendingCache that takes in nothing that overflows a list."""
 
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+    def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return False
 
 

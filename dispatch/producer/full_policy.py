@@ -19,7 +19,7 @@ from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
-from ..core.model import LaneState, QueueArea
+from ..core.model import DestinationState, LaneState
 from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from .producers import Producers
@@ -57,7 +57,7 @@ class _Oldest:
         return removed
 
 
-def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes: int) -> int:
+def drop_oldest(removals: Removals, queue: DestinationState, messages: int, size_bytes: int) -> int:
     """Remove at least so many messages, and of so many bytes, as far as there are; how many.
 
     Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
@@ -100,7 +100,7 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
 
 
 def dead_letter_on_overflow(
-    producers: Producers, queue: QueueArea, priority: int, persistent: bool, properties: bytes, body: bytes
+    producers: Producers, queue: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
 ) -> str | None:
     """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
 
@@ -135,7 +135,7 @@ def dead_letter_on_overflow(
     return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
 
-def _stamped(queue: QueueArea, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
+def _stamped(queue: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
     """(own id, group, properties without times, and with headers that say why it is there, where they have room)."""
     added: dict[str, HeaderValue] = {FROM: queue.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
     headers, own_id = decode_properties(properties) if properties else ({}, None)

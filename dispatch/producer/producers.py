@@ -18,7 +18,7 @@ from ..config.settings import Settings
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.removal import Removals
@@ -79,7 +79,7 @@ class Producers:
 
     # ------------------------------------------------------------------ ids that count once, times
 
-    def fresh(self, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]) -> int:
+    def fresh(self, queue: DestinationState, batch: Sequence[tuple[bytes, bytes]]) -> int:
         """Return how many of the first are not stored yet, and different from each other. Requires: no lock.
 
         TransactionError as DuplicateWindows.is_stored.

@@ -18,7 +18,7 @@ from ...cache.charge import contents_charge
 from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
-from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
 from ..core.publisher import Confirmer
 from ..topics.state import FanOut, TopicState
 from ..transactions.transaction import Transaction
@@ -73,7 +73,7 @@ class Batch:
 class SendPipeline:
     """Stores batches in one queue or topic, in this order: admit, store, wait for space, confirm."""
 
-    def __init__(self, producers: Producers, queue: QueueArea, confirmer: Confirmer) -> None:
+    def __init__(self, producers: Producers, queue: DestinationState, confirmer: Confirmer) -> None:
         self._producers = producers
         self._queue = queue
         self._confirmer = confirmer

@@ -32,7 +32,7 @@ from ...store.format.times import encode_times
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import check_seconds, deadline_after
-from ..core.model import NonPersistentLaneState, QueueArea
+from ..core.model import DestinationState, NonPersistentLaneState
 from ..core.publisher import Confirmer
 from ..distribution.grouped import use_groups
 from ..topics.state import FanOut
@@ -89,7 +89,7 @@ def as_bytes(body: object) -> bytes:
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, producers: Producers, queue: QueueArea, confirmer: Confirmer | None = None) -> None:
+    def __init__(self, producers: Producers, queue: DestinationState, confirmer: Confirmer | None = None) -> None:
         """confirmer: of an event loop; None: a thread that sends waits itself."""
         self.producers = producers
         self._queue = queue
@@ -104,7 +104,7 @@ class Sender:
         return self._queue.name
 
     @property
-    def destination(self) -> QueueArea:
+    def destination(self) -> DestinationState:
         """Where it sends to now: what stands for a destination that was closed, or deleted, for want of use."""
         return self._queue
 
@@ -546,11 +546,11 @@ class Sender:
             self._bind(queue)
             yield
 
-    def _held_again(self) -> AbstractContextManager[QueueArea]:
+    def _held_again(self) -> AbstractContextManager[DestinationState]:
         """Keep what stands for the destination open, which is made anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
-    def _bind(self, queue: QueueArea) -> None:
+    def _bind(self, queue: DestinationState) -> None:
         """Send there from now on."""
         self._queue = queue
         self._pipeline = SendPipeline(self.producers, queue, self._confirmer)

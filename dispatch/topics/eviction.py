@@ -12,7 +12,7 @@ from typing import Final
 
 from ...store.index.topic_lane import NO_RECORD
 from ...store.journal.reading import StoredMessage
-from ...store.numbering import NOWHERE
+from ...store.numbering import UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ..config.policy import Eviction
 from ..core.model import LaneState, NonPersistentLaneState
@@ -48,7 +48,7 @@ class Evictor(EvictionRule):
 
     def _room(self, subscription: SubscriptionState) -> int:
         if self._eviction != "newest" or subscription.misses_nothing:
-            return NOWHERE
+            return UNLIMITED
         return max(self._max_messages - self._waiting(subscription), 0)
 
     def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:

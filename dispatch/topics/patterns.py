@@ -14,9 +14,10 @@ from abc import abstractmethod
 from collections.abc import Iterator
 
 from ...store.errors import SettingsError
+from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, LaneState, QueueArea
+from ..core.model import ConsumerGroup, DestinationState, LaneState
 from ..distribution.turns import Turns
 from ..selectors.selector import Selector
 from .state import SubscriptionGroup, SubscriptionKeeper, SubscriptionState, TopicState
@@ -30,11 +31,12 @@ class PatternKeeper(SubscriptionKeeper):
         """Let nothing new join a pattern whose consumer is closed. Requires: the lock."""
 
 
-class PatternArea(QueueArea):
+class PatternArea(DestinationState):
     """All topics that match, as their one consumer sees them. `name` is the pattern. The state lock guards it."""
 
     __slots__ = ("keeper", "members", "turns")
-    is_queue = False
+    noun = "topic"
+    kind = TOPIC
     keeps_groups = False
 
     def __init__(self, target_area: TargetArea, pattern: str, keeper: PatternKeeper) -> None:
@@ -44,7 +46,7 @@ class PatternArea(QueueArea):
         self.distribution = self.turns = Turns(target_area, self.members.values())
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """See QueueArea."""
+        """See DestinationState."""
         return SubscriptionGroup(selector, self.monitor.lock, self.keeper.verdicts)
 
     @property
@@ -54,7 +56,7 @@ class PatternArea(QueueArea):
         return found
 
     def raise_if_not_sendable(self) -> None:
-        """See QueueArea. SettingsError: nothing can be sent to a pattern."""
+        """See DestinationState. SettingsError: nothing can be sent to a pattern."""
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def all_lanes(self) -> Iterator[LaneState]:
@@ -62,7 +64,7 @@ class PatternArea(QueueArea):
         return (lane for member in self.members.values() for lane in member.all_lanes())
 
     def on_consumer_closed(self) -> None:
-        """See QueueArea. All members end."""
+        """See DestinationState. All members end."""
         members = list(self.members.values())
         self.members.clear()
         for member in members:
@@ -94,7 +96,7 @@ class PatternMember(SubscriptionState):
         return self.pattern.consumer_group
 
     def end_consumers(self) -> None:
-        """See QueueArea. The topic is deleted, and with it what is in flight of it; the consumer goes on."""
+        """See DestinationState. The topic is deleted, and with it what is in flight of it; the consumer goes on."""
         if self.pattern.members.pop(self.topic, None) is not None:
             self.pattern.turns.withdraw(self, self.pattern.consumer_group)
             self.on_consumer_closed()

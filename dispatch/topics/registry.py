@@ -36,7 +36,7 @@ from ..consumer.options import ConsumerOptions
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import PersistentLaneState, QueueArea, Taker
+from ..core.model import DestinationState, PersistentLaneState, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import OPEN_TOPIC_BYTES, SUBSCRIPTION_BYTES, DestinationOverhead, row_bytes
 from ..core.publisher import Publisher
@@ -753,7 +753,7 @@ class Topics(PatternKeeper):
 
     def consumers(self) -> Iterator[Taker]:
         """Yield the consumers of all subscriptions and patterns, each once."""
-        queues: tuple[QueueArea, ...] = (*self.patterns, *self.online())
+        queues: tuple[DestinationState, ...] = (*self.patterns, *self.online())
         return iter(dict.fromkeys(consumer for queue in queues for consumer in queue.consumers()))
 
     # ------------------------------------------------------------------ background

@@ -19,6 +19,7 @@ from ...store.checkpointer import SWEEP_BLOCKS
 from ...store.errors import Closed
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
+from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
 from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
@@ -27,21 +28,21 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import LANE_SHIFT, NON_PERSISTENT, NOWHERE, PRIORITIES
+from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ..core.contracts import LaneDueTimes, LaneStore, Source
+from ..core.counters import EarlierCounts, Volume
+from ..core.delivery import LaneMessages
 from ..core.destinations import Destinations
 from ..core.judging import values_of
 from ..core.model import (
     ConsumerGroup,
-    EarlierCounts,
+    DestinationState,
     LaneState,
     ListKeeper,
     Load,
     NonPersistentLaneState,
     PersistentLaneState,
-    QueueArea,
-    Volume,
 )
 from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
@@ -156,7 +157,7 @@ class SubscriptionKeeper(ABC):
         """Let a subscription go offline: its last consumer is closed. Requires: the lock."""
 
 
-class TopicState(QueueArea):
+class TopicState(DestinationState):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     __slots__ = (
@@ -170,7 +171,11 @@ class TopicState(QueueArea):
         "is_retained",
     )
 
-    is_queue = False
+    noun = "topic"
+    kind = TOPIC
+    drops_oldest = False
+    has_lists = False
+    keeps_groups = False
 
     def __init__(
         self,
@@ -226,6 +231,11 @@ class TopicState(QueueArea):
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
         self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
+    def qualified_names(self) -> list[str]:
+        """See LimitedDestination."""
+        own_name = self.qualified_name
+        return [own_name, *(f"{own_name}/{name}" for name in self.durable)]
+
     def durable_subscription(self, name: str) -> SubscriptionState:
         """Return the state of a durable subscription; a new one if it is not kept."""
         return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
@@ -243,12 +253,12 @@ class TopicState(QueueArea):
 
     @property
     def lists_a_lane(self) -> int:
-        """See QueueArea. Each subscription that is read has a part of the lane, with one list."""
+        """See DestinationState. Each subscription that is read has a part of the lane, with one list."""
         return len(self.online)
 
     @property
     def is_unused(self) -> bool:
-        """See QueueArea. A durable subscription is a use, read or not, and so is a retained message.
+        """See DestinationState. A durable subscription is a use, read or not, and so is a retained message.
 
         Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
         """
@@ -257,18 +267,18 @@ class TopicState(QueueArea):
 
     @property
     def is_idle(self) -> bool:
-        """See QueueArea. A subscription, durable or not, is a use, and so is what the policy retains."""
+        """See DestinationState. A subscription, durable or not, is a use, and so is what the policy retains."""
         is_needed = self.durable or self.online or self.kept or self.is_retained
         return not is_needed and self.retention is None and super().is_idle
 
     @property
     def counted(self) -> EarlierCounts:
-        """See QueueArea."""
+        """See CountedDestination."""
         whole = super().counted
         return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
 
     def count_on(self, earlier: EarlierCounts) -> None:
-        """See QueueArea."""
+        """See CountedDestination."""
         super().count_on(earlier)
         self.evicted = earlier.evicted
 
@@ -287,7 +297,7 @@ class TopicState(QueueArea):
 
     @property
     def enqueued_bytes(self) -> int:
-        """See QueueArea: with what nobody had subscribed to."""
+        """See CountedDestination: with what nobody had subscribed to."""
         return super().enqueued_bytes + sum(fan_out.sent_bytes for fan_out in self.fan_outs.values())
 
     @property
@@ -339,6 +349,13 @@ class TopicLaneState(PersistentLaneState):
             reader = subscription.lanes[self.stored.priority]
             if reader is not None:
                 yield reader
+
+    def every_reader(self) -> list[LaneState]:
+        """See LaneState."""
+        for name, subscription in self.topic.durable_subscriptions():
+            subscription.lane_of(self)
+            self.topic.kept[name] = subscription
+        return list(self.readers())
 
     def fronts(self, *, but: LaneState) -> list[int]:
         """Return where the lists of other subscriptions are to be loaded from. O(subscriptions that are read)."""
@@ -472,7 +489,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
-        return min(self.topic_lane.fronts(but=self), default=NOWHERE)
+        return min(self.topic_lane.fronts(but=self), default=BEHIND_ALL)
 
     @property
     def is_recorded(self) -> bool:
@@ -483,7 +500,7 @@ class SubscriptionLaneState(PersistentLaneState):
     def list_bytes_max(self) -> int:
         """See LaneState. What several readers want lies better in the cache, where it is once."""
         if not self._has_neighbours:
-            return NOWHERE
+            return UNLIMITED
         least, most = SHARED_LIST_BYTES
         return max(least, min(most, self._shared.share_bytes // (2 * len(self.topic_lane.topic.online))))
 
@@ -494,7 +511,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def load_room(self, list_bytes: int, first: int) -> int:
         """See LaneState. A read brings what others need too, and records of many messages are read once."""
-        return NOWHERE if self._is_followed and self.peek(first) is None else list_bytes
+        return UNLIMITED if self._is_followed and self.peek(first) is None else list_bytes
 
     def loaded(self, load: Load) -> None:
         """See LaneState. What was read for one subscription is kept for those that are about to need it."""
@@ -553,7 +570,7 @@ class UnrecordedStore:
         return self._store.read(regions)
 
 
-class SubscriptionState(QueueArea):
+class SubscriptionState(DestinationState):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
 
     __slots__ = (
@@ -567,6 +584,8 @@ class SubscriptionState(QueueArea):
         "is_shared",
     )
 
+    noun = "subscription"
+    kind = TOPIC
     keeps_groups = False
 
     def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None) -> None:
@@ -590,7 +609,7 @@ class SubscriptionState(QueueArea):
         return SubscriptionGroup(selector, self.monitor.lock, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:
-        """See QueueArea. With the last one the subscription goes offline."""
+        """See DestinationState. With the last one the subscription goes offline."""
         if self.consumer_groups:
             return
         self.topic.keeper.leave(self)
@@ -601,6 +620,17 @@ class SubscriptionState(QueueArea):
     @property
     def is_durable(self) -> bool:
         return self.subscriber.is_durable
+
+    @property
+    def subscription_name(self) -> str | None:
+        """See DestinationState."""
+        return self.subscriber.facts.name if self.subscriber.is_durable else None
+
+    @property
+    def qualified_name(self) -> str:
+        """See LimitedDestination."""
+        own_name = self.subscription_name
+        return super().qualified_name if own_name is None else f"{super().qualified_name}/{own_name}"
 
     @property
     def misses_nothing(self) -> bool:
@@ -678,8 +708,8 @@ class SubscriptionState(QueueArea):
         persistent = sum(stored.depth[1] for stored in filter(None, self.subscriber.lanes))
         return persistent + sum(lane.stored.pending_bytes for lane in self._non_persistent())
 
-    def volume(self, lanes: Sequence[LaneState]) -> Volume:
-        """See QueueArea. Lanes that nobody has opened yet count, too."""
+    def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
+        """See CountedDestination. Lanes that nobody has opened yet count, too."""
         whole = super().volume(lanes)
         return whole._replace(depth=self.depth, depth_bytes=self.depth_bytes, enqueued=self.enqueued)
 

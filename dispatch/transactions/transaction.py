@@ -41,9 +41,10 @@ from ...store.sequence_set import SequenceSet
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
+from ..core.delivery import Delivery, content_bytes
 from ..core.host_properties import Properties
 from ..core.lists import TargetArea
-from ..core.model import Delivery, LaneState, PersistentLaneState, QueueArea, Taker, consumer_of, content_bytes, lane_of
+from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of, lane_of
 from ..core.monitor import Monitor
 from ..core.publisher import Postponed, Publisher
 from ..core.redelivery import Redelivery
@@ -103,7 +104,7 @@ class NonPersistentTarget(Protocol):
     """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
-    def queue(self) -> QueueArea: ...
+    def queue(self) -> DestinationState: ...
 
     @property
     def id_prefix(self) -> str: ...
@@ -448,20 +449,20 @@ class Transaction:
         """Return whether its outcome decides about this delivery. Requires: the lock."""
         return self._branch.acknowledges(lane_of(delivery).stored.number, delivery.sequence)
 
-    def acknowledged_in(self, lane: int) -> SequenceSet:
+    def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
         branch = self._branch
-        return branch.acks.get(lane) or branch.unrecorded_acks.get(lane) or SequenceSet()
+        return branch.acks.get(lane_number) or branch.unrecorded_acks.get(lane_number) or SequenceSet()
 
-    def messages_by_destination(self) -> dict[QueueArea, tuple[int, int]]:
+    def messages_by_destination(self) -> dict[DestinationState, tuple[int, int]]:
         """Return how many messages it sent to each destination, and how many it acknowledges there. O(slices + lanes).
 
         Requires: the lock.
         """
-        sent: dict[QueueArea, int] = {}
-        acknowledged: dict[QueueArea, int] = {}
+        sent: dict[DestinationState, int] = {}
+        acknowledged: dict[DestinationState, int] = {}
         for part in self._branch:
-            queue = self._lanes[part.lane].queue
+            queue = self._lanes[part.lane_number].queue
             sent[queue] = sent.get(queue, 0) + part.messages
         for kept in self._kept:
             sent[kept.queue] = sent.get(kept.queue, 0) + 1
@@ -842,7 +843,7 @@ class TransactionRegistry:
                 raise SettingsError(
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )
-            transaction.meet(lane(number) for number in {*branch.acks, *(placed.lane for placed in branch)})
+            transaction.meet(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
             for number, first, messages in branch.runs():
                 lane(number).parked.add(first, first + messages - 1)
 

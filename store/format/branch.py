@@ -51,7 +51,7 @@ _IDENTITY: Final = struct.Struct("<I16s16s")
 class PlacedSlice(NamedTuple):
     """A slice of a transaction that has no outcome. position: data log id << 32 | offset."""
 
-    lane: int
+    lane_number: int
     position: int
     messages: int
     length: int
@@ -61,7 +61,7 @@ class PlacedSlice(NamedTuple):
 class CommittedSlice(NamedTuple):
     """A slice whose first message has that sequence from its commit on."""
 
-    lane: int
+    lane_number: int
     first: int
     position: int
     messages: int
@@ -72,7 +72,7 @@ class CommittedSlice(NamedTuple):
 class LaneRun(NamedTuple):
     """A run of sequences of one lane."""
 
-    lane: int
+    lane_number: int
     first: int
     messages: int
 
@@ -146,10 +146,10 @@ class Branch:
         """Yield the slices in the order in which they were written."""
         return map(PlacedSlice, self._lanes, self._positions, self._counts, self._lengths)
 
-    def add(self, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False) -> None:
+    def add(self, lane_number: int, position: int, messages: int, length: int, *, is_timed: bool = False) -> None:
         if is_timed:
             self.timed.add(position)
-        self._lanes.append(lane)
+        self._lanes.append(lane_number)
         self._positions.append(position)
         self._counts.append(messages)
         self._lengths.append(length)
@@ -173,25 +173,25 @@ class Branch:
         nexts: dict[int, int] = {}
         self.holes.clear()
         firsts = self._firsts = array("Q")
-        for lane, messages in zip(self._lanes, self._counts, strict=True):
-            first = nexts[lane] if lane in nexts else next_sequence(lane)
+        for lane_number, messages in zip(self._lanes, self._counts, strict=True):
+            first = nexts[lane_number] if lane_number in nexts else next_sequence(lane_number)
             room = BLOCK_MESSAGES - (first & BLOCK_MASK)
             if messages > room:
                 first += room
-                self.holes[lane] = self.holes.get(lane, 0) + room
+                self.holes[lane_number] = self.holes.get(lane_number, 0) + room
             firsts.append(first)
-            nexts[lane] = first + messages
+            nexts[lane_number] = first + messages
 
     def committed(self) -> Iterator[CommittedSlice]:
         """Yield the slices with their sequences. Requires: give_sequences."""
         timed = map(self.timed.__contains__, self._positions)
         return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 
-    def acknowledge(self, lane: int, first: int, last: int, *, is_recorded: bool = True) -> None:
+    def acknowledge(self, lane_number: int, first: int, last: int, *, is_recorded: bool = True) -> None:
         acks = self.acks if is_recorded else self.unrecorded_acks
-        runs = acks.get(lane)
+        runs = acks.get(lane_number)
         if runs is None:
-            runs = acks[lane] = SequenceSet()
+            runs = acks[lane_number] = SequenceSet()
         runs.add(first, last)
 
     def runs(self) -> Iterator[LaneRun]:
@@ -202,9 +202,9 @@ class Branch:
         """Yield what it acknowledges and no record says."""
         return _runs_of(self.unrecorded_acks)
 
-    def acknowledges(self, lane: int, sequence: int) -> bool:
+    def acknowledges(self, lane_number: int, sequence: int) -> bool:
         """Return whether this message is gone with the commit."""
-        return any(sequence in acks[lane] for acks in (self.acks, self.unrecorded_acks) if lane in acks)
+        return any(sequence in acks[lane_number] for acks in (self.acks, self.unrecorded_acks) if lane_number in acks)
 
     @property
     def acknowledged(self) -> int:
@@ -213,9 +213,9 @@ class Branch:
 
 
 def _runs_of(acks: Mapping[int, SequenceSet]) -> Iterator[LaneRun]:
-    for lane, runs in acks.items():
+    for lane_number, runs in acks.items():
         for first, last in runs:
-            yield LaneRun(lane, first, last - first + 1)
+            yield LaneRun(lane_number, first, last - first + 1)
 
 
 def branch_bytes(branch: Branch) -> int:
@@ -232,7 +232,7 @@ def encode_branch(branch: Branch) -> bytes:
             _count_of_slices(branch),
             *(
                 _PLACED.pack(
-                    placed.lane,
+                    placed.lane_number,
                     placed.position,
                     placed.messages | _timed_bit(placed.position in branch.timed),
                     placed.length,
@@ -297,9 +297,9 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
         (counted,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         for _ in range(counted & ~_PROPERTIES_BIT):
-            lane, position, messages, length = _PLACED.unpack_from(data, at)
-            _check_slice(lane, 0, messages & ~_TIMED_BIT)
-            branch.add(lane, position, messages & ~_TIMED_BIT, length, is_timed=messages >= _TIMED_BIT)
+            lane_number, position, messages, length = _PLACED.unpack_from(data, at)
+            _check_slice(lane_number, 0, messages & ~_TIMED_BIT)
+            branch.add(lane_number, position, messages & ~_TIMED_BIT, length, is_timed=messages >= _TIMED_BIT)
             at += _PLACED.size
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
@@ -311,13 +311,13 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
             branch.properties, at = decode_changes(data, at)
     except struct.error:
         raise RecordDamaged("a transaction is incomplete") from None
-    for lane, first, messages in runs:
-        branch.acknowledge(lane, first, first + messages - 1)
+    for lane_number, first, messages in runs:
+        branch.acknowledge(lane_number, first, first + messages - 1)
     return branch, at
 
 
-def _check_slice(lane: int, first: int, messages: int) -> None:
-    check_run(lane, first, messages)
+def _check_slice(lane_number: int, first: int, messages: int) -> None:
+    check_run(lane_number, first, messages)
     if not 0 < messages <= SLICE_MESSAGES_MAX:
         raise RecordDamaged(f"a slice of {messages} messages cannot be")
 
@@ -342,9 +342,9 @@ def decode_commit(data: bytes) -> Commit:
         at = _NUMBER.size + _COUNT.size
         slices = []
         for _ in range(counted & ~_PROPERTIES_BIT):
-            lane, first, position, messages = _COMMITTED.unpack_from(data, at)
-            _check_slice(lane, first, messages & ~_TIMED_BIT)
-            slices.append(CommittedSlice(lane, first, position, messages & ~_TIMED_BIT, messages >= _TIMED_BIT))
+            lane_number, first, position, messages = _COMMITTED.unpack_from(data, at)
+            _check_slice(lane_number, first, messages & ~_TIMED_BIT)
+            slices.append(CommittedSlice(lane_number, first, position, messages & ~_TIMED_BIT, messages >= _TIMED_BIT))
             at += _COMMITTED.size
         acks, at = _decode_runs(data, at)
         properties = _NO_CHANGES

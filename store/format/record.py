@@ -241,7 +241,7 @@ class Returned(NamedTuple):
 class Survivors(NamedTuple):
     """A run of sequences of one lane that lie in the data log and are not gone."""
 
-    lane: int
+    lane_number: int
     first: int
     messages: int
 
@@ -404,10 +404,10 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
     return header
 
 
-def check_run(lane: int, first: int, messages: int) -> None:
+def check_run(lane_number: int, first: int, messages: int) -> None:
     """Raise RecordDamaged unless such a run of sequences can be: what a checksum confirms may still be nonsense."""
-    if lane & LANE_MASK >= PRIORITIES or lane >> LANE_SHIFT >= NUMBERS or first + messages > SEQUENCES:
-        raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane:x} cannot be")
+    if lane_number & LANE_MASK >= PRIORITIES or lane_number >> LANE_SHIFT >= NUMBERS or first + messages > SEQUENCES:
+        raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane_number:x} cannot be")
 
 
 def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:

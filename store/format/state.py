@@ -160,7 +160,7 @@ class State:
 
 
 class LaneCounts(NamedTuple):
-    lane: int
+    lane_number: int
     next_sequence: int
     pending_messages: int
     pending_bytes: int
@@ -177,7 +177,7 @@ class UseCounts(NamedTuple):
 class Backlog(NamedTuple):
     """The messages of one lane, by blocks, that a durable subscription has not acknowledged."""
 
-    lane: int
+    lane_number: int
     """subscription number << 4 | priority."""
     pending_bytes: int
     blocks: tuple[tuple[int, int], ...]
@@ -194,8 +194,8 @@ def _encode_sections(state: State) -> Iterator[bytes]:
     """Yield the parts that most stores do not have, behind all the rest: tag u8, bytes u32, and those."""
     if state.attempts:
         lanes = [
-            _COUNTED.pack(lane, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
-            for lane, runs in state.attempts.items()
+            _COUNTED.pack(lane_number, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
+            for lane_number, runs in state.attempts.items()
         ]
         yield _SECTION.pack(_ATTEMPTS_SECTION, _COUNT.size + sum(map(len, lanes)))
         yield _COUNT.pack(len(lanes))
@@ -228,8 +228,8 @@ def _encode_names(state: State) -> Iterator[bytes]:
     else:
         yield from map(encode_destination, state.destinations)
     yield _COUNT.pack(len(state.next_sequences))
-    for lane, sequence in state.next_sequences.items():
-        yield _LANE.pack(lane, sequence)
+    for lane_number, sequence in state.next_sequences.items():
+        yield _LANE.pack(lane_number, sequence)
     yield _COUNT.pack(len(state.data_logs))
     yield struct.pack(f"<{len(state.data_logs)}I", *state.data_logs)
     yield _NUMBERS.pack(state.next_number, len(state.subscriptions))
@@ -245,7 +245,7 @@ def _encode_transactions(state: State) -> Iterator[bytes]:
 
 def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
     """Encode of a root what goes on to change: transactions, and what is counted. For `encode_root`."""
-    packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
+    packed_lanes = [_COUNTED_LANE.pack(*lane_number) for lane_number in lanes]
     packed_uses = [
         _USE.pack(
             use.data_log,
@@ -282,7 +282,7 @@ def encode_root(state: State, counts: bytes, backlogs: Iterable[Backlog] = ()) -
 def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
     yield _COUNT.pack(len(backlogs))
     for backlog in backlogs:
-        yield _BACKLOG.pack(backlog.lane, backlog.pending_bytes, len(backlog.blocks), len(backlog.masks))
+        yield _BACKLOG.pack(backlog.lane_number, backlog.pending_bytes, len(backlog.blocks), len(backlog.masks))
         for run in backlog.blocks:
             yield _LANE.pack(*run)
         for number, mask in backlog.masks:
@@ -347,17 +347,19 @@ class _Reader:
         return Subscription(self.number(number), self.number(topic), name, selector, kind == _RETENTION)
 
     def backlog(self) -> Backlog:
-        lane, pending_bytes, runs, masks = self.numbers(_BACKLOG)
+        lane_number, pending_bytes, runs, masks = self.numbers(_BACKLOG)
         blocks = tuple((first, last) for first, last in (self.numbers(_LANE) for _ in range(runs)))
         masked = (_MASKED_BLOCK.unpack(self.take(_MASKED_BLOCK.size)) for _ in range(masks))
-        return Backlog(lane, pending_bytes, blocks, tuple((at, int.from_bytes(mask, "little")) for at, mask in masked))
+        return Backlog(
+            lane_number, pending_bytes, blocks, tuple((at, int.from_bytes(mask, "little")) for at, mask in masked)
+        )
 
     def state(self) -> State:
         destinations = [self.destination() for _ in range(self.count())]
         next_sequences = {}
         for _ in range(self.count()):
-            lane, sequence = self.numbers(_LANE)
-            next_sequences[lane] = sequence
+            lane_number, sequence = self.numbers(_LANE)
+            next_sequences[lane_number] = sequence
         state = State(destinations, next_sequences, list(self.ids(self.count())))
         next_number, subscriptions = self.numbers(_NUMBERS)
         state.next_number = self.number(next_number)
@@ -388,14 +390,14 @@ class _Reader:
 
     def counted(self) -> tuple[int, list[CountedRun]]:
         """Read a lane and the delivery counts of its messages."""
-        lane, count = self.numbers(_COUNTED)
+        lane_number, count = self.numbers(_COUNTED)
         data = self.take(_COUNTED_RUN.size * count)
         runs = [CountedRun(*run) for run in _COUNTED_RUN.iter_unpack(data)]
         if any(run.first > run.last or not run.attempts for run in runs):
             raise RecordDamaged("a run of returned messages cannot be")
         for run in runs:
-            check_run(lane, run.first, run.last + 1 - run.first)
-        return lane, runs
+            check_run(lane_number, run.first, run.last + 1 - run.first)
+        return lane_number, runs
 
     def properties(self) -> dict[str, bytes]:
         changes, self._at = decode_changes(self._data, self._at)

@@ -88,9 +88,9 @@ class Encoder:
         self._number = 0
         self.is_full = False
 
-    def put(self, kind: int, lane: int, first: int, count: int, extra: int) -> None:
+    def put(self, kind: int, lane_number: int, first: int, count: int, extra: int) -> None:
         """Add one event. About 1 µs."""
-        head = lane << 4 | kind
+        head = lane_number << 4 | kind
         distance = first - self._ends.get(head, 0)
         self._ends[head] = first + count
         payload = self._payload

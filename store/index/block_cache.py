@@ -15,7 +15,7 @@ from cachetools import LRUCache
 
 from ..account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
-from ..numbering import PUT_OFF
+from ..numbering import PUT_OFF, UNLIMITED
 from ..sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
 from .pending_lane import JournaledLane
@@ -119,7 +119,7 @@ class BlockCache:
         self._fingerprint_blocks = 0
         """Blocks that fingerprints count as which no checkpoint has stored yet, in both of these."""
         self._packed_bytes = 0
-        self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
+        self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=UNLIMITED)
 
     @property
     def is_crowded(self) -> bool:

@@ -169,34 +169,34 @@ class DeliveryCountTable:
     def lanes(self) -> list[int]:
         return list(self._lanes)
 
-    def find(self, lane: int) -> DeliveryCounts | None:
+    def find(self, lane_number: int) -> DeliveryCounts | None:
         """Return the counts of a lane; None: none of its messages has any."""
-        return self._lanes.get(lane)
+        return self._lanes.get(lane_number)
 
-    def is_recorded(self, lane: int) -> bool:
+    def is_recorded(self, lane_number: int) -> bool:
         """Return whether the journal tells the counts of this lane; it does not where the process takes the lane with
         it.
         """
-        return lane < NON_PERSISTENT and lane >> LANE_SHIFT not in self.local
+        return lane_number < NON_PERSISTENT and lane_number >> LANE_SHIFT not in self.local
 
-    def put(self, lane: int, first: int, last: int, attempts: int) -> None:
+    def put(self, lane_number: int, first: int, last: int, attempts: int) -> None:
         """Count first..last of a lane as delivered so often."""
-        known = self._lanes.get(lane)
+        known = self._lanes.get(lane_number)
         if known is not None and known.extend(first, last, attempts):
             return
-        if self._has_room(lane):
-            known = self._lanes.setdefault(lane, DeliveryCounts())
+        if self._has_room(lane_number):
+            known = self._lanes.setdefault(lane_number, DeliveryCounts())
             before = known.runs
             known.put(first, last, attempts)
             self._count(known.runs - before)
 
-    def suspect(self, lane: int, first: int, last: int) -> None:
+    def suspect(self, lane_number: int, first: int, last: int) -> None:
         """Count what is not known of first..last as perhaps delivered, by a process that was killed."""
-        known = self._lanes.get(lane)
+        known = self._lanes.get(lane_number)
         before = 0 if known is None else known.runs
-        if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane, before + 1)):
+        if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane_number, before + 1)):
             return  # what is known for sure is not forgotten for a suspicion
-        known = self._lanes.setdefault(lane, DeliveryCounts())
+        known = self._lanes.setdefault(lane_number, DeliveryCounts())
         known.suspect(first, last)
         self._count(known.runs - before)
 
@@ -216,9 +216,9 @@ class DeliveryCountTable:
         self.local.discard(destination)
 
     def forget_lanes(self, lanes: Iterable[int]) -> None:
-        for lane in lanes:
-            if lane in self._lanes:
-                self._runs -= self._lanes.pop(lane).runs
+        for lane_number in lanes:
+            if lane_number in self._lanes:
+                self._runs -= self._lanes.pop(lane_number).runs
         self._count(0)
 
     def clear(self) -> None:
@@ -232,30 +232,30 @@ class DeliveryCountTable:
     def describe(self) -> dict[int, list[CountedRun]]:
         """Return what the journal must tell, by lane."""
         counted = {
-            lane: [run for run in known if run.attempts]
-            for lane, known in self._lanes.items()
-            if self.is_recorded(lane)
+            lane_number: [run for run in known if run.attempts]
+            for lane_number, known in self._lanes.items()
+            if self.is_recorded(lane_number)
         }
-        return {lane: runs for lane, runs in counted.items() if runs}
+        return {lane_number: runs for lane_number, runs in counted.items() if runs}
 
     def apply(self, described: dict[int, list[CountedRun]]) -> None:
         """Replace all counts by these."""
         self.clear()
-        for lane, runs in described.items():
+        for lane_number, runs in described.items():
             for run in runs:
-                self.put(lane, *run)
+                self.put(lane_number, *run)
 
     # ------------------------------------------------------------------ bounds
 
-    def _has_room(self, lane: int) -> bool:
+    def _has_room(self, lane_number: int) -> bool:
         """Return whether two more runs of the lane, which one put may make, have room; forget others for them."""
-        if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane, 2)):
+        if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane_number, 2)):
             return True
         self._forget_lowest()
-        return self._afford(self._wanted(lane, 2))
+        return self._afford(self._wanted(lane_number, 2))
 
-    def _wanted(self, lane: int, more_runs: int) -> int:
-        return self.held_bytes + RUN_CHARGE_BYTES * more_runs + (0 if lane in self._lanes else LANE_CHARGE_BYTES)
+    def _wanted(self, lane_number: int, more_runs: int) -> int:
+        return self.held_bytes + RUN_CHARGE_BYTES * more_runs + (0 if lane_number in self._lanes else LANE_CHARGE_BYTES)
 
     def _afford(self, wanted_bytes: int) -> bool:
         lacking = wanted_bytes - self._charge_bytes
@@ -282,11 +282,11 @@ class DeliveryCountTable:
                 self._runs,
                 event="attempts_forgotten",
             )
-        ranked = sorted((run.attempts, lane, run) for lane, known in self._lanes.items() for run in known)
+        ranked = sorted((run.attempts, lane_number, run) for lane_number, known in self._lanes.items() for run in known)
         kept = sorted(ranked[len(ranked) - int(KEPT_SHARE * len(ranked)) :], key=lambda entry: (entry[1], entry[2]))
         self._lanes.clear()
-        for _, lane, run in kept:
-            self._lanes.setdefault(lane, DeliveryCounts()).put(*run)
+        for _, lane_number, run in kept:
+            self._lanes.setdefault(lane_number, DeliveryCounts()).put(*run)
         self._runs = sum(known.runs for known in self._lanes.values())
         self._count(0)
 

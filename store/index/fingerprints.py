@@ -92,13 +92,13 @@ class Fingerprints:
             page = min(4 * page, PAGE_BLOCKS)
         return None
 
-    def _known(self, lane: int, first: int, last: int, names: frozenset[str]) -> dict[int, dict[str, bytes]]:
+    def _known(self, lane_number: int, first: int, last: int, names: frozenset[str]) -> dict[int, dict[str, bytes]]:
         """Return block -> header -> fingerprint, of these headers."""
         known: dict[int, dict[str, bytes]] = {}
-        for number, name, data in self._read_rows(lane, first, last, names):
+        for number, name, data in self._read_rows(lane_number, first, last, names):
             known.setdefault(number, {})[name] = data
         for number in range(first, last + 1) if self._fresh else ():
-            fresh = self._fresh.get((lane, number))
+            fresh = self._fresh.get((lane_number, number))
             if fresh is not None:
                 named = {name: fresh[name] for name in names if name in fresh}
                 if named:
@@ -125,11 +125,11 @@ class Fingerprints:
         for name, data in survey.pack().items():
             self._put(lane.number, survey.number, name, data)
 
-    def _put(self, lane: int, number: int, name: str, data: bytes) -> None:
+    def _put(self, lane_number: int, number: int, name: str, data: bytes) -> None:
         held_bytes = self._fresh_bytes + _row_bytes(name, data)
         if self._cache.hold_fingerprints(held_bytes):
             self._fresh_bytes = held_bytes
-            fresh = self._fresh.setdefault((lane, number), {})
+            fresh = self._fresh.setdefault((lane_number, number), {})
             if name in fresh:
                 self._fresh_bytes -= _row_bytes(name, fresh[name])
             fresh[name] = data
@@ -156,12 +156,12 @@ class Fingerprints:
 
     def checkpointed(self, taken: list[Row]) -> None:
         """Forget what a checkpoint has stored."""
-        for lane, number, name, data in taken:
-            fresh = self._fresh.get((lane, number))
+        for lane_number, number, name, data in taken:
+            fresh = self._fresh.get((lane_number, number))
             if fresh is not None and fresh.get(name) is data:
                 del fresh[name]
                 if not fresh:
-                    del self._fresh[lane, number]
+                    del self._fresh[lane_number, number]
         self._count()
 
     def _count(self) -> None:

@@ -164,16 +164,16 @@ class Index:
         """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""
         self.forget_put_off_lanes(lanes_of(destination) if self.put_off else ())
 
-    def forget_put_off_lanes(self, lanes: Iterable[int]) -> None:
+    def forget_put_off_lanes(self, lane_numbers: Iterable[int]) -> None:
         """Forget what waits in these lanes. The rows go with the next checkpoint."""
-        for lane in lanes:
-            if lane in self.put_off:
-                self.put_off[lane].forget_all()
+        for lane_number in lane_numbers:
+            if lane_number in self.put_off:
+                self.put_off[lane_number].forget_all()
 
     def keep_put_off(self, destinations: Container[int]) -> None:
         """Forget what waits in destinations and subscriptions other than these, and what was not persistent."""
-        for lane, put_off in self.put_off.items():
-            if lane & NON_PERSISTENT or lane >> LANE_SHIFT not in destinations:
+        for lane_number, put_off in self.put_off.items():
+            if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
                 put_off.forget_all()
 
     def lane_numbered(self, number: int) -> Lane:
@@ -191,14 +191,14 @@ class Index:
         earliest: when the first message of a lane is due, and when one expires; 0 for never.
         """
         for counts in lanes:
-            if counts.lane & PUT_OFF:
-                self._make_put_off(counts.lane ^ PUT_OFF).pending_messages = counts.pending_messages
+            if counts.lane_number & PUT_OFF:
+                self._make_put_off(counts.lane_number ^ PUT_OFF).pending_messages = counts.pending_messages
                 continue
-            check_run(counts.lane, counts.next_sequence, 0)
-            if not counts.pending_messages and counts.lane not in blocks:
-                self.idle.put(counts.lane, counts.next_sequence)
+            check_run(counts.lane_number, counts.next_sequence, 0)
+            if not counts.pending_messages and counts.lane_number not in blocks:
+                self.idle.put(counts.lane_number, counts.next_sequence)
                 continue
-            lane = self.lane_numbered(counts.lane)
+            lane = self.lane_numbered(counts.lane_number)
             lane.next_sequence = counts.next_sequence
             lane.pending_messages = counts.pending_messages
             lane.added_bytes, lane.removed_bytes = counts.pending_bytes, 0

@@ -28,9 +28,9 @@ class PutOffLane(BlockHolder):
 
     __slots__ = ()
 
-    def __init__(self, cache: BlockCache, lane: int) -> None:
-        """lane: number of the lane that the messages are in."""
-        super().__init__(cache, PUT_OFF | lane, lane >> LANE_SHIFT, lane & LANE_MASK)
+    def __init__(self, cache: BlockCache, lane_number: int) -> None:
+        """lane_number: of the lane that the messages are in."""
+        super().__init__(cache, PUT_OFF | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def unpack(self, number: int, packed: bytes) -> Block:
         """See BlockHolder."""

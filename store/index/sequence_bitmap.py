@@ -105,9 +105,9 @@ class SequenceBitmap:
         self._masks.clear()
         self.count = 0
 
-    def backlog(self, lane: int, pending_bytes: int) -> Backlog:
+    def backlog(self, lane_number: int, pending_bytes: int) -> Backlog:
         """Return the whole set as a checkpoint stores it."""
-        return Backlog(lane, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
+        return Backlog(lane_number, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
 
     def restore(self, backlog: Backlog) -> None:
         """Take over what a checkpoint stored. O(runs + masks)."""

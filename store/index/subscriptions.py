@@ -274,8 +274,8 @@ class Subscriptions(LaneMaker):
     def restore(self, backlogs: Iterable[Backlog]) -> None:
         """Take over the backlogs of a checkpoint. What only those needed that were not durable is swept next."""
         for backlog in backlogs:
-            subscriber = self.by_number.get(backlog.lane >> LANE_SHIFT)
-            lane = subscriber.lanes[backlog.lane & LANE_MASK] if subscriber is not None else None
+            subscriber = self.by_number.get(backlog.lane_number >> LANE_SHIFT)
+            lane = subscriber.lanes[backlog.lane_number & LANE_MASK] if subscriber is not None else None
             if lane is not None:
                 lane.restore(backlog)
         for topic_lane in self._lanes():

@@ -171,7 +171,7 @@ class TopicLane(Lane):
         masks: dict[int, int] = {}
         for need in needs:
             low = need.first - base
-            masks[need.lane] = masks.get(need.lane, 0) | ones(low, low + need.messages - 1)
+            masks[need.lane_number] = masks.get(need.lane_number, 0) | ones(low, low + need.messages - 1)
         for subscription, subscriber in self.subscribers.items():
             subscriber.restate(number, ones(first - base, last - base), masks.get(subscription, 0) & known)
         self.touched.add(number, number)

@@ -201,8 +201,8 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
         case Survived():
             return {"survivors_of": payload.data_log, "survivors": _runs(payload.ranges, names)}
         case Needed():
-            priority = payload.run.lane & LANE_MASK
-            lanes = [need._replace(lane=need.lane << LANE_SHIFT | priority) for need in payload.needs]
+            priority = payload.run.lane_number & LANE_MASK
+            lanes = [need._replace(lane_number=need.lane_number << LANE_SHIFT | priority) for need in payload.needs]
             return {"needs_of": _runs([payload.run], names), "needs": _runs(lanes, names)}
         case Destination():
             names[payload.number] = payload.name
@@ -252,6 +252,7 @@ def _named(number: int, names: NamesByNumber) -> Row:
 
 def _runs(runs: Iterable[LaneRun | Survivors], names: NamesByNumber) -> list[Row]:
     return [
-        _named(lane >> LANE_SHIFT, names) | {"priority": lane & LANE_MASK, "range": [first, first + messages - 1]}
-        for lane, first, messages in runs
+        _named(lane_number >> LANE_SHIFT, names)
+        | {"priority": lane_number & LANE_MASK, "range": [first, first + messages - 1]}
+        for lane_number, first, messages in runs
     ]

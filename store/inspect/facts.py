@@ -286,7 +286,7 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
             rows = [_run(row, names, number << LANE_SHIFT | priority, run.first, run.messages) for run in runs]
         case Commit() as commit:
             row = row._replace(transaction=f"{commit.number:x}")
-            rows = [_run(row, names, placed.lane, placed.first, placed.messages) for placed in commit.slices]
+            rows = [_run(row, names, placed.lane_number, placed.first, placed.messages) for placed in commit.slices]
             rows += [_run(row._replace(kind=KIND_NAMES[ACK]), names, *run) for run in commit.acks]
         case Survived(_, survivors):
             rows = [_run(row, names, *run) for run in survivors]
@@ -312,6 +312,6 @@ def _named(row: Fact, names: Names, number: int) -> Fact:
     return row._replace(destination=destination, subscription=subscription)
 
 
-def _run(row: Fact, names: Names, lane: int, first: int, messages: int) -> Fact:
-    named = _named(row, names, lane >> LANE_SHIFT)
-    return named._replace(priority=lane & LANE_MASK, sequence=first, messages=messages)
+def _run(row: Fact, names: Names, lane_number: int, first: int, messages: int) -> Fact:
+    named = _named(row, names, lane_number >> LANE_SHIFT)
+    return named._replace(priority=lane_number & LANE_MASK, sequence=first, messages=messages)

@@ -118,7 +118,7 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
     return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 
-def _no_block(lane: int, block: int) -> bytes:
+def _no_block(lane_number: int, block: int) -> bytes:
     raise AssertionError("no block left RAM")
 
 

@@ -47,7 +47,7 @@ from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
 from ..late_log import LateLogger
 from ..locks import OwnedLock, require_outside
-from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
 from ..sequence_set import SequenceSet
 from ..transactions import Branches, Transactions
 from .draining import Draining
@@ -305,7 +305,7 @@ class Relocation:
 
     def _give_up(self, data_log: int, problem: str) -> None:
         """Leave a data log alone for good: not even what is live there can be named."""
-        self._passed_over[data_log] = 1 << 62
+        self._passed_over[data_log] = UNLIMITED
         self._keep(data_log, problem)
 
     def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
@@ -554,7 +554,9 @@ class Relocation:
         and it.
         """
         ranges = [
-            Survivors(lane, first, last - first + 1) for lane, runs in source.survivors.items() for first, last in runs
+            Survivors(lane_number, first, last - first + 1)
+            for lane_number, runs in source.survivors.items()
+            for first, last in runs
         ]
         if sum(run.messages for run in ranges) != use.pending_messages:
             ranges = [left for run in ranges for left in self._still_live(run)]
@@ -589,15 +591,15 @@ class Relocation:
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
         """Block by block what subscriptions need of a run; nothing where it is no topic's."""
-        lane = self._index.lanes.get(run.lane)
+        lane = self._index.lanes.get(run.lane_number)
         first, behind = run.first, run.first + run.messages
         while isinstance(lane, TopicLane) and first < behind:
             last = min(behind - 1, first | BLOCK_MASK)
-            yield Survivors(run.lane, first, last - first + 1), lane.needs(first, last)
+            yield Survivors(run.lane_number, first, last - first + 1), lane.needs(first, last)
             first = last + 1
 
     def _still_live(self, run: Survivors) -> Iterator[Survivors]:
-        lane = self._index.lanes.get(run.lane)  # None: all of it is gone meanwhile
+        lane = self._index.lanes.get(run.lane_number)  # None: all of it is gone meanwhile
         at, behind = run.first, run.first + run.messages
         while (
             lane is not None
@@ -606,5 +608,5 @@ class Relocation:
             and found[0] < behind
         ):
             last = min(found[1], behind - 1)
-            yield Survivors(run.lane, found[0], last - found[0] + 1)
+            yield Survivors(run.lane_number, found[0], last - found[0] + 1)
             at = last + 1

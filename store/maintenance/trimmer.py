@@ -14,7 +14,7 @@ from ..index.pending_lane import JournaledLane
 from ..index.subscriptions import Subscriptions
 from ..index.topic_lane import SubscriptionLane
 from ..locks import OwnedLock, Whole
-from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
+from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from .positions import Positions
 
 BLOCKS_AT_ONCE: Final = 64
@@ -125,7 +125,7 @@ class Trimmer:
             if excess <= 0:
                 return removed
             times = sorted((self._sent_at(lane) or 0, at) for at, lane in enumerate(lanes) if lane.depth[0])
-            oldest, end = lanes[times[0][1]], NOWHERE
+            oldest, end = lanes[times[0][1]], BEHIND_ALL
             if len(times) > 1:  # up to where it is another lane's turn
                 end = self._positions.at(oldest.topic, times[1][0] + TURN_MS)
             with self._lock, self._whole:

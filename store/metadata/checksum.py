@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ..index.block import packed_earliest, packed_messages
+from ..numbering import UNLIMITED
 from .store import BlockRuns, MetadataDamaged
 
 Row = tuple[int, int, int, int, int]
 """Lane, block, checksum of its bytes, when its first message is due, when one expires; 0 for no such time."""
 
-UNBOUNDED = 1 << 62
-"""References a transaction: each checkpoint is one."""
 _MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
 _MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # A prime that is not near it.
 _MASK = 2**64 - 1
@@ -45,19 +44,19 @@ def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
     try:
-        for lane, block, crc, due, expiry in rows:
+        for lane_number, block, crc, due, expiry in rows:
             count += 1
             if due or expiry:
                 mixed = due * _MIX + expiry * _MIX_EXPIRY & _MASK
                 crc ^= mixed ^ mixed >> 32
             # Mixed, so that no swap of checksums and no shift of equal blocks keeps the sum.
-            term = ((lane << 40) + block + 1) * (crc + 1) * _MIX & _MASK
+            term = ((lane_number << 40) + block + 1) * (crc + 1) * _MIX & _MASK
             checksum += term ^ term >> 32
-            if lane == lane_before and block == block_before + 1:
-                runs[lane][-1] = (first, block)
+            if lane_number == lane_before and block == block_before + 1:
+                runs[lane_number][-1] = (first, block)
             else:
-                runs.setdefault(lane, []).append((block, block))
-                first, lane_before = block, lane
+                runs.setdefault(lane_number, []).append((block, block))
+                first, lane_before = block, lane_number
             block_before = block
     except (TypeError, ArithmeticError) as error:
         raise MetadataDamaged("a place in the index that is no number") from error
@@ -66,13 +65,13 @@ def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
 
 def ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Return (lane, first, last) of each run of consecutive blocks among the places."""
-    blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(places))
-    return [(lane, first, last) for lane, runs in blocks.items() for first, last in runs]
+    blocks, _ = survey((lane_number, block, 0, 0, 0) for lane_number, block in sorted(places))
+    return [(lane_number, first, last) for lane_number, runs in blocks.items() for first, last in runs]
 
 
-def row_of(lane: int, block: int, packed: bytes) -> Row:
+def row_of(lane_number: int, block: int, packed: bytes) -> Row:
     """Return what is said of a packed block beside it."""
-    return lane, block, zlib.crc32(packed), *packed_earliest(packed)
+    return lane_number, block, zlib.crc32(packed), *packed_earliest(packed)
 
 
 def timed_rows(
@@ -86,7 +85,7 @@ def timed_rows(
 def parts_of(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
     """Divide the blocks into pieces of at most so many references, at least one block each; one empty piece of none."""
     begins, adds = [0], 0
-    if transaction_adds < UNBOUNDED:
+    if transaction_adds < UNLIMITED:
         for at, (_, _, packed) in enumerate(puts):
             adds += packed_messages(packed)
             if adds > transaction_adds and at > begins[-1]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from ..index.fingerprints import Row as FingerprintRow
+from ..numbering import UNLIMITED
 from .checksum import row_of, timed_rows
 from .store import MetadataDamaged, MetadataFull, Snapshot
 
@@ -23,7 +24,7 @@ class MemoryMetadataStore:
 
     is_persistent = False
 
-    def __init__(self, capacity_bytes: int = 1 << 62) -> None:
+    def __init__(self, capacity_bytes: int = UNLIMITED) -> None:
         self._capacity_bytes = capacity_bytes
         self._rows: dict[tuple[int, int], bytes] = {}
         self._fingerprints: dict[tuple[int, int], dict[str, bytes]] = {}
@@ -54,7 +55,7 @@ class MemoryMetadataStore:
         lanes = frozenset(delete_lanes)
         doomed = {place for place in deletes if place in self._rows}
         doomed |= {place for place in self._rows if place[0] in lanes} if lanes else set()
-        replaced = {(lane, block) for lane, block, _ in puts if (lane, block) in self._rows}
+        replaced = {(lane_number, block) for lane_number, block, _ in puts if (lane_number, block) in self._rows}
         held_bytes = self.held_bytes + sum(len(packed) + ROW_BYTES for _, _, packed in puts)
         held_bytes -= sum(len(self._rows[place]) + ROW_BYTES for place in doomed | replaced)
         if held_bytes > self._capacity_bytes:
@@ -64,13 +65,13 @@ class MemoryMetadataStore:
             )
         for place in doomed:
             del self._rows[place]
-        self._rows.update({(lane, block): packed for lane, block, packed in puts})
+        self._rows.update({(lane_number, block): packed for lane_number, block, packed in puts})
         self.held_bytes = held_bytes
         for place in doomed:
             for name, data in self._fingerprints.pop(place, {}).items():
                 self._count(-_fingerprint_bytes(name, data))
-        for lane, block, name, data in fingerprints:
-            self._keep_fingerprint((lane, block), name, data)
+        for lane_number, block, name, data in fingerprints:
+            self._keep_fingerprint((lane_number, block), name, data)
 
     def _keep_fingerprint(self, place: tuple[int, int], name: str, data: bytes) -> None:
         """Keep a fingerprint as long as all of them take an eighth at most, and leave half of the capacity free."""
@@ -87,24 +88,26 @@ class MemoryMetadataStore:
         self._fingerprint_bytes += size
         self.held_bytes += size
 
-    def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
+    def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         """Return (block, name, bytes) of the fingerprints that these headers have in these blocks. O(blocks)."""
         held = self._fingerprints
-        places = ((lane, block) for block in range(first, last + 1)) if held else ()
+        places = ((lane_number, block) for block in range(first, last + 1)) if held else ()
         return [
             (place[1], name, data) for place in places for name, data in held.get(place, {}).items() if name in names
         ]
 
-    def read_block(self, lane: int, block: int) -> bytes:
+    def read_block(self, lane_number: int, block: int) -> bytes:
         """Return the block as put. MetadataDamaged: absent."""
-        packed = self._rows.get((lane, block))
+        packed = self._rows.get((lane_number, block))
         if packed is None:
-            raise MetadataDamaged(f"block {block} of lane {lane} is absent")
+            raise MetadataDamaged(f"block {block} of lane {lane_number} is absent")
         return packed
 
-    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+    def timed(
+        self, kind: int, lane_number: int, behind: tuple[int, int], until_ms: int, most: int
+    ) -> list[tuple[int, int]]:
         """Return (time, block) of blocks of a lane by their times, in order; see MetadataStore. O(rows)."""
-        rows = (row_of(*place, packed) for place, packed in self._rows.items() if place[0] == lane)
+        rows = (row_of(*place, packed) for place, packed in self._rows.items() if place[0] == lane_number)
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:

@@ -18,7 +18,8 @@ from typing import Any
 from ..disk.thrifty_disk import lacks_descriptors
 from ..format.times import NEVER
 from ..index.fingerprints import Row as FingerprintRow
-from .checksum import UNBOUNDED, BlockChecksum, parts_of, ranges, row_of, survey
+from ..numbering import UNLIMITED
+from .checksum import BlockChecksum, parts_of, ranges, row_of, survey
 from .store import MetadataDamaged, MetadataFull, MetadataUnopened, Snapshot
 
 _SCHEMA_VERSION = 1
@@ -99,7 +100,7 @@ class SqliteMetadataStore:
         page_bytes: int,
         cache_bytes: int,
         *,
-        transaction_adds: int = UNBOUNDED,
+        transaction_adds: int = UNLIMITED,
     ) -> None:
         assert len(store_id) == 16, len(store_id)
         assert 512 <= page_bytes <= 65536 and page_bytes & (page_bytes - 1) == 0, page_bytes
@@ -217,14 +218,16 @@ class SqliteMetadataStore:
         delete_lanes: Sequence[int],
         fingerprints: Sequence[FingerprintRow],
     ) -> None:
-        places = {(lane, block) for lane, block, _ in puts}
+        places = {(lane_number, block) for lane_number, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
         # A block that was put in vain and died since is known to nobody else.
-        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + ranges({*deletes, *self._unfinished} - places)
+        doomed = [(lane_number, 0, _LAST_BLOCK) for lane_number in delete_lanes] + ranges(
+            {*deletes, *self._unfinished} - places
+        )
         *parts, last = parts_of(puts, self._transaction_adds)
         for part in parts:
             self._transact(doomed, part, None, ())
-            self._unfinished.update((lane, block) for lane, block, _ in part)
+            self._unfinished.update((lane_number, block) for lane_number, block, _ in part)
             doomed = []
         self._transact(doomed, last, root, fingerprints)
         self._unfinished.clear()
@@ -239,7 +242,7 @@ class SqliteMetadataStore:
         """Do one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
-        places = {(lane, block) for lane, block, _ in puts}
+        places = {(lane_number, block) for lane_number, block, _ in puts}
         rows = [row_of(*put) for put in puts]
         _, checksum = survey(rows)
         checksum += self._checksum
@@ -276,31 +279,33 @@ class SqliteMetadataStore:
         self._checksum = checksum
         self._has_fingerprints |= len(fingerprints) > 0
 
-    def _crc(self, lane: int, block: int, name: str, data: bytes) -> int:
+    def _crc(self, lane_number: int, block: int, name: str, data: bytes) -> int:
         """Return the checksum of a fingerprint and of the place that it is for."""
-        return zlib.crc32(data, zlib.crc32(f"{lane} {block} {name}".encode(errors="replace"), self._seed))
+        return zlib.crc32(data, zlib.crc32(f"{lane_number} {block} {name}".encode(errors="replace"), self._seed))
 
-    def read_block(self, lane: int, block: int) -> bytes:
+    def read_block(self, lane_number: int, block: int) -> bytes:
         """Return the block as put, verified. About 10 µs when the system has the page; a commit under way does not
         delay it.
         """
         with self._reading:
             try:
-                rows = [] if self._reader is None else self._reader.execute(_READ, (lane, block)).fetchall()
+                rows = [] if self._reader is None else self._reader.execute(_READ, (lane_number, block)).fetchall()
             except _TROUBLE as error:
                 raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
         if len(rows) != 1:
-            raise MetadataDamaged(f"{_FILES[0]} has {len(rows)} blocks {block} of lane {lane}")
+            raise MetadataDamaged(f"{_FILES[0]} has {len(rows)} blocks {block} of lane {lane_number}")
         crc, packed = rows[0]
         if not isinstance(packed, bytes) or zlib.crc32(packed) != crc:
-            raise MetadataDamaged(f"{_FILES[0]}: block {block} of lane {lane} does not match its checksum")
+            raise MetadataDamaged(f"{_FILES[0]}: block {block} of lane {lane_number} does not match its checksum")
         return packed
 
-    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+    def timed(
+        self, kind: int, lane_number: int, behind: tuple[int, int], until_ms: int, most: int
+    ) -> list[tuple[int, int]]:
         """Return (time, block) of blocks of a lane by their times, in order; see MetadataStore."""
         with self._reading:
             try:
-                query = (lane, *behind, until_ms, most)
+                query = (lane_number, *behind, until_ms, most)
                 rows = [] if self._reader is None else self._reader.execute(_TIMED[kind], query).fetchall()
             except _TROUBLE as error:
                 raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
@@ -308,7 +313,7 @@ class SqliteMetadataStore:
             raise MetadataDamaged(f"{_FILES[0]}: a time that is no number")
         return rows
 
-    def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
+    def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         """Return (block, name, bytes) of the fingerprints of these headers and blocks, verified. About 1 µs each."""
         if not self._has_fingerprints:
             return []
@@ -319,7 +324,7 @@ class SqliteMetadataStore:
                     if self._reader is None
                     else self._reader.execute(
                         f"{_FIND_FINGERPRINTS}{_RANGE} AND name IN ({', '.join('?' * len(names))})",
-                        (lane, first, last, *names),
+                        (lane_number, first, last, *names),
                     )
                 )
                 rows = list(found)
@@ -329,7 +334,7 @@ class SqliteMetadataStore:
             (block, name, data)
             for block, name, crc, data in rows
             if type(block) is int and type(name) is str and type(data) is bytes
-            if self._crc(lane, block, name, data) == crc
+            if self._crc(lane_number, block, name, data) == crc
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
@@ -496,7 +501,7 @@ def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
         for row in rows:
             known = earliest.setdefault(row[0], [0, 0])
             known[kind] = min(known[kind] or NEVER, row[3 + kind])
-    return {lane: (due, expiry) for lane, (due, expiry) in earliest.items()}
+    return {lane_number: (due, expiry) for lane_number, (due, expiry) in earliest.items()}
 
 
 def _root_crc(head: Sequence[Any], root: bytes) -> int:

@@ -83,18 +83,20 @@ class MetadataStore(Protocol):
         since; until then `load` gives the old checkpoint or refuses.
         """
 
-    def read_block(self, lane: int, block: int) -> bytes:
+    def read_block(self, lane_number: int, block: int) -> bytes:
         """Return the block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or
         wrong.
         """
 
-    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+    def timed(
+        self, kind: int, lane_number: int, behind: tuple[int, int], until_ms: int, most: int
+    ) -> list[tuple[int, int]]:
         """Return (time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
 
         Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
         """
 
-    def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
+    def fingerprints(self, lane_number: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         """Return (block, name, bytes) of the fingerprints that are stored of these headers in these blocks.
 
         One that does not match its checksum is as one that is not there. MetadataDamaged: what is stored can't be read.

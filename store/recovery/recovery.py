@@ -283,7 +283,7 @@ class Recovery:
                 self._known = state
                 return None
             if self._accepts_loss and self._is_given_up(data_log, offset):
-                self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
+                self._least_sequences |= {counts.lane_number: counts.next_sequence for counts in lanes}
                 self._known = state
                 return None
             self.replay.register(state.destinations)
@@ -306,7 +306,9 @@ class Recovery:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
             raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
-        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes if not counts.lane & PUT_OFF}
+        self._least_sequences |= {
+            counts.lane_number: counts.next_sequence for counts in lanes if not counts.lane_number & PUT_OFF
+        }
         place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
         if all((data_log, offset) != (known.data_log, known.offset) for known in self._result.damaged):
             logger.error("%s", place, event="journal_damaged")
@@ -357,7 +359,7 @@ class Recovery:
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
         numbers = {number >> LANE_SHIFT for number, sequence in self._index.next_sequences() if sequence}
-        numbers |= {placed.lane >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
+        numbers |= {placed.lane_number >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
             if self._accepts_loss:
                 replay.register((Destination(number, QUEUE, f"recovered-{number}"),))

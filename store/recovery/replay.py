@@ -279,11 +279,11 @@ class Replay:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))
         self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
 
-    def _place(self, part: Slice, lane: int, position: int, record: Header) -> None:
+    def _place(self, part: Slice, lane_number: int, position: int, record: Header) -> None:
         """Note a slice of a transaction, of which the commit may follow."""
         lengths = part.lengths
         is_timed = bool(record.flags & TIMED)
-        self._branches.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
+        self._branches.place(part.first_sequence, lane_number, position, len(lengths), record.length, is_timed=is_timed)
         self._recent_messages += len(lengths)
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()
@@ -293,7 +293,7 @@ class Replay:
     def _apply_commit(self, file: File, position: int, record: Header, commit: Commit) -> None:
         """Bring the index up to a commit. Its slices are read again where their lengths are not at hand."""
         branch = self._branches.find(commit.number)
-        known = {placed.position: placed.lane for placed in branch} if branch is not None else {}
+        known = {placed.position: placed.lane_number for placed in branch} if branch is not None else {}
         reader = _Reader(self._disk, self._headers)
 
         def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
@@ -303,7 +303,7 @@ class Replay:
             try:
                 if placed.position not in known:
                     raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
-                if known[placed.position] != placed.lane:
+                if known[placed.position] != placed.lane_number:
                     raise RecordDamaged("the slice belongs to another lane")
                 return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
@@ -338,7 +338,7 @@ class Replay:
         try:
             for branch in self._branches.prepared:
                 left = Branch(branch.number, branch.xid)
-                left.acks = {lane: runs for lane, runs in branch.acks.items() if lane >> LANE_SHIFT in numbers}
+                left.acks = {number: runs for number, runs in branch.acks.items() if number >> LANE_SHIFT in numbers}
                 left.identities, left.properties = branch.identities, branch.properties
                 for placed in branch:
                     if not self._is_lost(reader, branch.number, placed):
@@ -354,7 +354,7 @@ class Replay:
             return True
         try:
             reader.lengths(number, placed)
-            if placed.lane >> LANE_SHIFT not in self.destinations:
+            if placed.lane_number >> LANE_SHIFT not in self.destinations:
                 raise RecordDamaged("a transaction sends to what is not there")
         except RecordDamaged as damage:
             if self.accepts_loss or self._has_loss(home):
@@ -388,9 +388,9 @@ class Replay:
         live = self._pending_of(ranges, data_log, relieve) if header is not None else 0
         if header is not None and self._index.use(data_log).pending_messages > live:
             left: dict[int, SequenceSet] = {}
-            for lane, first, messages in ranges:
+            for lane_number, first, messages in ranges:
                 if messages:
-                    left.setdefault(lane, SequenceSet()).add(first, first + messages - 1)
+                    left.setdefault(lane_number, SequenceSet()).add(first, first + messages - 1)
             self._index.use(by_data_log)
             file = self._disk.open_for_reading(data_log_name(data_log))
             try:
@@ -430,9 +430,9 @@ class Replay:
         last = run.first + run.messages - 1
         if not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
             raise RecordDamaged("needs that cross a block, or of nothing")
-        if run.lane >> LANE_SHIFT not in self.destinations:
+        if run.lane_number >> LANE_SHIFT not in self.destinations:
             return  # the record that told its name was lost, and with it who subscribed: all of it is kept
-        lane = self._index.lane_numbered(run.lane)
+        lane = self._index.lane_numbered(run.lane_number)
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)

@@ -20,7 +20,7 @@ from ..errors import Closed, StoreFull
 from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
 from ..index.pending_lane import PendingLane
 from ..journal.reading import StoredMessage
-from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT, NOWHERE
+from ..numbering import BEHIND_ALL, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT
 from ..sequence_set import SequenceSet
 from .turns import SpillTurns
 
@@ -336,7 +336,7 @@ class NonPersistentLane(PendingLane):
 
     def behind(self, persistent_sequence: int) -> int:
         """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
-        return NOWHERE if self._turns is None else self._turns.behind(persistent_sequence)
+        return BEHIND_ALL if self._turns is None else self._turns.behind(persistent_sequence)
 
     def _forget_turns(self) -> None:
         """Forget the turns of messages before the first block."""

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import Final
 
-from ..numbering import NOWHERE
+from ..numbering import BEHIND_ALL
 
 TURNS_CHARGE_BYTES: Final = 1024
 """Memory of an object without a turn: five arrays, each with the room for eight numbers that it grows by at first."""
@@ -92,7 +92,7 @@ class SpillTurns:
             steps = bisect_right(list(accumulate(self._steps[begin:end], initial=turn)), persistent_sequence)
             if begin + steps <= end:
                 return at + sum(self._sequence_steps[begin : begin + steps])
-        return self._first_sequences[group] if group < len(self._firsts) else NOWHERE
+        return self._first_sequences[group] if group < len(self._firsts) else BEHIND_ALL
 
     def forget(self, sequence: int) -> int:
         """Forget what only messages before this one need; return the bytes by which the charge shrinks."""

@@ -31,7 +31,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Delivery, Forebay, StoreFailed
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.metadata.checksum import UNBOUNDED
+from forebay.store.numbering import UNLIMITED
 
 STATES = 14_000
 """Power cuts with sync="always". The tests of this folder together examine tens of thousands of states in the minutes
@@ -66,7 +66,7 @@ class Queues(CrashingWorkload[Model]):
     later_steps = (1, 20)
 
     def __init__(
-        self, seed: int, sync: SyncMode = "always", *, transaction_adds: int = UNBOUNDED, **fields: Any
+        self, seed: int, sync: SyncMode = "always", *, transaction_adds: int = UNLIMITED, **fields: Any
     ) -> None:
         super().__init__(seed, sync, **fields)
         self._transaction_adds = transaction_adds

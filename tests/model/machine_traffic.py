@@ -63,7 +63,7 @@ from forebay import (
     Transaction,
     TransactionError,
 )
-from forebay.dispatch.core.model import is_in_flight
+from forebay.dispatch.core.delivery import is_in_flight
 
 
 class Traffic(RuleBasedStateMachine):

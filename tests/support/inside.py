@@ -27,8 +27,9 @@ from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.delays import TimedLanes
 from forebay.dispatch.core.lists import TargetArea
-from forebay.dispatch.core.model import LaneState, PersistentLaneState, QueueArea, TargetList
+from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
+from forebay.dispatch.core.queue_area import QueueArea
 from forebay.dispatch.core.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.engine import Engine
@@ -181,7 +182,7 @@ class Inside:
     def topic_area(self, name: str = "prices") -> TopicState:
         return self.__engine.topics.by_name[name]
 
-    def lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+    def lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
         """The persistent lane of that priority, made if it is not there."""
         return self.__engine.destinations.create_lane(queue, priority)
 
@@ -381,6 +382,7 @@ def engine_of(monitor: Monitor) -> Engine:
 
 
 def queue_of(consumer: Consumer) -> Queue:
+    assert isinstance(consumer.queue, QueueArea)
     return Queue(engine_of(consumer.monitor), consumer.queue)
 
 

@@ -8,8 +8,9 @@ from random import Random
 
 from forebay.store.format.times import DUE, EXPIRY, NEVER
 from forebay.store.index.fingerprints import Row as FingerprintRow
-from forebay.store.metadata.checksum import UNBOUNDED, parts_of, row_of, survey, timed_rows
+from forebay.store.metadata.checksum import parts_of, row_of, survey, timed_rows
 from forebay.store.metadata.store import MetadataDamaged, Snapshot
+from forebay.store.numbering import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class SimulatedMetadataStore:
     is_persistent = True
     is_filling = False
 
-    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNBOUNDED) -> None:
+    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNLIMITED) -> None:
         self._transaction_adds = transaction_adds
         self._history = [checkpoint]
         """The last synced state, then every newer one; None: empty."""

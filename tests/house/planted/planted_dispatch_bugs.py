@@ -29,7 +29,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "an evicted message keeps its charge",
-        "TargetList.evict_last",
+        "ListContents.evict_last",
         "self.direct_bytes -= charge_bytes(message)",
         "pass",
         "tests/dispatch/core/test_target_list.py::test_the_last_direct_message_becomes_the_first_reference",
@@ -100,7 +100,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "two consumers get one message",
-        "LaneState.is_free",
+        "LaneMessages.is_free",
         "sequence in self.in_flight or (parked.count and sequence in parked) or (dead.count and sequence in dead)",
         "(parked.count and sequence in parked) or (dead.count and sequence in dead)",
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",

@@ -11,7 +11,7 @@ from forebay.cache.budget import Budget
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, ArrivalAccount, SpillAccount
 from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 from forebay.store.errors import StoreFull
-from forebay.store.numbering import NOWHERE
+from forebay.store.numbering import BEHIND_ALL
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES, NonPersistentLane
 
 
@@ -101,7 +101,7 @@ def test_turns_say_how_both_kinds_lie_between_each_other() -> None:
     lane.take_turn(6)
     lane.add(1)
     assert [lane.before(sequence) for sequence in range(4)] == [0, 5, 5, 6]
-    assert [lane.behind(sequence) for sequence in (0, 4, 5, 6, 7)] == [1, 1, 3, NOWHERE, NOWHERE]
+    assert [lane.behind(sequence) for sequence in (0, 4, 5, 6, 7)] == [1, 1, 3, BEHIND_ALL, BEHIND_ALL]
 
 
 def test_turns_are_forgotten_with_their_messages() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import forebay
 from forebay import Message
-from forebay.store.numbering import NOWHERE
+from forebay.store.numbering import BEHIND_ALL
 from forebay.store.tmp.turns import SpillTurns
 
 STEPS = {"alternating": (1, 2), "random": (1, 30), "around a byte": (250, 260), "far apart": (1, 100_000)}
@@ -45,7 +45,7 @@ def test_turns_agree_with_a_list(steps: str) -> None:
         assert turns.before(probe) == firsts[bisect_right(sequences, probe) - 1]
         probe = random.randrange(firsts[0], turn + 2)
         at = bisect_right(firsts, probe)
-        assert turns.behind(probe) == (sequences[at] if at < len(sequences) else NOWHERE)
+        assert turns.behind(probe) == (sequences[at] if at < len(sequences) else BEHIND_ALL)
 
 
 @pytest.mark.parametrize("steps", STEPS)

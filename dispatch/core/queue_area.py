@@ -1,0 +1,23 @@
+"""QueueArea: one queue that is open, as dispatch sees it. Nothing of it survives the process."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...store.format.state import QUEUE
+from .model import DestinationState, PersistentLaneState
+
+
+class QueueArea(DestinationState):
+    """One queue: what is sent to it lies in its own lanes, and its consumers take from them."""
+
+    __slots__ = ()
+
+    noun: ClassVar[str] = "queue"
+    kind: ClassVar[int] = QUEUE
+
+    def make_lane(self, priority: int) -> PersistentLaneState:
+        """See DestinationState."""
+        store = self.target_area.store
+        stored = store.index.lane(self.number, priority)
+        return PersistentLaneState(self, stored, store.id_prefix(self.number, priority))
