@@ -25,7 +25,8 @@ class HeadQueueCache(MessageCache):
         """Keep the message if it continues the head: once a message did not fit, later ones would leave a gap."""
         if lane_number in self._is_full:
             return False
-        if self.holder.held_bytes + charge_bytes(message) <= self._share_bytes and super().put(lane_number, message):
+        charge = charge_bytes(message)
+        if self.holder.held_bytes + charge <= self._share_bytes and self._keep(lane_number, message, charge):
             return True
         self._is_full.add(lane_number)
         return False
@@ -42,7 +43,8 @@ class HeadQueueCache(MessageCache):
 
     def fill(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep a message that was read from where the lane was stopped; the lane stays stopped."""
-        return charge_bytes(message) <= self.room_bytes and super().put(lane_number, message)
+        charge = charge_bytes(message)
+        return charge <= self.room_bytes and self._keep(lane_number, message, charge)
 
     def stop(self, lane_number: int) -> None:
         """Take no more of the lane: its next message is not in RAM, so that a later one would leave a gap."""

@@ -70,10 +70,13 @@ class MessageCache:
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message and return whether there was room for it."""
+        return self._keep(lane_number, message, charge_bytes(message))
+
+    def _keep(self, lane_number: int, message: StoredMessage, charge: int) -> bool:
         messages = self._lanes.get(lane_number)
         if messages is not None and message[0] in messages:
             return True
-        if not self.holder.reserve(charge_bytes(message)):
+        if not self.holder.reserve(charge):
             return False
         if messages is None:
             messages = self._lanes[lane_number] = {}

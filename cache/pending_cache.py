@@ -51,7 +51,7 @@ class PendingCache(MessageCache):
         charge = charge_bytes(message)
         if self.holder.held_bytes + charge > self._share_bytes:
             return False
-        if super().put(lane_number, message):
+        if self._keep(lane_number, message, charge):
             return True
         self._head_queue_cache.give_back(charge)
-        return super().put(lane_number, message)
+        return self._keep(lane_number, message, charge)

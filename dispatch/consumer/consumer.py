@@ -223,7 +223,9 @@ class Consumer(Taker):
         """
         if type(max_messages) is not int or max_messages < 1:
             raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
-        if max_bytes is not None or (timeout != 0.0 and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
+        if max_bytes is not None or (
+            timeout != 0.0 and not ((type(timeout) is float or type(timeout) is int) and 0.0 < timeout <= SECONDS_MAX)
+        ):
             check_bounds(timeout, max_bytes)
         monitor = self.monitor
         if monitor.is_inside():

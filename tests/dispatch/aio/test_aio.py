@@ -320,16 +320,18 @@ def test_a_task_that_never_waits_lets_others_run(call: str) -> None:
     async def main() -> None:
         bay = LoopBay()
         queue = await bay.aio.queue("orders")
-        await queue.send_many([Message(b"x")] * 300)
-        consumer = await queue.subscribe()
-        held = await consumer.take(200) if call == "ack" else []
+        await queue.send_many([Message(b"x")] * 800)
+        consumer = await queue.subscribe(prefetch=0)
+        held: list[forebay.aio.Delivery] = []
+        while call == "ack" and len(held) < 700:
+            held += await consumer.take(700)
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "send": lambda: queue.send(b"x"),
             "take": lambda: consumer.take(),
             "ack": lambda: held.pop().ack(),
         }
         beside = asyncio.create_task(ticks(2))
-        for _ in range(200):
+        for _ in range(700):
             await calls[call]()
         assert beside.done()
 
