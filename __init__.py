@@ -9,54 +9,58 @@
 ...             delivery.ack()
 """
 
-from forebay.dispatch import codecs
-from forebay.dispatch.config.policy import DestinationPolicy
-from forebay.dispatch.config.settings import Settings, SettingsWarning
-from forebay.dispatch.consumer.consumer import Consumer
-from forebay.dispatch.consumer.statistics import ConsumerStatistics
-from forebay.dispatch.core.delivery import Delivery
-from forebay.dispatch.core.host_properties import Properties
-from forebay.dispatch.engine.health import Health
-from forebay.dispatch.engine.resizing import ResizeReport
-from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
-from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
-from forebay.dispatch.forebay import Forebay
-from forebay.dispatch.forebay import open_forebay as open
-from forebay.dispatch.queue import Queue, TemporaryQueue
-from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern, TopicSubscription
-from forebay.dispatch.topics.cursors import Landing
-from forebay.dispatch.topics.reader import TopicReader
-from forebay.dispatch.transactions.transaction import Transaction
-from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
-from forebay.store.clock import Clock
-from forebay.store.disk.disk import Directory, Disk, File
-from forebay.store.errors import (
-    AckTooLate,
-    ArgumentError,
-    Closed,
-    DecodeError,
-    Empty,
-    ForebayError,
-    JournalCorrupt,
-    MessagesUnreadable,
-    MessageTooLarge,
-    NestedCall,
-    NotAwaited,
-    PropertiesFull,
-    SelectorError,
-    SettingsError,
-    SpillFailed,
-    StateError,
-    StoreFailed,
-    StoreFull,
-    StoreLocked,
-    SubscriptionInUse,
-    TooManyFiles,
-    TransactionError,
-)
-from forebay.store.maintenance.cleaner import CleanupReport
-from forebay.store.message import Message
-from forebay.store.recovery.recovery import RecoveryReport
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from forebay.dispatch import codecs
+    from forebay.dispatch.config.policy import DestinationPolicy
+    from forebay.dispatch.config.settings import Settings, SettingsWarning
+    from forebay.dispatch.consumer.consumer import Consumer
+    from forebay.dispatch.consumer.statistics import ConsumerStatistics
+    from forebay.dispatch.core.delivery import Delivery
+    from forebay.dispatch.core.host_properties import Properties
+    from forebay.dispatch.engine.health import Health
+    from forebay.dispatch.engine.resizing import ResizeReport
+    from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
+    from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
+    from forebay.dispatch.forebay import Forebay
+    from forebay.dispatch.forebay import open_forebay as open
+    from forebay.dispatch.queue import Queue, TemporaryQueue
+    from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern, TopicSubscription
+    from forebay.dispatch.topics.cursors import Landing
+    from forebay.dispatch.topics.reader import TopicReader
+    from forebay.dispatch.transactions.transaction import Transaction
+    from forebay.dispatch.typed import TypedConsumer, TypedDelivery, TypedQueue, TypedTopic
+    from forebay.store.clock import Clock
+    from forebay.store.disk.disk import Directory, Disk, File
+    from forebay.store.errors import (
+        AckTooLate,
+        ArgumentError,
+        Closed,
+        DecodeError,
+        Empty,
+        ForebayError,
+        JournalCorrupt,
+        MessagesUnreadable,
+        MessageTooLarge,
+        NestedCall,
+        NotAwaited,
+        PropertiesFull,
+        SelectorError,
+        SettingsError,
+        SpillFailed,
+        StateError,
+        StoreFailed,
+        StoreFull,
+        StoreLocked,
+        SubscriptionInUse,
+        TooManyFiles,
+        TransactionError,
+    )
+    from forebay.store.maintenance.cleaner import CleanupReport
+    from forebay.store.message import Message
+    from forebay.store.recovery.recovery import RecoveryReport
 
 __version__ = "0.1.0"
 
@@ -123,6 +127,70 @@ __all__ = [
     "codecs",
     "open",
 ]
+
+_FOUND_IN: Final = {
+    "dispatch.codecs": ("codecs",),
+    "dispatch.config.policy": ("DestinationPolicy",),
+    "dispatch.config.settings": ("Settings", "SettingsWarning"),
+    "dispatch.consumer.consumer": ("Consumer",),
+    "dispatch.consumer.statistics": ("ConsumerStatistics",),
+    "dispatch.core.host_properties": ("Properties",),
+    "dispatch.core.delivery": ("Delivery",),
+    "dispatch.engine.health": ("Health",),
+    "dispatch.engine.resizing": ("ResizeReport",),
+    "dispatch.engine.statistics": ("DestinationStatistics", "Statistics", "TopicStatistics"),
+    "dispatch.explain.cause": ("Cause", "DataLogReport", "Explanation"),
+    "dispatch.forebay": ("Forebay", "open"),
+    "dispatch.queue": ("Queue", "TemporaryQueue"),
+    "dispatch.topic": ("TemporaryTopic", "Topic", "TopicPattern", "TopicSubscription"),
+    "dispatch.topics.cursors": ("Landing",),
+    "dispatch.topics.reader": ("TopicReader",),
+    "dispatch.transactions.transaction": ("Transaction",),
+    "dispatch.typed": ("TypedConsumer", "TypedDelivery", "TypedQueue", "TypedTopic"),
+    "store.clock": ("Clock",),
+    "store.disk.disk": ("Directory", "Disk", "File"),
+    "store.errors": (
+        "AckTooLate",
+        "ArgumentError",
+        "Closed",
+        "DecodeError",
+        "Empty",
+        "ForebayError",
+        "JournalCorrupt",
+        "MessagesUnreadable",
+        "MessageTooLarge",
+        "NestedCall",
+        "NotAwaited",
+        "PropertiesFull",
+        "SelectorError",
+        "SettingsError",
+        "SpillFailed",
+        "StateError",
+        "StoreFailed",
+        "StoreFull",
+        "StoreLocked",
+        "SubscriptionInUse",
+        "TooManyFiles",
+        "TransactionError",
+    ),
+    "store.maintenance.cleaner": ("CleanupReport",),
+    "store.message": ("Message",),
+    "store.recovery.recovery": ("RecoveryReport",),
+}
+"""Where each name is found, a module of ours with those that come from it. As above, which type checkers read."""
+_OWN_NAMES: Final = {"open": "open_forebay", "codecs": ""}
+"""What the module calls a name that has another one here; "": it is the module."""
+_MODULE_OF: Final = {name: module for module, names in _FOUND_IN.items() for name in names}
+
+if not TYPE_CHECKING:  # to which any name would be one of this module
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is asked for first; from then on it is a plain attribute."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        module, own_name = import_module(f"{__name__}.{_MODULE_OF[name]}"), _OWN_NAMES.get(name, name)
+        found = globals()[name] = getattr(module, own_name) if own_name else module
+        return found
 
 
 def __dir__() -> list[str]:

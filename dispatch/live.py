@@ -15,8 +15,7 @@ from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
 from ..store.disk.status_file import read_status
 from ..store.format.state import QUEUE
-from ..store.inspect.read_only import open_read_only
-from .explain.disk import age_text
+from .explain.words import age_text
 
 STALE_INTERVALS: Final = 5
 STALE_SECONDS: Final = 5.0
@@ -118,6 +117,8 @@ def _makes_sense(row: object) -> bool:
 
 def _of_journal(disk: OsDisk) -> Iterator[Row]:
     """Yield what is pending by the journal alone: nobody has it in flight."""
+    from ..store.inspect.read_only import open_read_only  # half the library, which a status needs none of
+
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
     for stored in seen.index.lanes.values():

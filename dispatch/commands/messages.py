@@ -20,7 +20,7 @@ from ...store.inspect.facts import plain_value
 from ...store.message import DEFAULT_PRIORITY, HeaderValue, Message
 from ..consumer.consumer import Consumer, as_message
 from ..core.delivery import Delivery
-from ..explain.disk import plural, size_text
+from ..explain.words import plural, size_text
 from ..forebay import Forebay
 from ..live import printable
 from ..offline import NoStore, only_store

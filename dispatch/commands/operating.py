@@ -13,7 +13,7 @@ from typing import Any
 
 from ...store.disk.disk import OsDisk
 from ...store.errors import StateError, StoreLocked
-from ..explain.disk import plural, size_text
+from ..explain.words import plural, size_text
 from ..forebay import Forebay
 from ..live import printable
 from ..offline import only_store

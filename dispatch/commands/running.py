@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from ...store.errors import SettingsError
-from ..explain.disk import age_text, size_text
+from ..explain.words import age_text, size_text
 from ..live import Row, paused_of, paused_text, printable, problems_of, queues_of
 from ..offline import broker_of, only_store, stores_of
 from ..screen.lines import glyphs_of, line_of, plain, screen

@@ -17,7 +17,8 @@ from ..admission.wait_line import SpaceLine
 from ..core.model import DestinationState
 from ..engine.owners import Owners
 from .cause import Cause
-from .disk import age_text, explain_whole, plural, size_text
+from .disk import explain_whole
+from .words import age_text, plural, size_text
 
 BLOCKED_SEND: Final = "blocked_send"
 

@@ -23,8 +23,8 @@ from ...store.maintenance.retention import (
     RetentionReason,
 )
 from ...store.sequence_set import SequenceSet
-from ..config.sizes import GIB, KIB, MIB
 from .cause import Cause, Explanation
+from .words import age_text, plural, size_text
 
 MEMORY: Final = "memory"
 
@@ -158,21 +158,6 @@ def ids_text(data_logs: Iterable[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs) or "none"
 
 
-def age_text(seconds: float) -> str:
-    """Write an age in the largest unit of which there is more than one."""
-    for unit, unit_seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= 2 * unit_seconds:
-            return f"{int(seconds // unit_seconds):,} {unit}s"
-    return f"{seconds:.0f} second{plural(round(seconds))}"
-
-
-def size_text(size_bytes: int) -> str:
-    for unit, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:,.1f} {unit}"
-    return f"{size_bytes} byte{plural(size_bytes)}"
-
-
 def _cause(pin: RetentionReason, now_ms: int, frees: str) -> Cause:
     return Cause(pin.reason, pin.holder, pin.messages, pin.bytes, _age(pin, now_ms), frees)
 
@@ -267,7 +252,3 @@ def _disk_sentence(
         verb = "is" if len(idle) == 1 else "are"
         sentence += f"; {_logs_text(idle, sizes)} {verb} needed by nothing any more"
     return sentence + "."
-
-
-def plural(count: int) -> str:
-    return "" if count == 1 else "s"

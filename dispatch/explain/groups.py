@@ -7,7 +7,7 @@ from typing import Final
 from ..consumer.consumer import Consumer
 from ..core.model import DestinationState
 from .cause import Cause
-from .disk import plural
+from .words import plural
 
 EXCLUSIVE: Final = "exclusive"
 GROUP: Final = "group"

@@ -8,7 +8,7 @@ from ...store.errors import SettingsError
 from ..core.monitor import Monitor
 from ..transactions.transaction import TransactionRegistry
 from .cause import Cause, Explanation
-from .disk import plural
+from .words import plural
 
 TRANSACTION: Final = "transaction"
 

@@ -29,7 +29,7 @@ from ..topic import Topic
 from ..topics.state import SubscriptionLaneState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
-from .disk import MEMORY, memory_causes, plural, size_text
+from .disk import MEMORY, memory_causes
 from .groups import (
     GROUP_DELAYED,
     GROUP_MEMORY,
@@ -42,6 +42,7 @@ from .groups import (
 from .prepared import TRANSACTION
 from .reach import Reach
 from .topics import explain_topic
+from .words import plural, size_text
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"

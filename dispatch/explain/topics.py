@@ -8,7 +8,8 @@ from ..engine.owners import Owners
 from ..topics.state import SubscriptionState, TopicState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
-from .disk import HOLDERS_SAID, plural, size_text
+from .disk import HOLDERS_SAID
+from .words import plural, size_text
 
 SUBSCRIPTION: Final = "subscription"
 

@@ -8,7 +8,8 @@ from ..core.monitor import Monitor
 from ..engine.owners import Owners
 from .blocked import explain_blocked
 from .cause import DataLogReport, Explanation
-from .disk import explain_data_log, explain_whole, ids_text, plural
+from .disk import explain_data_log, explain_whole, ids_text
+from .words import plural
 
 
 def explain(owners: Owners, subject: object) -> Explanation:

@@ -17,7 +17,8 @@ from ...dispatch.commands.streams import Progress, Streams
 from ...dispatch.commands.words import add_directories, add_json
 from ...dispatch.config.sizes import MIB
 from ...dispatch.explain.cause import Explanation
-from ...dispatch.explain.disk import age_text, explain_data_log, explain_whole, plural, size_text
+from ...dispatch.explain.disk import explain_data_log, explain_whole
+from ...dispatch.explain.words import age_text, plural, size_text
 from ...dispatch.live import printable
 from ...dispatch.offline import broker_of, only_store, stores_of
 from ...dispatch.remote.client import Result, ask_store, count_in

@@ -1,6 +1,7 @@
 """The picture of imports: no circle of files inside a floor, with imports counted that only types need.
 
-And what `import forebay` leaves for later: every program that imports it waits for what it doesn't.
+And what `import forebay` leaves for later: every program that imports it, and every command, waits for what it
+doesn't.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -149,9 +151,42 @@ def test_a_circle_is_found_also_where_only_types_close_it(tmp_path: Path) -> Non
     assert circles(graph_of(tmp_path, "floor")) == [["floor.a", "floor.room.b", "floor.room.c"]]
 
 
-def test_importing_forebay_leaves_for_later_what_its_first_use_needs() -> None:
-    code = "import sys; before = set(sys.modules); import forebay; print(*set(sys.modules) - before)"
-    imported = subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True).stdout
-    names = imported.split()
+def modules_behind(code: str) -> list[str]:
+    """What a fresh interpreter has imported behind some lines, beside what it begins with."""
+    code = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
+    return subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_importing_forebay_imports_nothing_of_it_before_a_name_is_asked_for() -> None:
+    assert [name for name in modules_behind("import forebay") if name.startswith("forebay.")] == []
+
+
+def test_the_first_name_leaves_for_later_what_an_open_store_needs() -> None:
+    names = modules_behind("import forebay; forebay.open")
     assert "forebay.dispatch.forebay" in names
     assert [name for name in sorted(names) if any(name == late or name.startswith(f"{late}.") for late in LATE)] == []
+
+
+def test_errors_are_imported_without_the_engine() -> None:
+    names = modules_behind("from forebay import ForebayError, StoreFull")
+    assert "forebay.store.errors" in names and "forebay.dispatch.engine.engine" not in names
+
+
+def test_type_checkers_find_each_name_where_the_program_finds_it() -> None:
+    """What they read is never run, so a name that has moved would be missed."""
+    checked = {
+        alias.asname or alias.name: getattr(import_module(node.module or ""), alias.name)
+        for block in ast.parse(Path(forebay.__file__).read_text(encoding="utf-8")).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {*checked, "__version__"} == set(forebay.__all__)
+    for name, found in checked.items():
+        assert getattr(forebay, name) is found, name
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error_as_of_any_module() -> None:
+    with pytest.raises(AttributeError, match="'forebay' has no attribute 'opne'"):
+        assert forebay.opne  # type: ignore[attr-defined]
