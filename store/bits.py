@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 
 def ones(low: int, high: int) -> int:
     """Return the mask of the places low to high. O(high / 64)."""
     return ((1 << (high - low + 1)) - 1) << low
+
+
+def mask_of(places: Collection[int]) -> int:
+    """Return the mask of different places, at least one. O(1) where they are in a row, but for the look at them."""
+    low, high = min(places), max(places)
+    if high - low + 1 == len(places):
+        return ones(low, high)
+    mask = 0
+    for place in places:
+        mask |= 1 << place
+    return mask
 
 
 def first_run(mask: int, most: int) -> tuple[int, int]:

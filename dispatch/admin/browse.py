@@ -314,6 +314,7 @@ class Browsers:
 
     def _judge(self, judge: ConsumerGroup, lane: LaneState, load: _Load) -> None:
         """Leave of a load what is wanted, and keep what was learned of its block. Requires: no lock."""
+        judge.decode(load.held, load.survey)
         load.held[:] = [message for message in load.held if _is_wanted(judge, lane, message, load.survey)]
         if load.survey is not None:
             with self._monitor.lock, self._monitor.whole:

@@ -376,11 +376,17 @@ class ConsumerGroup:
         selector = self.selector
         if selector is None:
             return True
-        if selector.needles and not any(map(message[1].__contains__, selector.needles)):
+        if selector.needles and not _holds_one(message[1], selector.needles):
             return False
         if values is not None and not selector.field_names:
             return selector.matches(values)
         return selector.matches(values_of(lane, message, selector.field_names, selector.header_names))
+
+    def decode(self, messages: Iterable[StoredMessage], survey: BlockSurvey | None) -> None:
+        """Decode together what `examine` is about to ask these messages for, as far as they are in RAM."""
+        if survey is not None and self.selector is not None:
+            properties = {message[0] & BLOCK_MASK: message[1] for message in messages if message[2] is not None}
+            survey.decode(properties, self.selector.header_names)
 
     def examine(self, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
         """Judge as wants does, and take down in the survey, if there is one, what the headers are.
@@ -389,8 +395,11 @@ class ConsumerGroup:
         """
         if survey is None or self.selector is None:
             return self.wants(lane, message)
-        values = values_of(lane, message, NO_NAMES, self.selector.header_names)
-        survey.add(message[0] & BLOCK_MASK, values)
+        index = message[0] & BLOCK_MASK
+        values = survey.noted.get(index)
+        if values is None:
+            values = values_of(lane, message, NO_NAMES, self.selector.header_names)
+            survey.add(index, values)
         return self.wants(lane, message, values)
 
     def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
@@ -404,6 +413,13 @@ class ConsumerGroup:
             return self.wants(lane, message)
         except RecordDamaged:
             return None
+
+
+def _holds_one(data: bytes, needles: Iterable[bytes]) -> bool:
+    for needle in needles:  # any() of a generator takes six times as long
+        if needle in data:
+            return True
+    return False
 
 
 class TargetList(ListContents):

@@ -449,6 +449,7 @@ class EagerLoader:
         notes_groups = consumer_group.notes_groups
         is_judged = load.is_scan and (consumer_group.selector is not None or notes_groups)
         if is_judged or notes_groups:
+            consumer_group.decode(load.held.values(), load.survey)
             for sequence, message in load.held.items():
                 if not is_judged and message[2] is not None:
                     continue

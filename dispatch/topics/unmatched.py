@@ -98,6 +98,7 @@ class UnmatchedSweeper:
             if run.is_known:
                 found.add(run.first, run.last)
             survey = run.survey if lane is run.lane else None
+            judge.decode(messages, survey)
             for message in messages:
                 with suppress(RecordDamaged):  # the loader tells of it
                     if not judge.examine(lane, message, survey):

@@ -11,10 +11,14 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
+from operator import itemgetter
+from types import NoneType
+from typing import Final, cast
 
-from ..format.properties import decode_properties, encode_properties
+from ..bits import mask_of
+from ..format.properties import decode_properties, encode_properties, header_values_of_each
 from ..format.record import RecordDamaged
 from ..message import HeaderValue
 
@@ -37,13 +41,15 @@ _HEAD: Final = struct.Struct(f"<BBBdd{PREFIX_BYTES}s{PREFIX_BYTES}s")
 _DOUBLE: Final = struct.Struct("<d")
 _STEP: Final = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio
 _MASK: Final = 2**64 - 1
+_HALF_MASK: Final = 2**32 - 1
 _ONE: Final = ord("1")
 _VALUES: Final = "v"
 
-Found = set[tuple[type, HeaderValue]]
-"""Different values of a header. The type comes with each, because 1, 1.0 and TRUE are equal."""
-_BEYOND: Final[tuple[type, HeaderValue]] = (object, None)
-"""Stands in Found for a value that no fingerprint describes."""
+Found = dict[type, set[HeaderValue]]
+"""Different values of a header, by type, because 1, 1.0 and TRUE are equal."""
+_BEYOND: Final = object
+"""Stands in Found for values that no fingerprint describes."""
+_SUMMARIZED: Final[frozenset[type]] = frozenset((str, int, float, bool, NoneType))
 
 
 class Fingerprint:
@@ -166,7 +172,7 @@ def fingerprint_of(data: bytes) -> Fingerprint:
 class BlockSurvey:
     """What some headers are in the messages of one block, as far as they were examined. Not thread-safe."""
 
-    __slots__ = ("names", "number", "_examined", "_found", "_indexes", "_noted")
+    __slots__ = ("names", "number", "_examined", "_found", "noted")
 
     def __init__(self, names: frozenset[str], number: int) -> None:
         """names: of the headers. number: of the block."""
@@ -174,10 +180,9 @@ class BlockSurvey:
         self.number = number
         self._examined = 0
         """Bit per message of the block."""
-        self._found: dict[str, Found] = {name: set() for name in names}
-        self._indexes: list[int] = []
-        self._noted: list[Mapping[str, HeaderValue]] = []
-        """Of the messages at `_indexes`, which `_examined` and `_found` do not have yet."""
+        self._found: dict[str, Found] = {name: {} for name in names}
+        self.noted: dict[int, dict[str, HeaderValue]] = {}
+        """By index in the block, the headers that were noted lately, which are not summed up yet. Read-only."""
 
     @property
     def examined(self) -> int:
@@ -185,19 +190,28 @@ class BlockSurvey:
         self._sum_up()
         return self._examined
 
-    def add(self, index: int, values: Mapping[str, HeaderValue]) -> None:
+    def decode(self, properties: Mapping[int, bytes], names: frozenset[str]) -> None:
+        """Note the headers of messages, given the properties of each by its index in the block, as far as they can be
+        decoded.
+
+        names: of those to decode, these at least. Together that takes a third of the time.
+        """
+        for index, values in zip(properties, header_values_of_each([*properties.values()], names), strict=True):
+            if values is not None:
+                self.noted[index] = values
+
+    def add(self, index: int, values: dict[str, HeaderValue]) -> None:
         """Note the headers of the message at an index of the block. values: these headers at least."""
-        self._indexes.append(index)
-        self._noted.append(values)
+        self.noted[index] = values
 
     def _sum_up(self) -> None:
         """Reduce what was noted to the different values. O(messages noted since the last time)."""
-        for index in self._indexes:
-            self._examined |= 1 << index
-        self._indexes.clear()
-        for name, found in self._found.items() if self._noted else ():
-            found |= _different([values.get(name) for values in self._noted])
-        self._noted.clear()
+        if not self.noted:
+            return
+        self._examined |= mask_of(self.noted)
+        for name, found in self._found.items():
+            _add_different(found, _column(name, self.noted.values()))
+        self.noted.clear()
 
     def merge(self, other: BlockSurvey) -> None:
         """Take over what another survey of the same block and headers has noted."""
@@ -205,7 +219,8 @@ class BlockSurvey:
         self._sum_up()
         self._examined |= other.examined
         for name, found in self._found.items():
-            found |= other._found[name]
+            for kind, values in other._found[name].items():
+                found.setdefault(kind, set()).update(values)
 
     def pack(self) -> dict[str, bytes]:
         """Return the fingerprint of each header. O(messages)."""
@@ -213,27 +228,33 @@ class BlockSurvey:
         return {name: _pack(found) for name, found in self._found.items()}
 
 
-def _different(column: list[HeaderValue]) -> Found:
-    """Return the different values; _BEYOND for those that no fingerprint describes."""
+def _column(name: str, rows: Collection[dict[str, HeaderValue]]) -> list[HeaderValue]:
+    """Return one header of many messages; None where a message lacks it."""
+    try:
+        return list(map(itemgetter(name), rows))
+    except KeyError:
+        return [values.get(name) for values in rows]
+
+
+def _add_different(found: Found, column: list[HeaderValue]) -> None:
+    """Add the different values; _BEYOND stands for those that no fingerprint describes."""
     kinds = set(map(type, column))
-    if list in kinds or dict in kinds:
-        column = [value for value in column if not isinstance(value, (list, dict))]
-    found = set(zip(map(type, column), column, strict=True))
-    if list in kinds or dict in kinds:
-        found.add(_BEYOND)
-    if str in kinds:
-        long = [each for each in found if isinstance(each[1], str) and len(each[1]) > STRING_CHARACTERS_MAX]
-        if long:
-            found.difference_update(long)
-            found.add(_BEYOND)
-    return found
+    for kind in kinds:
+        if kind is list or kind is dict:
+            found[_BEYOND] = set()
+            continue
+        values = set(column) if len(kinds) == 1 else {value for value in column if type(value) is kind}
+        if kind is str and max(map(len, cast("set[str]", values))) > STRING_CHARACTERS_MAX:
+            found[_BEYOND] = set()
+        else:
+            found.setdefault(kind, set()).update(values)
 
 
 def _pack(found: Found) -> bytes:
     if _BEYOND in found:
         return b""
-    if len(found) <= EXACT_VALUES_MAX:
-        packed = encode_properties({_VALUES: [value for _, value in found]})
+    if sum(map(len, found.values())) <= EXACT_VALUES_MAX:
+        packed = encode_properties({_VALUES: list(chain.from_iterable(found.values()))})
         if len(packed) < EXACT_BYTES_MAX:
             return bytes((_EXACT,)) + packed
     try:
@@ -244,21 +265,13 @@ def _pack(found: Found) -> bytes:
 
 def _summary(found: Found) -> bytes:
     """Return the summary of values; no bytes for what it can't describe. OverflowError: an int is too wide."""
-    kinds = 0
-    numbers: list[int | float] = []
-    strings: list[bytes] = []
-    for _, value in found:
-        if isinstance(value, str):
-            strings.append(value.encode())
-        elif value is None:
-            kinds |= _NULL
-        elif isinstance(value, bool):
-            kinds |= _TRUE if value else _FALSE
-        elif isinstance(value, (int, float)) and value == value:
-            numbers.append(value)
-        else:  # bytes, or no number
-            return b""
-    hashes = [zlib.crc32(encoded) for encoded in strings]
+    numbers = [value for kind in (int, float) for value in cast("set[float]", found.get(kind, set()))]
+    if not _SUMMARIZED.issuperset(found) or any([number != number for number in numbers]):  # bytes, or no number
+        return b""
+    strings = list(map(str.encode, cast("set[str]", found.get(str, set()))))
+    truths = found.get(bool, set())
+    kinds = (NoneType in found) * _NULL | (True in truths) * _TRUE | (False in truths) * _FALSE
+    hashes = list(map(zlib.crc32, strings))
     low, high = math.inf, -math.inf
     if numbers:
         kinds |= _NUMBER
@@ -277,24 +290,20 @@ def _filter(hashes: list[int], count: int, size: int) -> bytes:
     """Return the Bloom filter of so many bytes that has these."""
     bits = 8 * size
     digits = bytearray(b"0" * bits)
-    for hashed in hashes:
-        at, step = _walk(hashed)
+    for hashed in hashes:  # as _filter_bits, without a call: a scan comes by for each value
+        mixed = (hashed + 1) * _STEP & _MASK
+        at, step = (mixed >> 32) % bits, ((mixed & _HALF_MASK) | 1) % bits
         for _ in range(count):
-            digits[at % bits] = _ONE
-            at += step
+            digits[at] = _ONE
+            at = (at + step) % bits
     digits.reverse()
     return int(digits, 2).to_bytes(size, "little")
 
 
-def _walk(hashed: int) -> tuple[int, int]:
-    """Return where the bits of a value begin in a Bloom filter, and how far apart they are, both modulo its bits."""
-    mixed = (hashed + 1) * _STEP & _MASK
-    return mixed >> 32, (mixed & 0xFFFFFFFF) | 1
-
-
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
     """Return the bits of a value in a Bloom filter of so many bits."""
-    at, step = _walk(hashed)
+    mixed = (hashed + 1) * _STEP & _MASK
+    at, step = mixed >> 32, (mixed & _HALF_MASK) | 1
     return [(at + turn * step) % bits for turn in range(count)]
 
 

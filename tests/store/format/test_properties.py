@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from forebay.store.errors import SettingsError
 from forebay.store.format.properties import (
     BIG_INT_BYTES_MAX,
+    JOINED_BYTES_MAX,
     NAME_BYTES_MAX,
     NESTING_MAX,
     READERS_MAX,
@@ -24,6 +25,7 @@ from forebay.store.format.properties import (
     encode_properties,
     group_of,
     header_values,
+    header_values_of_each,
     message_id_of,
     own_identity,
 )
@@ -298,6 +300,53 @@ def test_what_is_not_asked_for_is_not_decoded_however_many_ask() -> None:
     counts = [len(header_values(data, frozenset((name,)))) for name in headers]
     assert {1, len(headers)} >= set(counts), "each reader has its own names, and beyond the last reader all are read"
     assert counts[-1] == len(headers)
+
+
+def each_by_itself(properties: list[bytes], names: frozenset[str]) -> list[object]:
+    found: list[object] = []
+    for data in properties:
+        try:
+            found.append(identities(header_values(data, names)))
+        except RecordDamaged:
+            found.append(None)
+    return found
+
+
+def together(properties: list[bytes], names: frozenset[str]) -> list[object]:
+    return [None if values is None else identities(values) for values in header_values_of_each(properties, names)]
+
+
+@given(
+    st.lists(st.tuples(st.none() | TEXT, st.dictionaries(TEXT.filter(bool), HEADER_VALUES, max_size=3)), max_size=5),
+    st.frozensets(TEXT.filter(bool), max_size=2),
+    st.none() | st.tuples(st.integers(0, 4), st.binary(max_size=30)),
+)
+def test_headers_of_many_are_what_each_has_by_itself(
+    messages: list[tuple[str | None, dict[str, HeaderValue]]],
+    names: frozenset[str],
+    damaged: tuple[int, bytes] | None,
+) -> None:
+    properties = [encode_properties(headers, message_id) for message_id, headers in messages]
+    names |= frozenset(name for _, headers in messages[:2] for name in list(headers)[:1])
+    if damaged is not None and properties:
+        properties[damaged[0] % len(properties)] = damaged[1]
+    assert together(properties, names) == each_by_itself(properties, names)
+
+
+def test_the_headers_of_one_message_never_reach_into_those_of_the_next() -> None:
+    """Bytes that end in the middle of a map, which what comes next would complete."""
+    whole = encode_properties({"a": 1})
+    begun = b"\x0c\x81\xa1a\x05\x81\xa1c"
+    for properties in ([begun, whole], [begun, begun, whole], [b"\x0c\x81\xa1a", b"\x0c\x05", whole]):
+        found = together(properties, frozenset("ab"))
+        assert found == each_by_itself(properties, frozenset("ab"))
+        assert found[-1] == identities({"a": 1}) and found[:-1] == [None] * (len(properties) - 1)
+
+
+def test_headers_of_many_are_read_however_large_they_are_together() -> None:
+    each = encode_properties({"a": 1, "b": "x" * 1000})
+    many = [each] * (JOINED_BYTES_MAX // len(each) + 2)
+    assert together(many, frozenset("a")) == each_by_itself(many, frozenset("a")) and len(many) > 2
 
 
 @given(

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.store.bits import ones, runs_of_ones
+from forebay.store.bits import mask_of, ones, runs_of_ones
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.numbering import BLOCK_MESSAGES
 
@@ -58,3 +58,8 @@ def test_ten_million_in_a_row_are_one_run() -> None:
 def test_runs_of_a_mask(mask: int, runs: list[tuple[int, int]]) -> None:
     assert list(runs_of_ones(mask)) == runs
     assert sum(ones(low, high) for low, high in runs) == mask
+
+
+@pytest.mark.parametrize("places", [[0], [511], [3, 4, 5], [5, 3, 4], [0, 2], [7, 0, 511, 8]])
+def test_mask_of_places_has_these_and_no_others(places: list[int]) -> None:
+    assert mask_of(places) == sum(1 << place for place in places)
