@@ -11,7 +11,7 @@ import reprlib
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import ceil
 from typing import Final
 
@@ -409,6 +409,8 @@ class Sender:
         """
         producers = self.producers
         slice_messages, size_max = producers.slice_messages_max, producers.max_message_bytes
+        whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
+        """So much together is one slice, and none of them is too large."""
         sent = 0
         while sent < len(messages):
             part = messages[sent : sent + slice_messages]
@@ -436,10 +438,10 @@ class Sender:
             ]
             if len(batch) < len(part):
                 break
-            sizes = content_lengths(batch)
-            if max(sizes) > size_max:
-                break
-            if sum(sizes) > SLICE_CONTENT_BYTES_MAX:
+            if sum(map(len, chain.from_iterable(batch))) > whole_max:
+                sizes = content_lengths(batch)
+                if max(sizes) > size_max:
+                    break
                 end = _slice_end(sizes)
                 del batch[end:]
             yield Batch(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
