@@ -39,7 +39,7 @@ NUMBERED: Final = Struct(">II")
 FILLER: Final = Random(7).randbytes(1024 * KIB)
 FILLER_STEP: Final = 977
 QUEUE_MESSAGES_MAX: Final = 500
-"""Together the queues then want about five times the limit."""
+"""Together the queues then want about 16 MiB."""
 TOPIC_MESSAGES_MAX: Final = 150
 """Of the subscription that is farthest behind."""
 NEARLY_FULL_BYTES: Final = 256 * KIB
@@ -764,18 +764,12 @@ def walk(seed: int, steps: int) -> Report:
 
 
 def main(first: int, last: int, steps: int) -> None:
-    """Walk some seeds, and say what came of each and of all."""
+    """Walk some seeds, and say after each what came of all so far."""
     logging.disable(logging.WARNING)
     total, began = Report(), time.process_time()
     for seed in range(first, last + 1):
-        report = walk(seed, steps)
-        total.add(report)
-        seconds = time.process_time() - began
-        print(
-            f"seed {seed}: {report.owed_peak:.4f} of the limit, {total.steps:,} steps, {seconds:.0f} s of CPU",
-            flush=True,
-        )
-    print(total)
+        total.add(walk(seed, steps))
+        print(f"seeds {first} to {seed}, {time.process_time() - began:.0f} s of CPU: {total}", flush=True)
 
 
 if __name__ == "__main__":
