@@ -44,6 +44,8 @@ DELIVERIES_MAX: Final = 200_000
 """Deliveries of such a run: what a topic's message is to each subscription."""
 CONSUMER_BYTES: Final = 2_090
 """Charged, about, for a consumer with a selector of its own."""
+QUEUE_BYTES: Final = 1_152
+"""Charged, about, for a queue that has messages."""
 EXAMINED_MAX: Final = 3_000_000
 """Messages that its selectors examine, all together."""
 
@@ -127,10 +129,16 @@ def cases(arguments: Namespace) -> Iterator[Scenario]:
 
 
 def _fitting(scenario: Scenario) -> Scenario:
-    """Return the scenario with no more consumers with keys of their own than memory has room for."""
-    keys = min(scenario.keys, shares_of(Settings(memory_limit=scenario.memory)).destinations_bytes // CONSUMER_BYTES)
-    consumers = tuple(each for each in scenario.consumers if not each.own_key or each.number < keys)
-    return replace(scenario, keys=keys, consumers=consumers) if keys < scenario.keys else scenario
+    """Return the scenario with no more queues, or consumers with keys of their own, than memory has room for."""
+    room_bytes = shares_of(Settings(memory_limit=scenario.memory)).destinations_bytes
+    keys = min(scenario.keys, room_bytes // CONSUMER_BYTES)
+    queues = room_bytes // QUEUE_BYTES
+    return replace(
+        scenario,
+        keys=keys,
+        consumers=tuple(each for each in scenario.consumers if not each.own_key or each.number < keys),
+        destinations=tuple(replace(each, count=min(each.count, queues)) for each in scenario.destinations),
+    )
 
 
 def _messages(scenario: Scenario) -> int:

@@ -32,7 +32,7 @@ DISPATCH_BUGS = (
         "Holder.reserve_last",
         "if budget.owed_bytes + charge_bytes > budget.limit_bytes: ...",
         "pass",
-        "tests/model/test_memory_walk.py",
+        "tests/model/test_memory_walk.py::test_held_bytes_stay_below_the_limit_whatever_takes_memory",
     ),
     Bug(
         "an evicted message keeps its charge",
