@@ -42,6 +42,8 @@ SCHEDULED_SECONDS_MAX: Final = 8
 """Of a run that is not --full and sends by a schedule."""
 DELIVERIES_MAX: Final = 200_000
 """Deliveries of such a run: what a topic's message is to each subscription."""
+DELIVERED_BYTES_MAX: Final = 2048 * MIB
+"""And their bodies, each of which is verified."""
 CONSUMER_BYTES: Final = 2_090
 """Charged, about, for a consumer with a selector of its own."""
 QUEUE_BYTES: Final = 1_152
@@ -149,6 +151,7 @@ def _messages(scenario: Scenario) -> int:
         int(LIMIT_FACTOR * scenario.memory / _message_bytes(scenario)),
         _scheduled(scenario),
         DELIVERIES_MAX // max(subscriptions, 1),
+        int(DELIVERED_BYTES_MAX / _message_bytes(scenario)) // max(subscriptions, 1),
         EXAMINED_MAX // max(selectors, 1),
     )
 
