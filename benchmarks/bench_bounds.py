@@ -123,11 +123,22 @@ def cases(arguments: Namespace) -> Iterator[Scenario]:
             for limit in limits:
                 most = min(Settings(memory_limit=limit).max_message_size_bytes, limit)
                 sizes = body_sizes(bodies.split(","), maximum=most)
-                scenario = _fitting(replace(shipped()[name], size=sizes, memory=limit))
+                scenario = _fitting(replace(_under(shipped()[name], limit), size=sizes))
                 messages = scenario.messages if arguments.full else min(scenario.messages, _messages(scenario))
                 if arguments.messages is not None:
                     messages = min(messages, max(arguments.messages, 1))
                 yield scenario.scaled(messages / scenario.messages)
+
+
+def _under(scenario: Scenario, limit_bytes: int) -> Scenario:
+    """Return the scenario under another limit, with its resizes to the same parts of that."""
+    acts = [
+        act
+        if act.memory is None
+        else replace(act, memory=max(act.memory * limit_bytes // scenario.memory, MIN_MEMORY_LIMIT_BYTES))
+        for act in scenario.acts
+    ]
+    return replace(scenario, memory=limit_bytes, acts=tuple(acts))
 
 
 def _fitting(scenario: Scenario) -> Scenario:

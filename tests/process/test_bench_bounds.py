@@ -76,6 +76,18 @@ def test_row_has_a_field_for_each_column() -> None:
     assert len(cells(FakeSupervisor(shipped()["kill"], None, "", None).run())) == len(bench_bounds.COLUMNS)
 
 
+def test_limits_that_a_scenario_sets_later_are_parts_of_the_one_that_it_begins_with() -> None:
+    chosen = bench_bounds._parser().parse_args(["overflow", "--bodies", "1KiB"])
+    limits = [[act.memory for act in scenario.acts] for scenario in bench_bounds.cases(chosen)]
+    assert limits == [[4 * MIB, 4 * MIB], [4 * MIB, 16 * MIB], [16 * MIB, 64 * MIB]]
+
+
+def test_there_are_no_more_queues_than_memory_has_room_for() -> None:
+    chosen = bench_bounds._parser().parse_args(["destinations", "--bodies", "16"])
+    counts = [scenario.destinations[0].count for scenario in bench_bounds.cases(chosen)]
+    assert 500 < counts[0] < counts[1] < counts[2] == 10_000
+
+
 def test_runs_want_three_times_the_limit_unless_a_schedule_would_take_too_long() -> None:
     for name, size, limit, messages in planned("kill", "queues", "steady", "--bodies", "1KiB;64KiB"):
         wanted = messages * (size[0] + MESSAGE_BYTES) / limit
