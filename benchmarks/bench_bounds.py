@@ -144,7 +144,7 @@ def _under(scenario: Scenario, limit_bytes: int) -> Scenario:
 def _fitting(scenario: Scenario) -> Scenario:
     """Return the scenario with no more queues, or consumers with keys of their own, than memory has room for."""
     room_bytes = shares_of(Settings(memory_limit=scenario.memory)).destinations_bytes
-    keys = min(scenario.keys, room_bytes // CONSUMER_BYTES)
+    keys = min(scenario.keys, room_bytes * 7 // 8 // CONSUMER_BYTES)  # and for what those that came first hold
     queues = room_bytes // QUEUE_BYTES
     return replace(
         scenario,
