@@ -1,4 +1,4 @@
-"""MemoryWalk: random steps over everything that takes memory, under a limit that is full nearly all the time.
+"""MemoryWalk: random steps over everything that takes memory, under a limit that is too small for it.
 
 The whole interface is the state machine's subject, a thousand steps a second.
 This walk is about one number and fast: after each step what is held, and what
