@@ -1,6 +1,6 @@
 """`make bench-bounds`: every scenario of the load test with small, large and mixed bodies under small and large limits.
 
-    python benchmarks/bench_bounds.py                                   all of it, half an hour
+    python benchmarks/bench_bounds.py                                   all of it, half an hour to an hour
     python benchmarks/bench_bounds.py fanout retry --limits 4MiB --bodies 16,64KiB
     python benchmarks/bench_bounds.py --full                            with as many messages as the scenarios say
 
