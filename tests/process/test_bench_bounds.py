@@ -10,7 +10,7 @@ from forebay.benchmarks import bench_bounds
 from forebay.benchmarks.bench_bounds import cells, main
 from forebay.benchmarks.load.evidence import Check
 from forebay.benchmarks.load.result import Run
-from forebay.benchmarks.load.scenario import MESSAGE_BYTES
+from forebay.benchmarks.load.scenario import MESSAGE_BYTES, Scenario
 from forebay.benchmarks.load.scenario_file import shipped
 from forebay.dispatch.config.sizes import KIB, MIB
 
@@ -36,9 +36,12 @@ def rows(printed: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")][2:]
 
 
+def scenarios(*arguments: str) -> list[Scenario]:
+    return list(bench_bounds.cases(bench_bounds._parser().parse_args(arguments)))
+
+
 def planned(*arguments: str) -> list[tuple[str, tuple[int, ...], int, int]]:
-    chosen = bench_bounds._parser().parse_args(arguments)
-    return [(each.name, each.size, each.memory, each.messages) for each in bench_bounds.cases(chosen)]
+    return [(each.name, each.size, each.memory, each.messages) for each in scenarios(*arguments)]
 
 
 def test_every_scenario_runs_with_all_bodies_under_all_limits() -> None:
@@ -77,14 +80,12 @@ def test_row_has_a_field_for_each_column() -> None:
 
 
 def test_limits_that_a_scenario_sets_later_are_parts_of_the_one_that_it_begins_with() -> None:
-    chosen = bench_bounds._parser().parse_args(["overflow", "--bodies", "1KiB"])
-    limits = [[act.memory for act in scenario.acts] for scenario in bench_bounds.cases(chosen)]
+    limits = [[act.memory for act in scenario.acts] for scenario in scenarios("overflow", "--bodies", "1KiB")]
     assert limits == [[4 * MIB, 4 * MIB], [4 * MIB, 16 * MIB], [16 * MIB, 64 * MIB]]
 
 
 def test_there_are_no_more_queues_than_memory_has_room_for() -> None:
-    chosen = bench_bounds._parser().parse_args(["destinations", "--bodies", "16"])
-    counts = [scenario.destinations[0].count for scenario in bench_bounds.cases(chosen)]
+    counts = [scenario.destinations[0].count for scenario in scenarios("destinations", "--bodies", "16")]
     assert 500 < counts[0] < counts[1] < counts[2] == 10_000
 
 
