@@ -1,11 +1,12 @@
 """`make bench-bounds`: every scenario of the load test with small, large and mixed bodies under small and large limits.
 
-    python benchmarks/bench_bounds.py                                   all of it, an hour or more
+    python benchmarks/bench_bounds.py                                   all of it, half an hour to an hour
     python benchmarks/bench_bounds.py fanout retry --limits 4MiB --bodies 16,64KiB
     python benchmarks/bench_bounds.py --full                            with as many messages as the scenarios say
 
 Prints a table as Markdown, a row when its run has ended, and ends with 1 where
 a run did not hold. Each run is a broker process and a directory of its own.
+The column "wanted" says how many times the limit its messages would take in RAM.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final
 
 from forebay.benchmarks.load.command import generated
 from forebay.benchmarks.load.result import Run, Sample
-from forebay.benchmarks.load.scenario import Scenario
+from forebay.benchmarks.load.scenario import MESSAGE_BYTES, Scenario
 from forebay.benchmarks.load.scenario_file import shipped
 from forebay.benchmarks.load.sizes import body_sizes, size_bytes
 from forebay.benchmarks.load.supervisor import Supervisor
@@ -36,17 +37,32 @@ BODIES: Final = "16;1KiB;64KiB;16,1KiB,64KiB"
 LIMITS: Final = "4MiB,16MiB,64MiB"
 
 LIMIT_FACTOR: Final = 3
-"""Bodies of a run, in limits: most of them find no room in RAM."""
-MESSAGES_MAX: Final = 60_000
-"""Of a run that is not --full, however small its bodies."""
+"""What the messages of a run would take in RAM, in limits: most of them find no room there."""
+SCHEDULED_SECONDS_MAX: Final = 8
+"""Of a run that is not --full and sends by a schedule."""
 DELIVERIES_MAX: Final = 200_000
 """Deliveries of such a run: what a topic's message is to each subscription."""
+DELIVERED_BYTES_MAX: Final = 2048 * MIB
+"""And their bodies, each of which is verified."""
 CONSUMER_BYTES: Final = 2_090
 """Charged, about, for a consumer with a selector of its own."""
+QUEUE_BYTES: Final = 1_152
+"""Charged, about, for a queue that has messages."""
 EXAMINED_MAX: Final = 3_000_000
 """Messages that its selectors examine, all together."""
 
-COLUMNS: Final = ("scenario", "bodies", "limit", "messages", "charged", "grew", "allowed", "seconds", "verdict")
+COLUMNS: Final = (
+    "scenario",
+    "bodies",
+    "limit",
+    "messages",
+    "wanted",
+    "charged",
+    "grew",
+    "allowed",
+    "seconds",
+    "verdict",
+)
 
 
 class Mute:
@@ -107,31 +123,59 @@ def cases(arguments: Namespace) -> Iterator[Scenario]:
             for limit in limits:
                 most = min(Settings(memory_limit=limit).max_message_size_bytes, limit)
                 sizes = body_sizes(bodies.split(","), maximum=most)
-                scenario = _fitting(replace(shipped()[name], size=sizes, memory=limit))
+                scenario = _fitting(replace(_under(shipped()[name], limit), size=sizes))
                 messages = scenario.messages if arguments.full else min(scenario.messages, _messages(scenario))
                 if arguments.messages is not None:
                     messages = min(messages, max(arguments.messages, 1))
                 yield scenario.scaled(messages / scenario.messages)
 
 
+def _under(scenario: Scenario, limit_bytes: int) -> Scenario:
+    """Return the scenario under another limit, with its resizes to the same parts of that."""
+    acts = [
+        act
+        if act.memory is None
+        else replace(act, memory=max(act.memory * limit_bytes // scenario.memory, MIN_MEMORY_LIMIT_BYTES))
+        for act in scenario.acts
+    ]
+    return replace(scenario, memory=limit_bytes, acts=tuple(acts))
+
+
 def _fitting(scenario: Scenario) -> Scenario:
-    """Return the scenario with no more consumers with keys of their own than memory has room for."""
-    keys = min(scenario.keys, shares_of(Settings(memory_limit=scenario.memory)).destinations_bytes // CONSUMER_BYTES)
-    consumers = tuple(each for each in scenario.consumers if not each.own_key or each.number < keys)
-    return replace(scenario, keys=keys, consumers=consumers) if keys < scenario.keys else scenario
+    """Return the scenario with no more queues, or consumers with keys of their own, than memory has room for."""
+    room_bytes = shares_of(Settings(memory_limit=scenario.memory)).destinations_bytes
+    keys = min(scenario.keys, room_bytes * 7 // 8 // CONSUMER_BYTES)  # and for what those that came first hold
+    queues = room_bytes // QUEUE_BYTES
+    return replace(
+        scenario,
+        keys=keys,
+        consumers=tuple(each for each in scenario.consumers if not each.own_key or each.number < keys),
+        destinations=tuple(replace(each, count=min(each.count, queues)) for each in scenario.destinations),
+    )
 
 
 def _messages(scenario: Scenario) -> int:
     """Return how many messages make a run that is not --full."""
-    mean_bytes = sum(scenario.size) // len(scenario.size)
     subscriptions = sum(scenario.consumed_by(consumer)[0].kind == "topic" for consumer in scenario.consumers)
     selectors = sum(consumer.own_key for consumer in scenario.consumers)
     return min(
-        LIMIT_FACTOR * scenario.memory // mean_bytes,
-        MESSAGES_MAX,
+        int(LIMIT_FACTOR * scenario.memory / _message_bytes(scenario)),
+        _scheduled(scenario),
         DELIVERIES_MAX // max(subscriptions, 1),
+        int(DELIVERED_BYTES_MAX / _message_bytes(scenario)) // max(subscriptions, 1),
         EXAMINED_MAX // max(selectors, 1),
     )
+
+
+def _message_bytes(scenario: Scenario) -> float:
+    """Return what a message takes in RAM, about."""
+    return sum(scenario.size) / len(scenario.size) + MESSAGE_BYTES
+
+
+def _scheduled(scenario: Scenario) -> int:
+    """Return how many messages the schedule sends in SCHEDULED_SECONDS_MAX, if it is shortened to that."""
+    seconds = 0.0 if scenario.rate is None else sum(seconds for _, seconds in scenario.rate.steps)
+    return int(scenario.messages * min(SCHEDULED_SECONDS_MAX / seconds, 1.0)) if seconds else scenario.messages
 
 
 def cells(run: Run) -> list[str]:
@@ -141,6 +185,7 @@ def cells(run: Run) -> list[str]:
         "/".join(map(format_size, run.scenario.size)),
         format_size(run.scenario.memory),
         f"{run.messages:,}",
+        f"{run.messages * _message_bytes(run.scenario) / run.scenario.memory:.1f}",
         f"{run.held_bytes_max / MIB:.1f}",
         f"{run.uss_bytes_max / MIB:.1f}",
         f"{run.uss_limit_bytes / MIB:.1f}",

@@ -542,7 +542,8 @@ class Sender:
 
         Raises `refused` where that was not the reason. Requires: no lock.
         """
-        if not self._queue.is_forgotten:
+        known = self._queue  # perhaps another thread with this handle has just opened it again
+        if known.is_deleted and not known.is_forgotten:
             raise refused
         with self._held_again() as queue:
             self._bind(queue)

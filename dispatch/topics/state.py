@@ -287,9 +287,9 @@ class TopicState(DestinationState):
         self.drop_lanes()
         self.durable, self.kept, self.fan_outs = {}, {}, {}
 
-    def subscriptions(self) -> set[SubscriptionState]:
-        """Return the subscriptions that are read, or of which there is something to remember."""
-        return {*self.kept.values(), *self.online}
+    def subscriptions(self) -> list[SubscriptionState]:
+        """Return the subscriptions that are read, or of which there is something to remember, in the order of both."""
+        return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
     @property
     def enqueued(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pytest
 from inside import inside
 
 import forebay
@@ -17,11 +18,18 @@ ROUNDS = 150
 NAMES = tuple("abcdefgh")
 
 
-def working(bay: Forebay, seed: int, sent: dict[str, int], taken: dict[str, int]) -> Callable[[], None]:
-    """A thread that uses queues by handles which it made before, and counts what it sends and takes."""
+class Handles:
+    """Of all queues and topics, made before they are used."""
+
+    def __init__(self, bay: Forebay) -> None:
+        self.queues = {name: bay.queue(name) for name in NAMES}
+        self.topics = {name: bay.topic(name) for name in NAMES}
+
+
+def working(handles: Handles, seed: int, sent: dict[str, int], taken: dict[str, int]) -> Callable[[], None]:
+    """A thread that uses queues, and counts what it sends and takes."""
     random = Random(seed)
-    queues = {name: bay.queue(name) for name in NAMES}
-    topics = {name: bay.topic(name) for name in NAMES}
+    queues, topics = handles.queues, handles.topics
 
     def work() -> None:
         for _ in range(ROUNDS):
@@ -51,9 +59,13 @@ def working(bay: Forebay, seed: int, sent: dict[str, int], taken: dict[str, int]
     return work
 
 
-def test_threads_that_use_queues_and_topics_notice_nothing_of_one_that_closes_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_shared", [False, True], ids=["handles of their own", "the same handles"])
+def test_threads_that_use_queues_and_topics_notice_nothing_of_one_that_closes_them(
+    tmp_path: Path, is_shared: bool
+) -> None:
     with forebay.open(tmp_path, memory_limit="8MiB", sync="never") as bay:
         counts = [({name: 0 for name in NAMES}, {name: 0 for name in NAMES}) for _ in range(3)]
+        shared = Handles(bay)
         failures: list[BaseException] = []
         is_over = threading.Event()
 
@@ -73,7 +85,10 @@ def test_threads_that_use_queues_and_topics_notice_nothing_of_one_that_closes_th
             while not is_over.is_set():
                 closed += inside(bay).close_idle()
 
-        workers = [threading.Thread(target=safely(working(bay, n, *counts[n]))) for n in range(len(counts))]
+        workers = [
+            threading.Thread(target=safely(working(shared if is_shared else Handles(bay), n, *counts[n])))
+            for n in range(len(counts))
+        ]
         closer = threading.Thread(target=safely(close))
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)

@@ -520,3 +520,10 @@ def test_more_is_unsubscribed_than_the_index_holds_at_once() -> None:
     simulated.bay.cleanup()
     assert simulated.bay.statistics().store.pending_messages == 60 * 256
     check(simulated)
+
+
+def test_subscriptions_get_a_message_in_the_order_in_which_they_began(simulated: SimulatedBay) -> None:
+    """Not by where they lie in RAM, or a seed would mean another run in another process."""
+    durable = topic(simulated).subscribe(durable="first")
+    consumers = [durable, *(topic(simulated).subscribe() for _ in range(50))]
+    assert simulated.topic_area("prices").subscriptions() == [consumer.queue for consumer in consumers]

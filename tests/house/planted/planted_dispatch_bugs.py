@@ -28,6 +28,13 @@ DISPATCH_BUGS = (
         "tests/cache/test_budget.py::test_a_guarantee_is_kept_from_the_others_and_always_there_for_its_holder",
     ),
     Bug(
+        "progress is charged above the limit",
+        "Holder.reserve_last",
+        "if budget.owed_bytes + charge_bytes > budget.limit_bytes: ...",
+        "pass",
+        "tests/model/test_memory_walk.py::test_held_bytes_stay_below_the_limit_whatever_takes_memory",
+    ),
+    Bug(
         "an evicted message keeps its charge",
         "ListContents.evict_last",
         "self.direct_bytes -= charge_bytes(message)",
