@@ -572,9 +572,7 @@ class Traffic(RuleBasedStateMachine):
         self.store.bay.step()
         self.notice_late()
         self.notice_gone()
-        self.model.let_dead_leave()
-        for place in self.queue_places():
-            self.untie(place)
+        self.let_dead_leave()
         while seconds > 0:
             part = min(seconds, LOOK_SECONDS) if self.is_watched else seconds
             self.let_pass(part)
@@ -600,6 +598,7 @@ class Traffic(RuleBasedStateMachine):
 
     def notice_late(self) -> None:
         """What was not settled in time comes back as a failed attempt, but never too early."""
+        has_dead = False
         for reader in self.consumers:
             if not reader.deadline_ms:
                 continue
@@ -608,9 +607,16 @@ class Traffic(RuleBasedStateMachine):
                 assert entry.late_ms <= self.model.now_ms, f"{entry} came back too early"
             self.late += [self.deliveries[entry] for entry in late]
             self.model.give_back(reader.place, late, 0)
-            if any(entry.is_dead for entry in late):
-                self.store.bay.step()
-                self.model.let_dead_leave()
+            has_dead = has_dead or any(entry.is_dead for entry in late)
+        if has_dead:
+            # One look finds what all consumers are late with: nobody promises whose dead letters come first.
+            self.store.bay.step()
+            self.let_dead_leave()
+
+    def let_dead_leave(self) -> None:
+        self.model.let_dead_leave()
+        for place in self.queue_places():
+            self.untie(place)
 
     def notice_gone(self) -> None:
         """Which destinations went because nobody used them: none too early, and each in the end."""

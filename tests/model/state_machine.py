@@ -23,7 +23,7 @@ from machine_calls import (
 )
 from machine_handling import Handling, change, values
 from machine_topics import properties_charge
-from plain_model import SELECTORS, Branch, Place, Reader
+from plain_model import SELECTORS, Branch, Entry, Place, Reader
 from simulated_disk import PowerCut
 
 from forebay import Closed, TransactionError
@@ -300,27 +300,48 @@ class StateMachine(Handling):
 
     def resolve_doubts(self) -> None:
         """After a power cut: whether something had its last attempt is seen from where it is."""
-        doubtful = [
-            (place, entry)
+        doubtful = {
+            place: [entry for entry in place.entries if entry.is_doubtful and entry.is_dead]
             for place in self.model.places()
-            for entry in place.entries
-            if entry.is_doubtful and entry.is_dead
-        ]
-        if not doubtful:
-            return
-        for _ in range(3):
-            self.store.bay.step()
-        for place, entry in doubtful:
-            if place.subscription is None:
-                stays = identity_of(entry) in map(seen, self.store.queue(place.name).browse())
-            else:
-                stamped = (entry.letter.number, place.name, place.subscription, "max_attempts")
-                dead_letters = place.rule.dead_letters or ""  # asking for that queue would make it
-                is_there = dead_letters in self.store.bay.destinations()
-                stays = not is_there or stamped not in map(seen, self.store.queue(dead_letters).browse())
-            if stays:
+        }
+        if any(doubtful.values()):
+            for _ in range(3):
+                self.store.bay.step()
+        for place, entries in doubtful.items():
+            for entry in self.still_there(place, entries) if entries else ():
                 entry.is_dead = False
                 entry.attempts = min(entry.attempts, (place.rule.max_attempts or 1) - 1)
+
+    def still_there(self, place: Place, entries: list[Entry]) -> list[Entry]:
+        """Those of the entries that have not left as dead letters."""
+        if place.subscription is None:
+            found = [*map(seen, self.store.queue(place.name).browse())]
+            return [entry for entry in entries if identity_of(entry) in found]
+        if place.rule.dead_letters is None:
+            return self.not_dropped(place, place.subscription, entries)
+        # Of several of one message, after seeks, the last one is new. Asking for that queue would make it.
+        is_there = place.rule.dead_letters in self.store.bay.destinations()
+        found = [*map(seen, self.store.queue(place.rule.dead_letters).browse())] if is_there else []
+        known = self.model.queues.get(place.rule.dead_letters)
+        before = [*map(identity_of, known.entries)] if known is not None else []
+        stamps = [(entry.letter.number, place.name, place.subscription, "max_attempts") for entry in entries]
+        return [
+            entry for entry, stamp in zip(entries, stamps, strict=True) if found.count(stamp) == before.count(stamp)
+        ]
+
+    def not_dropped(self, place: Place, subscription: str, entries: list[Entry]) -> list[Entry]:
+        """The same where dead letters go nowhere: how many were dropped is all that is told.
+
+        Where that says nothing about each of them the subscription ends.
+        """
+        topic = self.store.bay.topic(place.name)
+        sure = sum(entry.is_dead for entry in place.entries) - len(entries)
+        dropped = topic.statistics().subscriptions[subscription].dead_lettered - sure
+        assert 0 <= dropped <= len(entries), f"{dropped} of {entries} were dropped"
+        if 0 < dropped < len(entries):
+            topic.unsubscribe(subscription)
+            self.model.forget(place)
+        return [] if dropped else entries
 
     # ------------------------------------------------------------------ what must be true
 
