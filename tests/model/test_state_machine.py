@@ -110,6 +110,19 @@ def test_what_a_subscription_without_dead_letters_dropped_is_seen_from_its_count
     machine.drain()
 
 
+def test_a_destination_that_nobody_uses_goes_and_comes_again_for_who_sends() -> None:
+    machine = opened(queues=["idle"], topics=["idle"])
+    for _ in range(2):
+        machine.send(0, PLAIN)
+        machine.publish([PLAIN], 1)
+        machine.take(0, 1)
+        machine.ack(64, 1)
+        machine.close_consumer(0)
+        machine.wait(40.0)
+        assert not machine.model.queues and not machine.model.topics
+    machine.drain()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(1, 1 + SOAK_PARTS))
 def test_soak_of_the_whole_interface(part: int) -> None:

@@ -118,7 +118,7 @@ MACHINE_BUGS = (
         "InactiveDestinations._due",
         "now - seen.since >= destination.inactive_seconds",
         "False",
-        MACHINE,
+        f"{MACHINE}::test_a_destination_that_nobody_uses_goes_and_comes_again_for_who_sends",
     ),
     Bug(
         "a drain ends while something is in flight",
