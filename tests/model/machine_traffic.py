@@ -584,7 +584,7 @@ class Traffic(RuleBasedStateMachine):
         self.model.now_ms += int(seconds * 1000)
         for _ in range(3):
             self.store.bay.step()
-        self.model.note_use()
+        self.model.note_use(is_look=seconds >= LOOK_SECONDS)
         self.notice_late()
         self.model.let_expired_leave()
         for reader in self.consumers:
@@ -625,6 +625,7 @@ class Traffic(RuleBasedStateMachine):
         for kind, found in list(self.model.inactive()):
             unused_ms, inactive_ms = self.model.now_ms - found.used_ms, found.rule.inactive_ms or 0
             if found.name in there[kind]:
+                unused_ms = self.model.now_ms - max(found.used_ms, found.met_ms)
                 assert unused_ms <= 1.2 * inactive_ms + 2 * LOOK_SECONDS * 1000, f"{found.name} stays"
             else:
                 assert unused_ms >= inactive_ms and not found.is_used, f"{found.name} went"

@@ -191,6 +191,8 @@ class Place:
     """It gets what is sent to several topics: of one topic in order, and what has the highest priority first."""
     used_ms: int = 0
     """When it was last seen in use, where that matters."""
+    met_ms: int = 0
+    """When somebody was last there who may have come and gone between two looks, and was given nothing."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
     @property
@@ -227,6 +229,7 @@ class Topic:
     retained: Letter | None = None
     """What each new subscription is given."""
     used_ms: int = 0
+    met_ms: int = 0
 
     @property
     def is_used(self) -> bool:
@@ -306,12 +309,17 @@ class PlainModel:
                 if each.rule.inactive_ms is not None and not each.is_used and not self.is_known_to_a_branch(each):
                     yield kind, each
 
-    def note_use(self) -> None:
-        """Time is about to pass: who is in use now was not unused before."""
+    def note_use(self, *, is_look: bool = False) -> None:
+        """Time is about to pass: who is in use now was not unused before.
+
+        is_look: the library has looked too. It notices a message whenever that came, all else at a look.
+        """
         everything: list[Place | Topic] = [*self.queues.values(), *self.topics.values()]
         for found in everything:
             if found.rule.inactive_ms is not None and (found.is_used or self.is_known_to_a_branch(found)):
-                found.used_ms = self.now_ms
+                found.met_ms = self.now_ms
+                if is_look or (isinstance(found, Place) and found.entries):
+                    found.used_ms = self.now_ms
 
     def delete(self, name: str) -> None:
         """The queue and all that is in it, in hands or not."""

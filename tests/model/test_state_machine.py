@@ -123,6 +123,17 @@ def test_a_destination_that_nobody_uses_goes_and_comes_again_for_who_sends() -> 
     machine.drain()
 
 
+def test_a_consumer_that_comes_and_goes_between_two_looks_need_not_keep_a_queue() -> None:
+    machine = opened(queues=["idle"], topics=["tape"])
+    machine.get(0)
+    machine.wait(4.0)
+    machine.subscribe(0, None, 0, 0, False, 0)
+    machine.wait(0.25)
+    machine.close_consumer(0)
+    machine.wait(1.0)
+    machine.drain()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(1, 1 + SOAK_PARTS))
 def test_soak_of_the_whole_interface(part: int) -> None:
