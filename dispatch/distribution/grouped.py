@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from ...store.errors import StateError
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
 from ..core.consumer_memory import GROUP_BYTES
@@ -395,8 +396,12 @@ def use_groups(monitor: Monitor, destinations: Destinations, target_area: Target
 
 
 def note_groups(destinations: Destinations, target_area: TargetArea, queue: DestinationState) -> None:
-    """Assign the messages of a queue that has messages with groups from now on. StoreFull. Requires: the lock."""
+    """Assign the messages of a queue that has messages with groups from now on. Requires: the lock.
+
+    StoreFull, or StateError as begin_assigning raises it: nothing has changed.
+    """
     if not queue.has_groups:
+        _require_replaceable(queue)  # before the journal says that there are groups
         destinations.note_groups(queue)
         begin_assigning(target_area, queue)
 
@@ -405,11 +410,19 @@ def begin_assigning(target_area: TargetArea, queue: DestinationState) -> None:
     """Assign messages of a queue to its consumers from now on, by groups and priorities. Requires: the lock.
 
     Does nothing where the queue's rule honours both already. Of all others only the ordinary one may be replaced: what
-    another rule has learnt of its queue would be lost with it.
+    another rule has learnt of its queue would be lost with it. StateError: this one may not; nothing has changed.
     """
+    if not queue.distribution.honours_groups:
+        _require_replaceable(queue)
+        GroupAssigner(queue, target_area).take_over()
+
+
+def _require_replaceable(queue: DestinationState) -> None:
+    """Raise StateError if a queue has a rule that neither honours groups and priorities nor may be replaced."""
     distribution = queue.distribution
-    if distribution.honours_groups:
-        return
-    rule = type(distribution).__name__
-    assert distribution.is_ordinary, f"{rule} must honour groups and priorities itself: no GroupAssigner may replace it"
-    GroupAssigner(queue, target_area).take_over()
+    if not (distribution.honours_groups or distribution.is_ordinary):
+        rule = type(distribution).__name__
+        raise StateError(
+            f"{queue.name!r} hands out by {rule}, which knows neither groups nor priorities: send there without a"
+            " group and subscribe without a priority"
+        )

@@ -6,6 +6,7 @@ import pytest
 from compiled import interpreted
 from simulated_bay import SimulatedBay
 
+from forebay import StateError
 from forebay.dispatch.distribution.grouped import GroupAssigner, begin_assigning
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
 from forebay.dispatch.distribution.turns import Turns
@@ -38,9 +39,25 @@ def test_a_rule_that_honours_no_groups_is_not_replaced_in_silence() -> None:
         is_ordinary = False
 
     bay = SimulatedBay()
-    area = bay.queue().destination
+    queue = bay.queue()
     with bay.lock:
-        rule = area.distribution = Stubborn(bay.target_area)
-        with pytest.raises(AssertionError, match="Stubborn must honour groups and priorities itself"):
-            begin_assigning(bay.target_area, area)
-        assert area.distribution is rule
+        rule = queue.destination.distribution = Stubborn(bay.target_area)
+    with pytest.raises(StateError, match="'orders' hands out by Stubborn, which knows neither groups nor priorities"):
+        queue.subscribe(priority=5)
+    assert queue.destination.distribution is rule
+
+
+@interpreted("nobody inherits from a compiled class")
+def test_a_store_goes_on_after_a_rule_has_refused_groups() -> None:
+    class Stubborn(OrdinaryDistribution):
+        is_ordinary = False
+
+    bay = SimulatedBay()
+    queue = bay.queue()
+    with bay.lock:
+        queue.destination.distribution = Stubborn(bay.target_area)
+    with pytest.raises(StateError):
+        queue.send(b"1", group="a")
+    assert not queue.destination.has_groups
+    queue.send(b"2")
+    assert [delivery.body for delivery in queue.subscribe().take()] == [b"2"]
