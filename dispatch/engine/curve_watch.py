@@ -1,4 +1,4 @@
-"""Observers of target lists: CurveWatch feeds the sampler of the live curve whenever a list has moved far enough."""
+"""CurveWatch: feeds the sampler of the live curve whenever a TargetList has moved far enough."""
 
 from __future__ import annotations
 

@@ -82,7 +82,6 @@ from ..distribution.grouped import begin_assigning
 from ..distribution.ordinary import OrdinaryDistribution
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
-from ..planning.observer import CurveWatch
 from ..producer.producers import Producers
 from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
@@ -90,6 +89,7 @@ from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
+from .curve_watch import CurveWatch
 from .duties import Duty
 from .health import Health, health_of
 from .maintenance import Maintenance
