@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FLOORS = ("store", "cache", "dispatch")
 INTERPRETED = (
-    "__init__.py",  # nothing in it
+    "__init__.py",  # no code in it
     "aio/forebay.py",  # an await costs what it costs
     "aio/queue.py",
     "aio/consumer.py",

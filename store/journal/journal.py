@@ -188,8 +188,10 @@ class Journal:
         body: bytes,
         content_bytes: int,
     ) -> int:
-        """Append a slice of one message; return its offset in `data_log`. Requires: the lock. One write.
+        """Append a slice of one message; return its offset in `data_log`. Requires: the lock.
 
+        One write, or two where the content is above SLICE_CONTENT_BYTES_MAX: the body is then not copied. A kill
+        between them leaves a torn record, which the next open cuts off.
         flags: the priority, and the other flags of a slice. content_bytes: of properties and body together.
         """
         if not destination:  # NO_DESTINATION
@@ -227,7 +229,8 @@ class Journal:
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
-        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: the lock. One write.
+        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: the lock. One write, or two for
+        such a message.
         """
         if len(contents) == 1:
             ((properties, body),) = contents

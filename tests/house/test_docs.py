@@ -229,10 +229,14 @@ def defined_in(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "text",
-    [TEXTS["docs/internals/recipes.md"], section(TEXTS["docs/internals/overview.md"], "A message's life")],
-    ids=["recipes", "life"],
+    [
+        TEXTS["docs/internals/recipes.md"],
+        section(TEXTS["docs/internals/overview.md"], "A message's life"),
+        section(TEXTS["docs/internals/overview.md"], "A non-persistent message's life"),
+    ],
+    ids=["recipes", "persistent", "non-persistent"],
 )
-def test_names_of_the_source_in_recipes_and_in_the_life_of_a_message_exist(text: str) -> None:
+def test_names_of_the_source_in_recipes_and_in_the_lives_of_messages_exist(text: str) -> None:
     folders = ("store", "cache", "dispatch", "pipeline", "tests/support")
     sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     found = {path: set(defined_in(path)) for path in sources}
