@@ -11,7 +11,18 @@ LOAD_WAIT_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Search:
-    """A take that found nothing in RAM, and what came of its last round."""
+    """A take that found nothing in RAM, and what came of its last round.
+
+    Where `Consumer.look` returns None, whoever drives the take does what these three say:
+
+    load      is_coming  has_credit  what to do
+    a load    True       True        finish the load, without the lock, and look again
+    None      True       True        wait for the end of another's load, which is near
+    None      False      True        wait for messages to arrive
+    None      False      False       wait for credit: an ack, or memory that comes free
+
+    When its time is up it waits for nothing but a load that is under way, and returns no deliveries.
+    """
 
     max_messages: int
     max_bytes: int | None

@@ -73,7 +73,7 @@ class LaneMessages(ABC):
                  published
     free         none of the others  arriving; giving back; a        a hand-out, an expiry, an operator
                                      delay or transaction that ends
-    in flight    in_flight           TargetArea: a hand-out          TargetArea.settle: ack, nack, release, close
+    in flight    in_flight           DispatchArea: a hand-out        DispatchArea.settle: ack, nack, release, close
     parked       parked              a transaction that acknowledges its outcome; the end of the delay
                                      it; DelayedRedelivery, where
                                      the index has no room

@@ -822,17 +822,35 @@ class LaneState(LaneMessages):
         """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
         self.queue.target_area.offer_unloaded(self, end)
 
+    # What follows is asked or told by those who move messages between RAM and disk. The defaults are those of a lane
+    # whose messages are all in the journal: what leaves RAM can be read again, so nothing is to be kept.
+
     def leave_ram(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM. Nothing to do where the journal has them."""
+        """Let messages leave RAM, for which no list and no cache has a place.
+
+        Called by whoever drops the last copy: TargetArea, a load, Redelivery, Assigning. Their charge is released
+        before. Default: nothing is kept.
+        """
 
     def leave_ram_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM as leave_ram does, for memory that is wanted at once."""
+        """Let messages leave RAM as leave_ram does, for memory that is wanted at once.
+
+        Called by Reclaim, and by a cache that gives back. Default: nothing is kept.
+        """
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM as leave_ram does, where others must find them on disk at once."""
+        """Let messages leave RAM as leave_ram does, where others must find them on disk at once.
+
+        Called by EagerLoader.begin, with what a load finds in a cache and has no memory to copy. Default: nothing is
+        kept.
+        """
 
     def unload(self, message: StoredMessage) -> bool:
-        """Return whether the body may leave RAM now, because it can be read again."""
+        """Return whether the body may leave RAM now, because it can be read again.
+
+        Called by DispatchArea.hand_out where memory has no room for the body in flight; False keeps the body. Default:
+        it can be read.
+        """
         return True
 
     def give_up(self, sequence: int) -> None:
@@ -845,21 +863,35 @@ class LaneState(LaneMessages):
             cache.take(self.stored.number, sequence)
 
     def hold(self, sequence: int) -> None:
-        """Hold the body of a message that a list which shares hands out."""
+        """Note that a delivery holds the body of a message now, so that the caches need not.
+
+        Called by DispatchArea.hand_out, for lists that share. Default: nothing, as ConsumerGroup.claim has dropped the
+        copies.
+        """
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message that may be nowhere but in RAM."""
         return None
 
     def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how much a load from this sequence on may bring for a list that has room for so much."""
+        """Return how much a load from this sequence on may bring for a list that has room for so much.
+
+        Called by EagerLoader.begin as it chooses. Default: as much as the list has room for.
+        """
         return list_bytes
 
     def loaded(self, load: Load) -> None:
-        """Note that a load was put into its list: others may need what it read."""
+        """Note that a load was put into its list: others may need what it read.
+
+        Called by EagerLoader.install. Default: nobody else needs it.
+        """
 
     def cut_load(self, load: Load) -> Sequence[int]:
-        """Go on with a load that has taken from the caches what they have: the rest of it can be read."""
+        """Return what a load has chosen and can't read, and end the load before what nobody can have now.
+
+        Called by EagerLoader.begin when the load has taken what the caches have, before it reserves memory. What is
+        returned becomes lazy. Default: all can be read.
+        """
         return ()
 
     def read_one(self, sequence: int) -> StoredMessage:

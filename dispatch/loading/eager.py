@@ -161,24 +161,18 @@ class EagerLoader:
         for runs, is_return in sources:
             chosen = self._gather(target, runs)
             if chosen:
-                purges = target.lane.purges
-                last = chosen[-1][1]
-                return Load(
-                    target, chosen, last, is_scan=is_return, is_return=is_return, purges=purges, began_at=began_at
-                )
+                return _load_of(target, chosen, began_at, is_scan=is_return, is_return=is_return)
         candidate = self._skip(target) if target.skip_names else None
         unseen = SequenceSet()
         if target.frontier < target.lane.published:
             unseen.add(target.frontier, target.lane.published - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            purges = target.lane.purges
-            load = Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=purges, began_at=began_at)
+            load = _load_of(target, chosen, began_at, is_scan=True, is_return=False)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
-        target.frontier = max(
-            target.frontier, target.lane.published
-        )  # that of assigned messages is behind all there will be
+        # The frontier of assigned messages is behind all that there will be, and stays there.
+        target.frontier = max(target.frontier, target.lane.published)
         return None
 
     def _skip(self, target: TargetList) -> Candidate | None:
@@ -550,6 +544,14 @@ class EagerLoader:
             kept.append(message)
             kept_bytes += charge_bytes(message)
         return kept, kept_bytes
+
+
+def _load_of(
+    target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool
+) -> Load:
+    """Return a load of chosen runs, for which nothing is reserved or read yet."""
+    purges = target.lane.purges
+    return Load(target, runs, runs[-1][1], is_scan=is_scan, is_return=is_return, purges=purges, began_at=began_at)
 
 
 def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> int:
