@@ -14,9 +14,9 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, ClassVar, Final
 
-from ...store.errors import Closed, ForebayError, argument_error
+from ...store.errors import Closed, ForebayError
 from ...store.message import HeaderValue, Message
-from ..config.checks import SECONDS_MAX, check_bounds
+from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages
 from ..config.redelivery_delays import REJECTED
 from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, as_message
 from ..consumer.processing import (
@@ -260,7 +260,7 @@ class AsyncConsumer:
 
     async def _take(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[AsyncDelivery]:
         if type(max_messages) is not int or max_messages < 1:
-            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+            check_max_messages(max_messages)
         if max_bytes is not None or (
             timeout != 0.0 and not ((type(timeout) is float or type(timeout) is int) and 0.0 < timeout <= SECONDS_MAX)
         ):

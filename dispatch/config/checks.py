@@ -70,6 +70,12 @@ def check_bounds(timeout: object, max_bytes: object) -> None:
         raise argument_error(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}", max_bytes, int)
 
 
+def check_max_messages(max_messages: object) -> None:
+    """Raise SettingsError unless so many messages can be asked for at one go."""
+    if type(max_messages) is not int or max_messages < 1:
+        raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+
+
 def check_name(name: object, what: str = "a destination") -> str:
     """Return the name if it can be one. A name is data, never a path: up to 255 bytes of printable UTF-8."""
     if not isinstance(name, str) or not name:

@@ -15,13 +15,12 @@ from ...store.errors import (
     SettingsError,
     StateError,
     StoreFull,
-    argument_error,
 )
 from ...store.histogram import DurationHistogram
 from ...store.locks import condition_of
 from ...store.message import Message
 from ...store.message_store import MessageStore
-from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
+from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check_seconds
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
@@ -96,7 +95,21 @@ class ConsumerParts:
 
 
 class Consumer(Taker):
-    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
+    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time.
+
+    It is in one of these states, the lowest line that holds. Whoever changes it holds the state lock.
+
+    state             said by            it comes to it by                    it leaves it by
+    open              none of the rest   Queue.subscribe, Topic.subscribe
+    waits for credit  _waits_for_credit  a take that finds `prefetch`, or     credit_came: an ack, memory that
+                                         memory, used up                      comes free, another `prefetch`
+    held up           _is_held_up        reconfigure: the queue is paused,    reconfigure: the queue is resumed,
+                                         or another consumer is exclusive     that one is closed
+    draining          _takes_no_more     drain; its takes raise Closed        close
+    closed            _is_closed         close, also of the queue or store    nothing
+
+    Who is held up or drains has no credit either: `_waits_for_credit` stands for all three where a wake-up asks.
+    """
 
     # Thousands of consumers of a queue are nothing unusual: a dict of so many attributes takes 1.2 KiB each.
     __slots__ = (
@@ -222,7 +235,7 @@ class Consumer(Taker):
         while the consumer drains.
         """
         if type(max_messages) is not int or max_messages < 1:
-            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+            check_max_messages(max_messages)
         if max_bytes is not None or (
             timeout != 0.0 and not ((type(timeout) is float or type(timeout) is int) and 0.0 < timeout <= SECONDS_MAX)
         ):
@@ -383,8 +396,7 @@ class Consumer(Taker):
         the consumer or the store was closed. An attempt is counted as after a
         take: where somebody looks at a delivery, not because it was yielded.
         """
-        if type(max_messages) is not int or max_messages < 1:
-            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        check_max_messages(max_messages)
         check_bounds(timeout, None)
         return self._batches(max_messages, timeout)
 
