@@ -9,12 +9,12 @@ from typing import Any
 from inside import Inside, open_forebay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
+from waiting_senders import TellingClock
 
 from forebay.cache.process.shortage import MemoryFigures
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
-from forebay.testing import ManualClock
 
 
 class _SyncedMetadataStore(SimulatedMetadataStore):
@@ -33,7 +33,7 @@ class SimulatedBay(Inside):
         defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
         self._settings = Settings(**(defaults | fields))
         self.disk = SimulatedDisk()
-        self.clock = ManualClock(seed)
+        self.clock = TellingClock(seed)
         self._metadata = _SyncedMetadataStore()
         self._open()
 

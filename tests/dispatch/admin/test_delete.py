@@ -120,8 +120,7 @@ def test_take_that_waits_for_ever_ends_with_closed() -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    while not consumer.consumer_group.waiting:
-        pass
+    simulated.clock.wait_until(lambda: consumer.consumer_group.waiting > 0)
     queue.delete()
     thread.join(30)
     assert ends == ["the consumer"]
@@ -190,8 +189,7 @@ def test_sender_that_waits_for_room_gets_closed() -> None:
 
     thread = threading.Thread(target=send)
     thread.start()
-    while not simulated.bay.statistics().destinations["orders"].blocked_sends:
-        pass
+    simulated.clock.wait_until(lambda: simulated.bay.statistics().destinations["orders"].blocked_sends > 0)
     queue.delete()
     thread.join(30)
     assert ends == ["the queue"]

@@ -201,8 +201,7 @@ def test_room_comes_to_senders_of_the_queue_that_is_emptied() -> None:
     orders.send_many([Message(b"1"), Message(b"2")])
     thread = threading.Thread(target=orders.send, args=(b"3",))
     thread.start()
-    while not simulated.bay.statistics().destinations["orders"].blocked_sends:
-        pass
+    simulated.clock.wait_until(lambda: simulated.bay.statistics().destinations["orders"].blocked_sends > 0)
     assert orders.move("late") in (2, 3)
     thread.join(30)
     assert orders.depth + simulated.queue("late").depth == 3

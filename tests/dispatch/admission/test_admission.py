@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import waiting_senders
 from simulated_bay import SimulatedBay
+from waiting_senders import WAIT_SECONDS, Sender
 
 import forebay
 from forebay import (
@@ -23,8 +24,6 @@ from forebay import (
     StoreFull,
 )
 from forebay.dispatch.admission.limits import DestinationLimits
-
-WAIT_SECONDS = 30.0
 
 
 def limited(**fields: Any) -> SimulatedBay:
@@ -42,34 +41,9 @@ def assert_all_given_back(queue: Queue) -> None:
     assert (admission._reserved_messages, admission._reserved_bytes, len(admission._waiting)) == (0, 0, 0)
 
 
-class Sender(threading.Thread):
-    """A thread that calls; what came of it."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._call = call
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._call()
-        except Exception as error:
-            self.error = error
-
-    def end(self) -> None:
-        self.join(WAIT_SECONDS)
-        assert not self.is_alive()
-
-
-def waiting_sender(queue: Queue, call: Callable[[], object]) -> Sender:
-    """Started, and in its place among those who wait."""
-    before = len(admission_of(queue)._waiting)
-    sender = Sender(call)
-    sender.start()
-    for _ in range(10_000_000):
-        if len(admission_of(queue)._waiting) > before:
-            return sender
-    raise AssertionError("the sender did not wait")
+def waiting_sender(bay: SimulatedBay, call: Callable[[], object]) -> Sender:
+    """Started, and in its place among those who wait for room in the queue "orders"."""
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission_of(bay.queue())._waiting), call)
 
 
 def acknowledge(queue: Queue, messages: int) -> list[bytes]:
@@ -174,7 +148,7 @@ def test_a_sender_that_finds_no_room_is_woken_by_an_ack(only_acks_wake: None) ->
     bay = limited(max_messages=1)
     queue = bay.queue()
     queue.send(b"1")
-    sender = waiting_sender(queue, lambda: queue.send(b"2"))
+    sender = waiting_sender(bay, lambda: queue.send(b"2"))
     assert queue.depth == 1
     assert acknowledge(queue, 1) == [b"1"]
     sender.end()
@@ -186,10 +160,11 @@ def test_a_sender_that_finds_no_room_is_woken_by_an_ack(only_acks_wake: None) ->
 
 
 def test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_one(only_acks_wake: None) -> None:
-    queue = limited(max_bytes=100).queue()
+    bay = limited(max_bytes=100)
+    queue = bay.queue()
     queue.send(bytes(90))
     sizes = [80, 10, 60, 1, 1]
-    senders = [waiting_sender(queue, lambda size=size: queue.send(bytes(size))) for size in sizes]  # type: ignore[misc]
+    senders = [waiting_sender(bay, lambda size=size: queue.send(bytes(size))) for size in sizes]  # type: ignore[misc]
     assert queue.depth == 1
     acknowledge(queue, 1)
     for sender in senders[:2]:
@@ -206,7 +181,7 @@ def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(on
     bay = limited(max_messages=1)
     queue = bay.queue()
     queue.send(b"1")
-    first = waiting_sender(queue, lambda: queue.send(b"2"))
+    first = waiting_sender(bay, lambda: queue.send(b"2"))
     with queue.subscribe() as consumer:
         consumer._limits, consumer._is_settling_plain = None, True  # so that its ack tells nobody of the room
         consumer.ack(consumer.take())
@@ -232,9 +207,9 @@ def test_time_that_passes_ends_a_wait_and_serves_who_stands_behind() -> None:
     bay = SimulatedBay(policies={"orders": DestinationPolicy(max_bytes=100, block_timeout_seconds=5.0)})
     queue = bay.queue()
     queue.send(bytes(50))
-    large = waiting_sender(queue, lambda: queue.send(bytes(60)))
+    large = waiting_sender(bay, lambda: queue.send(bytes(60)))
     bay.clock.advance(3.0)
-    small = waiting_sender(queue, lambda: queue.send(bytes(40)))
+    small = waiting_sender(bay, lambda: queue.send(bytes(40)))
     bay.clock.advance(2.5)
     large.end()
     small.end()
@@ -247,7 +222,7 @@ def test_closing_the_store_ends_every_wait_with_closed(only_acks_wake: None) -> 
     bay = limited(max_messages=1)
     queue = bay.queue()
     queue.send(b"1")
-    senders = [waiting_sender(queue, lambda: queue.send(b"2")) for _ in range(3)]
+    senders = [waiting_sender(bay, lambda: queue.send(b"2")) for _ in range(3)]
     bay.bay.close()
     for sender in senders:
         sender.end()

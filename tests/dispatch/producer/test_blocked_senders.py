@@ -9,46 +9,28 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+import waiting_senders
 from loops import LoopBay, run_jumping, ticks
 from simulated_bay import SimulatedBay
+from waiting_senders import Sender
 
-from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull
+from forebay import Closed, DestinationPolicy, Message, Queue, SettingsError, StoreFull, Topic
 from forebay.dispatch.admission import wait_line as space_line
 from forebay.dispatch.admission.wait_line import SpaceLine
 
-WAIT_SECONDS = 30.0
 KIB = 1024
 
 
-class Sender(threading.Thread):
-    """A thread that calls; what came of it."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._call = call
-        self.result: object = None
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self.result = self._call()
-        except Exception as error:
-            self.error = error
-
-    def end(self) -> None:
-        self.join(WAIT_SECONDS)
-        assert not self.is_alive()
-
-
-def waiting_sender(line: SpaceLine, call: Callable[[], object]) -> Sender:
+def waiting_sender(bay: SimulatedBay, line: SpaceLine, call: Callable[[], object]) -> Sender:
     """Started, and in its place in the line."""
-    before = len(list(line))
-    sender = Sender(call)
-    sender.start()
-    for _ in range(10_000_000):
-        if len(line._waiting) > before:
-            return sender
-    raise AssertionError("the sender did not wait")
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(list(line)), call)
+
+
+def limited_sender(bay: SimulatedBay, target: Queue | Topic, call: Callable[[], object]) -> Sender:
+    """Started, and in its place among those who wait for room in a destination."""
+    admission = target.destination.admission
+    assert admission is not None
+    return waiting_senders.waiting_sender(bay.clock, lambda: len(admission._waiting), call)
 
 
 def full_store(**policy: Any) -> SimulatedBay:
@@ -102,7 +84,7 @@ def test_a_full_store_refuses_at_once_where_nothing_else_is_said() -> None:
 @pytest.mark.usefixtures("_without_looks")
 def test_a_sender_waits_for_the_store_as_its_policy_says_and_goes_on_when_a_data_log_is_gone() -> None:
     bay = full_store(when_store_full="block")
-    sender = waiting_sender(bay.space.journal, lambda: bay.queue().send(b"waited"))
+    sender = waiting_sender(bay, bay.space.journal, lambda: bay.queue().send(b"waited"))
     make_room(bay)
     sender.end()
     assert sender.error is None
@@ -119,7 +101,7 @@ def test_senders_to_different_queues_are_served_in_the_order_in_which_they_came(
     senders = []
     for n in range(6):
         queue = bay.queue("orders") if n % 2 else bay.queue("filler")
-        senders.append(waiting_sender(line, lambda queue=queue, n=n: queue.send(b"%d" % n, timeout=1000)))  # type: ignore[misc]
+        senders.append(waiting_sender(bay, line, lambda queue=queue, n=n: queue.send(b"%d" % n, timeout=1000)))  # type: ignore[misc]
     bay.queue("filler").purge()
     bay.bay.cleanup()
     for sender in senders:
@@ -149,7 +131,7 @@ def test_a_batch_waits_and_all_of_it_is_in() -> None:
     bay.queue("filler").purge()
     bay.bay.cleanup()
     messages = [Message(bytes(10 * KIB), message_id=f"{n}") for n in range(250)]
-    sender = waiting_sender(bay.space.journal, lambda: bay.queue().send_many(messages))
+    sender = waiting_sender(bay, bay.space.journal, lambda: bay.queue().send_many(messages))
     got: list[str] = []
     consumer = bay.queue().subscribe()
     while sender.is_alive() or bay.queue().depth:
@@ -166,7 +148,7 @@ def test_a_batch_waits_and_all_of_it_is_in() -> None:
 def test_time_runs_out_for_a_policy_and_for_one_call() -> None:
     bay = full_store(when_store_full="block", block_timeout_seconds=5.0)
     for call in (lambda: bay.queue().send(b"x"), lambda: bay.queue("filler").send(b"x", timeout=5)):
-        sender = waiting_sender(bay.space.journal, call)
+        sender = waiting_sender(bay, bay.space.journal, call)
         bay.clock.advance(6.0)
         sender.end()
         assert type(sender.error) is StoreFull
@@ -199,7 +181,7 @@ def test_a_wrong_choice_for_a_full_store_is_refused() -> None:
 
 def test_who_waits_ends_with_the_store() -> None:
     bay = full_store(when_store_full="block")
-    sender = waiting_sender(bay.space.journal, lambda: bay.queue().send(b"x"))
+    sender = waiting_sender(bay, bay.space.journal, lambda: bay.queue().send(b"x"))
     bay.bay.close()
     sender.end()
     assert type(sender.error) is Closed
@@ -209,6 +191,7 @@ def test_messages_of_a_transaction_wait_too() -> None:
     bay = full_store(when_store_full="block")
     transaction = bay.bay.transaction()
     sender = waiting_sender(
+        bay,
         bay.space.journal,
         lambda: [bay.queue().send(bytes(300 * KIB), transaction=transaction) for _ in range(3)],
     )
@@ -227,7 +210,7 @@ def test_a_sender_of_non_persistent_messages_waits_for_tmp_storage() -> None:
     bay = full_tmp(when_store_full="block")
     with pytest.raises(StoreFull):
         bay.queue().send(bytes(KIB), persistent=False, timeout=0)
-    sender = waiting_sender(bay.space.tmp_storage, lambda: bay.queue().send(bytes(KIB), persistent=False))
+    sender = waiting_sender(bay, bay.space.tmp_storage, lambda: bay.queue().send(bytes(KIB), persistent=False))
     bay.queue().send(b"the journal has room")
     bay.queue("filler").purge()
     with bay.lock:
@@ -255,12 +238,7 @@ def test_a_timeout_decides_before_the_policy_at_the_limits_of_a_queue() -> None:
             queue.send(b"2", timeout=0)
         with pytest.raises(StoreFull, match="max_messages"):
             queue.send_many([Message(b"2")], timeout=0)
-        admission = queue._queue.admission
-        assert admission is not None
-        sender = Sender(lambda queue=queue: queue.send(b"2", timeout=1000))  # type: ignore[misc]
-        sender.start()
-        while not admission._waiting:
-            pass
+        sender = limited_sender(bay, queue, lambda queue=queue: queue.send(b"2", timeout=1000))  # type: ignore[misc]
         with queue.subscribe(prefetch=1) as consumer:
             consumer.ack(consumer.take())
         sender.end()
@@ -292,12 +270,7 @@ def test_an_ack_wakes_who_waits_for_room_in_a_topic(durable: str | None, monkeyp
     topic = bay.bay.topic("prices")
     with topic.subscribe(durable=durable) as consumer:
         topic.send(b"1")
-        sender = Sender(lambda: topic.send(b"2"))
-        sender.start()
-        admission = topic._queue.admission
-        assert admission is not None
-        while not admission._waiting:
-            pass
+        sender = limited_sender(bay, topic, lambda: topic.send(b"2"))
         consumer.ack(consumer.take())
         sender.end()
         assert sender.error is None
@@ -311,7 +284,7 @@ def test_explain_names_who_holds_what_a_sender_waits_for() -> None:
     bay = full_store(when_store_full="block")
     queue = bay.queue()
     bay.clock.advance(7200)
-    sender = waiting_sender(bay.space.journal, lambda: queue.send(b"123", timeout=60))
+    sender = waiting_sender(bay, bay.space.journal, lambda: queue.send(b"123", timeout=60))
     bay.clock.advance(3.2)
     for explanation in (bay.bay.explain(queue), bay.bay.explain()):
         [cause] = [cause for cause in explanation.causes if cause.reason == "blocked_send"]
@@ -330,7 +303,7 @@ def test_explain_names_who_holds_what_a_sender_waits_for() -> None:
 def test_explain_names_who_fills_tmp_storage() -> None:
     bay = full_tmp()
     queue = bay.queue()
-    sender = waiting_sender(bay.space.tmp_storage, lambda: queue.send(b"123", persistent=False, timeout=60))
+    sender = waiting_sender(bay, bay.space.tmp_storage, lambda: queue.send(b"123", persistent=False, timeout=60))
     explanation = bay.bay.explain(queue)
     assert "; 0:filler holds " in explanation.sentence
     assert "non-persistent messages of 0:filler" in explanation.causes[0].frees
@@ -347,7 +320,7 @@ def test_explain_names_the_subscription_that_fills_tmp_storage(durable: str | No
         while True:
             topic.send(bytes(10 * KIB), persistent=False)
     line = bay.space.tmp_storage
-    sender = waiting_sender(line, lambda: topic.send(bytes(10 * KIB), persistent=False, timeout=60))
+    sender = waiting_sender(bay, line, lambda: topic.send(bytes(10 * KIB), persistent=False, timeout=60))
     explanation = bay.bay.explain()
     bay.clock.advance(61)
     sender.end()

@@ -103,7 +103,7 @@ DISPATCH_BUGS = (
         "DestinationLimits._reserve_in_line",
         "0 if self._waiting else self._reserve(sizes, reservation)",
         "self._reserve(sizes, reservation)",
-        "tests/dispatch/producer/test_admission.py::test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_one",
+        "tests/dispatch/admission/test_admission.py::test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_one",
     ),
     Bug(
         "two consumers get one message",

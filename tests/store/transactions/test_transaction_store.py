@@ -18,6 +18,7 @@ from message_stores import uses_of
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
+from waiting_senders import TellingClock
 
 import forebay
 from forebay import DestinationPolicy, Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull
@@ -59,7 +60,7 @@ def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
     """The process was killed, and the next one opens what it left."""
     disk = bay.disk.crash_process()
     again = SimulatedBay.__new__(SimulatedBay)
-    again._settings, again.disk, again.clock = bay._settings, disk, ManualClock(99)
+    again._settings, again.disk, again.clock = bay._settings, disk, TellingClock(99)
     again._memory_figures, again._metadata = bay._memory_figures, type(bay._metadata)()
     if with_index:
         again._metadata._history = bay._metadata._history.copy()
