@@ -265,7 +265,11 @@ def _pack(found: Found) -> bytes:
 
 def _summary(found: Found) -> bytes:
     """Return the summary of values; no bytes for what it can't describe. OverflowError: an int is too wide."""
-    numbers = [value for kind in (int, float) for value in cast("set[float]", found.get(kind, set()))]
+    # An int stays one: machine code would make a float of it, which rounds.
+    numbers: list[int | float] = [
+        *cast("set[int]", found.get(int, set())),
+        *cast("set[float]", found.get(float, set())),
+    ]
     if not _SUMMARIZED.issuperset(found) or any([number != number for number in numbers]):  # bytes, or no number
         return b""
     strings = list(map(str.encode, cast("set[str]", found.get(str, set()))))
