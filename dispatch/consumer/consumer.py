@@ -28,7 +28,7 @@ from ..core.deadlines import AckDeadlines
 from ..core.delivery import LATE, Delivery
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import DRAINING, ConsumerGroup, DestinationState, LaneState, Taker, collect_nothing
+from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, collect_nothing
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
@@ -153,6 +153,8 @@ class Consumer(Taker):
         self.queue = queue
         self.consumer_group = consumer_group
         self.prefetch_limit = options.prefetch
+        self.is_draining = False
+        """It takes nothing more and only settles what it holds. Read-only for callers."""
         self._readiness = Readiness(options.on_ready)
         self._searches = not options.is_of_a_loop
         """A take that finds nothing in RAM loads and waits; an event loop does that by itself, see `look`."""
@@ -206,7 +208,7 @@ class Consumer(Taker):
 
         While it drains that is 0, and setting it does nothing.
         """
-        return max(self.prefetch_limit, 0)
+        return 0 if self.is_draining else self.prefetch_limit
 
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
@@ -250,6 +252,7 @@ class Consumer(Taker):
                 monitor.entries += 1
                 if self._takes_no_more:
                     raise self._over()
+                # Room for one message: `credit`, written out, where nothing drains.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
@@ -276,7 +279,7 @@ class Consumer(Taker):
             return 0
         if self.in_flight and self._target_area.is_short_for(self._memory):
             return 0
-        if not self.prefetch_limit:
+        if not self.prefetch_limit:  # the rest is min(max_messages, self.credit), without its call
             return max_messages
         return min(max_messages, self.prefetch_limit - self.in_flight)
 
@@ -344,7 +347,7 @@ class Consumer(Taker):
             search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
             break
         if not search.has_credit:
-            self._wait_for_credit(True)
+            self._note_credit_wait(True)
             self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
             if most > 0 or target_area.is_short_for(self._memory):
                 target_area.waits_for_memory[self] = None
@@ -557,9 +560,10 @@ class Consumer(Taker):
         if self._limits is not None:
             self._limits.room_came()
 
-    def _wait_for_credit(self, waits: bool) -> None:
-        self._waits_for_credit = waits
-        self._is_settling_plain = not waits and self._limits is None
+    def _note_credit_wait(self, is_waiting: bool) -> None:
+        """Note whether takes wait for credit, and with that whether an ack has nothing to do but to settle."""
+        self._waits_for_credit = is_waiting
+        self._is_settling_plain = not is_waiting and self._limits is None
 
     def _ack_in(self, transaction: object, deliveries: object) -> None:
         checked = self._parts.transactions.checked(transaction)
@@ -704,7 +708,7 @@ class Consumer(Taker):
             self._stand_by()
         if self._credit(1) <= 0:
             return
-        self._wait_for_credit(False)
+        self._note_credit_wait(False)
         target_area = self._target_area
         target_area.waits_for_memory.pop(self, None)
         self._credited.notify_all()
@@ -723,7 +727,7 @@ class Consumer(Taker):
         if self.queue.holds_up(self):
             self._collect_one = collect_nothing
             self._is_held_up = True
-            self._wait_for_credit(True)
+            self._note_credit_wait(True)
             return
         self._collect_one = collect_one
         if self._is_held_up:
@@ -800,7 +804,7 @@ class Consumer(Taker):
 
     def _stop_taking(self) -> None:
         self._takes_no_more = True
-        self.prefetch_limit = DRAINING
+        self.is_draining = True
         self._target_area.waits_for_memory.pop(self, None)
         self.reconfigure()
         distribution = self.queue.distribution

@@ -49,9 +49,6 @@ from .list_contents import NO_MESSAGES, ListContents
 from .members import Members
 from .monitor import Monitor
 
-DRAINING: Final = -1
-"""The prefetch limit of a consumer that drains: it has no credit ever again."""
-
 NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
@@ -63,6 +60,7 @@ class Taker(Settler):
         "consumer_group",
         "priority",
         "prefetch_limit",
+        "is_draining",
         "delivered",
         "is_slow",
         "slow_seconds",
@@ -84,7 +82,9 @@ class Taker(Settler):
     priority: int
     """Consumers of higher priority are served first."""
     prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it; DRAINING."""
+    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
+    is_draining: bool
+    """It takes nothing more and only settles what it holds. Read-only for callers."""
     delivered: int
     """Deliveries so far, which numbers them."""
     is_slow: bool
@@ -110,9 +110,22 @@ class Taker(Settler):
     """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
 
     @property
-    def is_draining(self) -> bool:
-        """Whether it takes nothing more and only settles what it holds."""
-        return self.prefetch_limit == DRAINING
+    def credit(self) -> int:
+        """How many messages its prefetch lets it take beside those that it holds, 0 or less: none.
+
+        UNLIMITED where only the size of a take bounds it. Whether its queue holds it up, and whether memory is short,
+        are other questions.
+        """
+        if self.is_draining:
+            return 0
+        return self.prefetch_limit - self.in_flight if self.prefetch_limit else UNLIMITED
+
+    @property
+    def demand(self) -> int:
+        """How many messages may be kept for it: its credit. One that pulls (prefetch 0) wants one, while it waits."""
+        if self.prefetch_limit or self.is_draining:
+            return self.credit
+        return int(self.consumer_group.is_awaited)
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:

@@ -25,7 +25,7 @@ from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
 from .message_groups import Groups, bucket_of, put_aside
-from .precedence import Precedence, credit
+from .precedence import Precedence, demand_within
 
 _Passed = dict[LaneState, SequenceSet]
 
@@ -339,7 +339,7 @@ class Assigning:
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.groups.owned(assigned.owner)
-        return assigned.idle.neediest(fewest, partial(credit, self.queue)) or assigned.owner
+        return assigned.idle.neediest(fewest, partial(demand_within, self.queue)) or assigned.owner
 
     def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
         """Return whether nobody owns the group, and it need not wait."""

@@ -33,7 +33,7 @@ from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .assigning import AssignedMessages, Assigning, UnassignedMessages
 from .message_groups import bucket_of, put_aside
-from .precedence import credit
+from .precedence import demand_within
 from .rebalancing import Rebalancing
 
 BATCH_MESSAGES: Final = 64
@@ -151,7 +151,7 @@ class GroupAssigner(Distribution):
             for unassigned in self._assigning.unassigned_groups()
             for consumer in (*unassigned.withheld, *unassigned.reserved_for)
         }:
-            if consumer.is_slow or credit(self.queue, consumer) <= 0:
+            if consumer.is_slow or demand_within(self.queue, consumer) <= 0:
                 self._assigning.offer_withheld(consumer)
         for consumer_group in self.queue.consumer_groups.values():
             self.target_area.wake(consumer_group)

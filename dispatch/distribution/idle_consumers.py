@@ -46,19 +46,19 @@ class IdleConsumers:
         count = self._counts[consumer] = self._owned(consumer)
         self._by_count.setdefault(count, {})[consumer] = None
 
-    def neediest(self, fewer_than: int, credit: Callable[[Taker], int]) -> Taker | None:
+    def neediest(self, fewer_than: int, demand: Callable[[Taker], int]) -> Taker | None:
         """Return who owns least, and fewer than so many, of those that could take something; None: nobody does.
 
         One that pulls and does not wait is dropped on the way: its next take notes it again. So each take pays for
         itself once, and a call costs O(slow consumers + distinct counts).
         """
         pulling: list[Taker] = []
-        found = next(self._eligible(fewer_than, credit, pulling), None)
+        found = next(self._eligible(fewer_than, demand, pulling), None)
         for consumer in pulling:
             self.drop(consumer)
         return found
 
-    def _eligible(self, fewer_than: int, credit: Callable[[Taker], int], pulling: list[Taker]) -> Iterator[Taker]:
+    def _eligible(self, fewer_than: int, demand: Callable[[Taker], int], pulling: list[Taker]) -> Iterator[Taker]:
         """Yield who could take something, the neediest first; `pulling` gets those on the way that do not wait."""
         for count in sorted(self._by_count):
             if count >= fewer_than:
@@ -66,7 +66,7 @@ class IdleConsumers:
             for consumer in self._by_count[count]:
                 if consumer.is_slow:
                     continue
-                if credit(consumer) > 0:
+                if demand(consumer) > 0:
                     yield consumer
                 elif not consumer.prefetch_limit:
                     pulling.append(consumer)

@@ -61,26 +61,25 @@ class Precedence:
         """Return who of another consumer group comes before those of this one and wants the message."""
         if priority == self._highest or len(self._queue.consumer_groups) < 2:
             return None
-        for other, others_shared in self._above(priority):
+        for other, others_shared, _ in self._above(priority):
             if others_shared is not shared and (message[2] is None or _matches(others_shared, lane, message)):
                 return other
         return None
 
-    def _above(self, priority: int) -> Iterator[tuple[Taker, ConsumerGroup]]:
-        """Yield consumers of higher priority that could take something now, the highest first. O(consumers above)."""
+    def _above(self, priority: int) -> Iterator[tuple[Taker, ConsumerGroup, int]]:
+        """Yield those of higher priority that could take something now, and how much. O(consumers above)."""
         if self._queue.exclusive is not None:
             return
         for rank in self._priorities:
             if rank <= priority:
                 return
             for other, shared in self._ranks[rank].items():
-                # Whose prefetch is used up is passed over without a call: with many consumers those are most.
-                if (
-                    (not other.prefetch_limit or other.in_flight < other.prefetch_limit)
-                    and not other.is_slow
-                    and _own_credit(other) > 0
-                ):
-                    yield other, shared
+                # Whose prefetch is used up is passed over without the call of `demand`: those are most, if many.
+                if other.is_slow or 0 < other.prefetch_limit <= other.in_flight:
+                    continue
+                demand = other.demand
+                if demand > 0:
+                    yield other, shared, demand
 
     def _beyond_credit_above(self, shared: ConsumerGroup, priority: int) -> int:
         """Return how many unassigned messages those of higher priority have no credit for.
@@ -89,11 +88,11 @@ class Precedence:
         O(consumers) where their credit does not do for all that is undelivered.
         """
         available: int | None = None
-        for other, others_shared in self._above(priority):
+        for _, others_shared, demand in self._above(priority):
             if others_shared is shared:
                 if available is None:
                     available = self._undelivered(shared)
-                available -= _own_credit(other)
+                available -= demand
                 if available <= 0:
                     return 0
         return UNLIMITED if available is None else max(available - self._count_assigned(shared), 0)
@@ -118,11 +117,6 @@ def _matches(shared: ConsumerGroup, lane: LaneState, message: StoredMessage) -> 
         return False
 
 
-def credit(queue: DestinationState, consumer: Taker) -> int:
-    """Return how many messages it could take. One that pulls (prefetch 0) could take one, while it waits for it."""
-    return 0 if queue.holds_up(consumer) else _own_credit(consumer)
-
-
-def _own_credit(consumer: Taker) -> int:
-    prefetch = consumer.prefetch_limit
-    return prefetch - consumer.in_flight if prefetch else int(consumer.consumer_group.is_awaited)
+def demand_within(queue: DestinationState, consumer: Taker) -> int:
+    """Return how many messages may be kept for a consumer: none where its queue gives it nothing."""
+    return 0 if queue.holds_up(consumer) else consumer.demand

@@ -264,7 +264,7 @@ def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     target, is_direct = found
     if queue.is_paused:
         return [_paused(queue, places.free)]
-    if consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit:
+    if consumer.credit <= 0:
         return _prefetch_causes(owners, consumer, places)
     if consumer.in_flight and target_area.is_short_for(consumer.queue.memory):
         return _in_flight_memory(owners)
@@ -437,8 +437,7 @@ def _causes_of_reached(
     able = [
         (consumer, target, is_direct)
         for consumer, (target, is_direct) in reached
-        if not (consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit)
-        and queue.exclusive in (None, consumer)
+        if consumer.credit > 0 and queue.exclusive in (None, consumer)
     ]
     holder = f"{len(reached)} consumer{plural(len(reached))}"
     if queue.is_paused:
