@@ -205,6 +205,18 @@ def test_overview_names_every_package(floor: str) -> None:
     assert packages <= set(re.findall(rf"`{floor}\.(\w+)`", TEXTS["docs/internals/overview.md"]))
 
 
+@pytest.mark.parametrize(
+    ("package", "page"),
+    [
+        ("dispatch/core", "docs/internals/dispatch-core.md"),
+        ("dispatch/consumer", "docs/internals/dispatch-consumer.md"),
+    ],
+)
+def test_page_of_a_package_says_what_each_of_its_files_has(package: str, page: str) -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / package).glob("*.py")} - {f"{package}/__init__.py"}
+    assert files == {name for row in rows(TEXTS[page]) for name in re.findall(rf"`({package}/\w+\.py)`", row[0])}
+
+
 # ------------------------------------------------------------------ names of the source
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
