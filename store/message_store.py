@@ -50,6 +50,8 @@ from .index.block import BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
+from .index.fingerprint import BlockSurvey
+from .index.fingerprints import Candidate, Question
 from .index.index import Index
 from .index.lane import Lane
 from .index.pending_lane import JournaledLane
@@ -643,6 +645,14 @@ class MessageStore:
     def is_full(self) -> bool:
         """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
         return self.journal.is_full or self.journal.is_refusing
+
+    def next_candidate(self, lane: Lane, names: frozenset[str], sequence: int, may_match: Question) -> Candidate | None:
+        """Return where the next message may be that a selector matches: see Fingerprints. Requires: the lock."""
+        return self.index.fingerprints.next_candidate(lane, names, sequence, may_match)
+
+    def note_survey(self, lane: Lane, survey: BlockSurvey) -> None:
+        """Take in what the headers of examined messages are. Requires: the lock."""
+        self.index.fingerprints.examined(lane, survey)
 
     def id_prefix(self, destination: int, priority: int) -> str:
         """Return what ids generated in this lane begin with."""

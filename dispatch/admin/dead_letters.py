@@ -121,7 +121,7 @@ class DeadLetterMover:
 
     def _journaled_lanes(self) -> Iterator[JournaledLane]:
         for queue in self._destinations.queues.values():
-            yield from (lane.journaled_lane for lane in queue.lanes if lane is not None)
+            yield from (lane.acked_lane for lane in queue.lanes if lane is not None)
         for subscriber in self._store.subscriptions.readers():
             yield from filter(None, subscriber.lanes)
 

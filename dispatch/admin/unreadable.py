@@ -27,7 +27,7 @@ class Quarantine:
         done = 0
         while self._target_area.unreadable:
             lane, sequence = self._target_area.unreadable.popleft()
-            if sequence not in lane.in_flight and self._store.quarantine(lane.journaled_lane, sequence):
+            if sequence not in lane.in_flight and self._store.quarantine(lane.acked_lane, sequence):
                 done += 1
                 with self._monitor.lock, self._monitor.whole:
                     lane.forget_attempts(sequence, sequence)

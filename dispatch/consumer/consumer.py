@@ -28,7 +28,7 @@ from ..core.deadlines import AckDeadlines
 from ..core.delivery import LATE, Delivery
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, collect_nothing
+from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, collect_nothing
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
@@ -313,7 +313,6 @@ class Consumer(Taker):
 
         Requires: the lock.
         """
-        target_area = self._target_area
         if self._takes_no_more:
             raise self._over()
         self._parts.due.release()
@@ -329,29 +328,39 @@ class Consumer(Taker):
                 if search.is_missed:
                     self.consumer_group.misses += len(deliveries)
                 return deliveries
-            target = target_area.starving(self.consumer_group)
+            target = self._target_area.starving(self.consumer_group)
             if search.is_scanned and search.is_timed_out:
                 if target is not None:
-                    target_area.loads.request(target)  # the loader may have given it up while memory was short
+                    self._target_area.loads.request(target)  # the loader may have given it up while memory was short
                 self.arm()
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
-            if target is not None:
-                target_area.loads.missed(target)
-            if target is not None and not target.is_loading:
-                search.load = self._parts.loader.begin(target, is_needed=True)
-                if search.load is None and not target.has_supply:
-                    continue  # what it had is settled: look at the next list
-            search.is_coming = target is not None and target.is_loading
-            search.has_credit = target is None or search.is_coming
-            # A load that another thread has under way counts too: its message was not there in time.
-            search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
-            break
+            if target is None:
+                search.has_credit = True
+                break
+            if self._seek(target, search):
+                break
         if not search.has_credit:
-            self._note_credit_wait(True)
-            self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
-            if most > 0 or target_area.is_short_for(self._memory):
-                target_area.waits_for_memory[self] = None
+            self._stand_in_line(is_for_memory=most > 0)
         return None
+
+    def _seek(self, target: TargetList, search: Search) -> bool:
+        """Begin a load of the list that starves, unless one is under way; False: all that it had is settled."""
+        self._target_area.loads.missed(target)
+        if not target.is_loading:
+            search.load = self._parts.loader.begin(target, is_needed=True)
+            if search.load is None and not target.has_supply:
+                return False
+        search.is_coming = search.has_credit = target.is_loading
+        # A load that another thread has under way counts too: its message was not there in time.
+        search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
+        return True
+
+    def _stand_in_line(self, *, is_for_memory: bool) -> None:
+        """Wait for credit, or for memory: for its load, or because what is in flight fills it. Requires: the lock."""
+        self._note_credit_wait(True)
+        self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
+        if is_for_memory or self._target_area.is_short_for(self._memory):
+            self._target_area.waits_for_memory[self] = None
 
     def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
         """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""

@@ -169,6 +169,7 @@ class DispatchArea(ListKeeper):
         lane, direct, is_shared = target.lane, target.direct, target.is_shared
         if target.is_timed and not is_shared:
             self.drop_expired(target, most - len(deliveries))
+        # How much may be handed out: in bytes, in messages, and up to where.
         in_flight, attempts = lane.in_flight, lane.attempts
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
         already, number = len(deliveries), consumer.delivered
@@ -184,6 +185,7 @@ class DispatchArea(ListKeeper):
                     break
                 if not self._claim(target, message):
                     continue
+            # Is there room for it in what the take asked for, and in memory?
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
@@ -196,6 +198,7 @@ class DispatchArea(ListKeeper):
                 if body is None or lane.unload(message):
                     released += charge - OVERHEAD_BYTES
                     charge, properties, body = OVERHEAD_BYTES, b"", None
+            # It leaves the list, and is in flight.
             direct.popleft()
             moved += charge
             if is_shared and body is not None:
@@ -205,6 +208,7 @@ class DispatchArea(ListKeeper):
             delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
             in_flight[sequence] = delivery
             deliveries.append(delivery)
+        # What is done once for all: charges, counts, and what the list is told.
         self._hand_over(target, moved, released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
@@ -222,7 +226,7 @@ class DispatchArea(ListKeeper):
             return False
         if target.consumer_group.claim(target.lane, message):
             return True
-        target.lane.memory.lists.release(target.drop_first())
+        target.release(target.drop_first())
         return False
 
     def drop_expired(self, target: TargetList, most: int) -> None:

@@ -192,7 +192,7 @@ class TargetArea(DispatchArea):
     def _lay_open(self, target: TargetList) -> None:
         """Let others find what only this list has. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
-        target.lane.memory.lists.release(charges_bytes(messages))
+        target.release(charges_bytes(messages))
         target.lane.leave_ram(messages)
 
     def unsubscribe(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
@@ -301,7 +301,7 @@ class TargetArea(DispatchArea):
         evicted: list[StoredMessage] = []
         while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
-            target.lane.memory.lists.release(charge_bytes(evicted[-1]))
+            target.release(charge_bytes(evicted[-1]))
         put, lane_number = target.lane.pending_cache.put, target.lane.stored.number
         target.lane.leave_ram(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
@@ -472,7 +472,7 @@ class TargetArea(DispatchArea):
         for first, last in gone if lane.attempts is not None else ():
             lane.forget_attempts(first, last)
         for target in lane.queue.lists_over(lane):
-            lane.memory.lists.release(target.forget(gone))
+            target.release(target.forget(gone))
         lane.queue.distribution.forget(lane, gone)
         lane.pending_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.forget_runs(lane.stored.number, gone)

@@ -561,6 +561,10 @@ class TargetList(ListContents):
         sequence, lane = self.first_to_load, self.lane
         return any(cache.peek(lane.stored.number, sequence) is not None for cache in lane.caches)
 
+    def release(self, charge: int) -> None:
+        """Release what messages were charged to it that RAM lets go."""
+        self.lane.memory.lists.release(charge)
+
     def credit_came(self) -> None:
         """Let the loader try again, if enough memory came free now: it had given the list up for want of it."""
         self.lane.queue.target_area.try_again(self)
@@ -779,12 +783,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        self.queue.target_area.store.record_delivery_counts(self.stored.number, runs)
+        self.queue.store.record_delivery_counts(self.stored.number, runs)
         self.attempts = self.delivery_counts.find(self.stored.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        self.queue.target_area.store.record_returns(self.stored.number, runs, now_ms)
+        self.queue.store.record_returns(self.stored.number, runs, now_ms)
         self.attempts = self.delivery_counts.find(self.stored.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -911,7 +915,7 @@ class LaneState(LaneMessages):
         """See LaneMessages."""
         monitor = self.queue.monitor
         with monitor.lock:
-            self.queue.target_area.store.raise_if_closed()
+            self.queue.store.raise_if_closed()
             if not self.stored.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = self.peek(sequence)
@@ -929,19 +933,26 @@ class LaneState(LaneMessages):
 
 
 class PersistentLaneState(LaneState):
-    """A lane of messages that are in the journal. The state lock guards it."""
+    """A lane of messages that are in the journal. The state lock guards it.
 
-    __slots__ = ("index_lane", "journaled_lane")
+    The index has one lane for it in a queue, and two in a subscription:
+
+    attribute            in a queue or topic   in a subscription             it knows
+    sent_lane            its lane              the lane of its topic         what was sent, and where on disk it lies
+    acked_lane, stored   the same              the subscription's own lane   what is pending, and what was acknowledged
+    """
+
+    __slots__ = ("sent_lane", "acked_lane")
 
     def __init__(
-        self, queue: DestinationState, index_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
+        self, queue: DestinationState, sent_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
     ) -> None:
         """subscription: the lane of a subscription to that topic's lane; None: messages are those of the lane."""
-        super().__init__(queue, subscription or index_lane, id_prefix)
-        self.index_lane = index_lane
-        """The lane that messages are added to, with their places on disk."""
-        self.journaled_lane: JournaledLane = subscription or index_lane
-        """The lane that messages are acknowledged in: `stored`, by its own type."""
+        super().__init__(queue, subscription or sent_lane, id_prefix)
+        self.sent_lane = sent_lane
+        """The lane that records add messages to."""
+        self.acked_lane: JournaledLane = subscription or sent_lane
+        """The lane that records acknowledge messages in: `stored`, by its own type."""
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """See LaneState."""
@@ -952,12 +963,11 @@ class PersistentLaneState(LaneState):
         """See LaneState."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        fingerprints = self.queue.target_area.store.index.fingerprints
-        return fingerprints.next_candidate(self.index_lane, names, sequence, selector.may_match)
+        return self.queue.store.next_candidate(self.sent_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """See LaneState."""
-        self.queue.target_area.store.index.fingerprints.examined(self.index_lane, survey)
+        self.queue.store.note_survey(self.sent_lane, survey)
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""
@@ -965,7 +975,7 @@ class PersistentLaneState(LaneState):
 
     def drop(self) -> None:
         """See LaneState."""
-        self.stored = self.journaled_lane = self.index_lane = DeletedLane(self.index_lane)
+        self.stored = self.acked_lane = self.sent_lane = DeletedLane(self.sent_lane)
 
 
 class NonPersistentLaneState(LaneState):
@@ -1073,6 +1083,11 @@ class DestinationState(CountedDestination):
     def monitor(self) -> Monitor:
         """Return the monitor of the store."""
         return self.target_area.monitor
+
+    @property
+    def store(self) -> MessageStore:
+        """Return the store of messages."""
+        return self.target_area.store
 
     @property
     def subscription_name(self) -> str | None:

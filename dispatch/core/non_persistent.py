@@ -133,7 +133,7 @@ class SpillingLane(NonPersistentLaneState):
             # Lists that have it took the memory: where others come to it later, it must be found.
             for target in self.queue.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
-                    self.memory.lists.release(charge_bytes(target.evict_last()))
+                    target.release(charge_bytes(target.evict_last()))
             self.overflow.keep(stored, (message,))
 
     # ------------------------------------------------------------------ leaving RAM

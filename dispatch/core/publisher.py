@@ -174,21 +174,23 @@ class Publisher(Confirmer):
     def publish_when_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock."""
         if self.syncs_always:
-            self.hold(self._journal.end, lane, messages, 0 if isinstance(messages, range) else charges_bytes(messages))
+            self.hold(lane, messages, 0 if isinstance(messages, range) else charges_bytes(messages))
         else:
             self._target_area.publish(lane, messages)
 
-    def hold(self, position: int, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> None:
-        """Dispatch stored messages once the journal is durable up to a position: from RAM, if it has room until then.
+    def hold(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
+        """Dispatch stored messages once the journal is durable up to its end of now, and return that position.
 
-        charge: of the messages; a range has none. Requires: the lock.
+        From RAM, if it has room until then. charge: of the messages; a range has none. Requires: the lock.
         """
         held_bytes = self._held_bytes + charge
         if held_bytes > self._paid_bytes and not self._pay(held_bytes):
             assert not isinstance(messages, range)
             messages, charge, held_bytes = range(messages[0][0], messages[-1][0] + 1), 0, self._held_bytes
         self._held_bytes = held_bytes
+        position = self._journal.end
         self.unpublished.append((position, lane, messages, charge))
+        return position
 
     def _pay(self, held_bytes: int) -> bool:
         """Charge whole steps, so that a single message seldom does; return whether there was room."""

@@ -396,7 +396,7 @@ class Assigning:
             if not own.direct and not own.has_supply and not own.is_loading:
                 continue
             messages = list(own.direct)
-            own.lane.memory.lists.release(own.direct_bytes)
+            own.release(own.direct_bytes)
             self.target_area.drop(own)
             returned = own.returned.copy()
             for first, last in own.references:
@@ -422,7 +422,7 @@ def _drop(source: TargetList, *, keeps: bool = False) -> None:
     charge = charge_bytes(message)
     source.direct_bytes -= charge
     source.taken_bytes += charge
-    source.lane.memory.lists.release(charge)
+    source.release(charge)
     if keeps:
         keep(source.lane, message)
 

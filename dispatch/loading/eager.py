@@ -415,7 +415,7 @@ class EagerLoader:
         was_begun = load.target.load is load
         self._target_area.end_load(load.target)
         self._reading.release(load.buffer_bytes)
-        load.target.lane.memory.lists.release(load.reserved_bytes)
+        load.target.release(load.reserved_bytes)
         lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if load.is_stale:
@@ -490,7 +490,7 @@ class EagerLoader:
                 target.references.remove(first, min(last, load.last))
         target.frontier = max(target.frontier, load.last + 1)
         kept_bytes -= _refer_behind_watermark(target, kept)
-        target.lane.memory.lists.release(load.reserved_bytes - kept_bytes)
+        target.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
             if kept:
                 target.put_back(kept)

@@ -120,7 +120,7 @@ class Producers:
                         seen.add(found)
             done = 0
             while fresh:
-                room = lane.index_lane.slice_room
+                room = lane.sent_lane.slice_room
                 part, fresh = fresh[:room], fresh[room:]
                 first = self._write_fresh(lane, timestamp, [batch[at] for at in part], _known(identities, part))
                 sequences = dict(zip(part, range(first, first + len(part)), strict=True))
@@ -138,7 +138,7 @@ class Producers:
     ) -> int:
         """Store them and let them arrive; returns the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
-        first = self.store.append_slice(lane.index_lane, timestamp, part, times, identities)
+        first = self.store.append_slice(lane.sent_lane, timestamp, part, times, identities)
         if times:
             self.arrive_timed(lane, timestamp, first, part, times)
             return first
@@ -183,9 +183,9 @@ class Producers:
         with self.lock, self.monitor.whole:
             timestamp = self.store.steady.now_ms()
             while begin < len(batch):
-                part = list(batch[begin : begin + lane.index_lane.slice_room])
+                part = list(batch[begin : begin + lane.sent_lane.slice_room])
                 times = times_of_each(part)
-                first = self.store.append_slice(lane.index_lane, timestamp, part, times)
+                first = self.store.append_slice(lane.sent_lane, timestamp, part, times)
                 self.arrive_timed(lane, timestamp, first, part, times)
                 behind = begin + len(part)
                 ids += [

@@ -231,7 +231,7 @@ class SendPipeline:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
         with producers.lock, producers.monitor.whole:
-            stored = lane.index_lane  # not before: until here the queue may go
+            stored = lane.sent_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + stored.slice_room]
                 before_bytes = stored.added_bytes
@@ -241,7 +241,7 @@ class SendPipeline:
                 ]
                 if producers.syncs_always:
                     charge = contents_charge(len(part), stored.added_bytes - before_bytes)
-                    producers.publisher.hold(producers.journal.end, lane, arrived, charge)
+                    producers.publisher.hold(lane, arrived, charge)
                 else:
                     producers.target_area.offer_many(lane, arrived, stored.added_bytes - before_bytes)
                 ids += [

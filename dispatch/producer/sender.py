@@ -148,7 +148,7 @@ class Sender:
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-        now_ms, expires_at = producers.clock_ms(), 0
+        now_ms, expires_at, position = producers.clock_ms(), 0, 0
         if expires_in is not None:
             now_ms, _, expires_at, lifetime = producers.lifetimes.begin(expires_in)
             properties = lifetime + properties
@@ -174,14 +174,14 @@ class Sender:
                     if self._limits is not None:
                         self._limits.require_room(size)
                     if expires_at:
-                        sequence = producers.store.add_expiring(lane.index_lane, now_ms, properties, body, expires_at)
+                        sequence = producers.store.add_expiring(lane.sent_lane, now_ms, properties, body, expires_at)
                         if not lane.is_timed:
                             producers.timed.note(lane)
                     else:
-                        sequence = producers.store.add(lane.index_lane, now_ms, properties, body)
+                        sequence = producers.store.add(lane.sent_lane, now_ms, properties, body)
                     stored = (sequence, properties, body, now_ms)
-                    if position := producers.journal.end if producers.syncs_always else 0:
-                        producers.publisher.hold(position, lane, (stored,), size + OVERHEAD_BYTES)
+                    if producers.syncs_always:
+                        position = producers.publisher.hold(lane, (stored,), size + OVERHEAD_BYTES)
                     else:
                         lane.arrive(stored)
                 except BaseException as error:

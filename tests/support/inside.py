@@ -251,7 +251,7 @@ class Inside:
     def hold_unsynced(self, lane: Any, messages: Any) -> None:
         """Have stored messages wait until they are durable. Requires: the lock."""
         charge = charges_bytes(messages)
-        self.__engine.publisher.hold(self.__engine.store.journal.end, lane, messages, charge)
+        self.__engine.publisher.hold(lane, messages, charge)
 
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:

@@ -216,7 +216,7 @@ def test_what_is_not_durable_yet_is_not_seen() -> None:
     with simulated.lock:
         lane = simulated.queue_area("orders").lanes[4]
         assert lane is not None
-        simulated.store.add(lane.index_lane, 0, b"", b"7")
+        simulated.store.add(lane.sent_lane, 0, b"", b"7")
     assert numbers(queue.browse()) == [0, 1, 2]
 
 

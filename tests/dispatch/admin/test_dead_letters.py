@@ -201,7 +201,7 @@ def test_headers_that_make_no_sense_go_as_they_are() -> None:
     simulated = failing(1)
     lane = simulated.lane(simulated.queue()._queue, 4)
     with simulated.lock:
-        sequence = simulated.store.add(lane.index_lane, 7, b"\xff\xff\xff", b"body")
+        sequence = simulated.store.add(lane.sent_lane, 7, b"\xff\xff\xff", b"body")
         lane.arrive((sequence, b"\xff\xff\xff", b"body", 7))
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
@@ -215,7 +215,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     orders.send_many(Message(b"%0100d" % n) for n in range(3))
     give_up(orders, 3, 1)
     simulated.target_area.common_memory.pending_cache.forget(simulated.queue_area("orders").lanes[4].stored.number)  # type: ignore[union-attr]
-    (region,) = simulated.store.plan(simulated.queue_area("orders").lanes[4].index_lane, [(1, 1)])  # type: ignore[union-attr]
+    (region,) = simulated.store.plan(simulated.queue_area("orders").lanes[4].sent_lane, [(1, 1)])  # type: ignore[union-attr]
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)

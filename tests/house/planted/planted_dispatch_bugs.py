@@ -79,7 +79,7 @@ DISPATCH_BUGS = (
     Bug(
         "a load that is given up keeps its charge",
         "EagerLoader._abandon",
-        "load.target.lane.memory.lists.release(load.reserved_bytes)",
+        "load.target.release(load.reserved_bytes)",
         "pass",
         "tests/dispatch/loading/test_eager_loader.py::test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest",
     ),
@@ -94,7 +94,7 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender.send",
-        "producers.publisher.hold(position, lane, (stored,), size + OVERHEAD_BYTES)",
+        "position = producers.publisher.hold(lane, (stored,), size + OVERHEAD_BYTES)",
         "lane.arrive(stored)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
