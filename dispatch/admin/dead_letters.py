@@ -22,20 +22,15 @@ from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.message import HeaderValue
-from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.delivery import Delivery, content_of, is_lazy
-from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import LaneState, consumer_of, lane_of
-from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.parts import CoreParts
 from ..core.queue_area import QueueArea
 from ..core.redelivery import Redelivery
-from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction
@@ -61,13 +56,8 @@ class DeadLetterMover:
 
     def __init__(
         self,
+        parts: CoreParts,
         *,
-        monitor: Monitor,
-        store: MessageStore,
-        target_area: TargetArea,
-        publisher: Publisher,
-        destinations: Destinations,
-        removals: Removals,
         redelivery: Redelivery,
         topics: Topics,
         browsers: Browsers,
@@ -75,12 +65,12 @@ class DeadLetterMover:
         policies: Policies,
         wake_maintenance: Callable[[], None],
     ) -> None:
-        self._monitor = monitor
-        self._store = store
-        self._target_area = target_area
-        self._publisher = publisher
-        self._destinations = destinations
-        self._removals = removals
+        self._monitor = parts.monitor
+        self._store = parts.store
+        self._target_area = parts.target_area
+        self._publisher = parts.publisher
+        self._destinations = parts.destinations
+        self._removals = parts.removals
         self._topics = topics
         self._browsers = browsers
         self._mover = mover

@@ -17,18 +17,13 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
 from ...store.journal.reading import StoredMessage
-from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..admission.limits import Reservation
 from ..core.delays import TimedLanes
-from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import LaneState, PersistentLaneState
-from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.parts import CoreParts
 from ..core.queue_area import QueueArea
-from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from ..selectors.selector import Selector
 from .browse import Browsers
@@ -42,23 +37,18 @@ class Mover:
 
     def __init__(
         self,
+        parts: CoreParts,
         *,
-        monitor: Monitor,
-        store: MessageStore,
-        target_area: TargetArea,
-        publisher: Publisher,
-        destinations: Destinations,
-        removals: Removals,
         timed: TimedLanes,
         browsers: Browsers,
         slice_messages_max: int,
     ) -> None:
-        self._monitor = monitor
-        self._store = store
-        self._target_area = target_area
-        self._publisher = publisher
-        self._destinations = destinations
-        self._removals = removals
+        self._monitor = parts.monitor
+        self._store = parts.store
+        self._target_area = parts.target_area
+        self._publisher = parts.publisher
+        self._destinations = parts.destinations
+        self._removals = parts.removals
         self._timed = timed
         self._browsers = browsers
         self._slice_messages_max = slice_messages_max

@@ -74,6 +74,7 @@ from ..core.memory_rule import MemoryRule
 from ..core.model import LaneState, Taker
 from ..core.monitor import Monitor, parts
 from ..core.overhead import Census, DestinationOverhead
+from ..core.parts import CoreParts
 from ..core.publisher import Publisher
 from ..core.queue_area import QueueArea
 from ..core.redelivery import Redelivery
@@ -339,6 +340,7 @@ class Engine:
             undecided=self.transactions.destinations,
             close_topic=lambda name, undecided: self.topics.close_named(name, undecided),  # topics are destinations
         )
+        self.parts = CoreParts(monitor, store, self.target_area, self.publisher, self.destinations, self.removals)
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
 
@@ -384,14 +386,9 @@ class Engine:
             self.wakeups.ask_for_cleanup,
         )
         self.producers = Producers(
-            monitor=monitor,
-            store=store,
-            target_area=target_area,
-            publisher=publisher,
-            destinations=self.destinations,
+            self.parts,
             topics=self.topics,
             transactions=self.transactions,
-            removals=self.removals,
             timed=self.timed,
             windows=self.windows,
             space=self.space,
@@ -410,23 +407,13 @@ class Engine:
             self.destinations.seen,
         )
         self.mover = Mover(
-            monitor=monitor,
-            store=store,
-            target_area=target_area,
-            publisher=publisher,
-            destinations=self.destinations,
-            removals=self.removals,
+            self.parts,
             timed=self.timed,
             browsers=self.browsers,
             slice_messages_max=self.producers.slice_messages_max,
         )
         self.dead_letters = DeadLetterMover(
-            monitor=monitor,
-            store=store,
-            target_area=target_area,
-            publisher=publisher,
-            destinations=self.destinations,
-            removals=self.removals,
+            self.parts,
             redelivery=self.redelivery,
             topics=self.topics,
             browsers=self.browsers,

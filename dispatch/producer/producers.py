@@ -11,17 +11,12 @@ from itertools import count
 from ...store.format.identity import Identity
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, times_of, times_of_each
-from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..core.delays import TimedLanes
-from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
-from ..core.monitor import Monitor
-from ..core.publisher import Publisher
-from ..core.removal import Removals
+from ..core.parts import CoreParts
 from ..topics.registry import Topics
 from ..topics.state import FanOut
 from ..transactions.transaction import TransactionRegistry
@@ -34,36 +29,31 @@ class Producers:
 
     def __init__(
         self,
+        parts: CoreParts,
         *,
-        monitor: Monitor,
-        store: MessageStore,
-        target_area: TargetArea,
-        publisher: Publisher,
-        destinations: Destinations,
         topics: Topics,
         transactions: TransactionRegistry,
-        removals: Removals,
         timed: TimedLanes,
         windows: DuplicateWindows,
         space: Space,
         policies: Policies,
         settings: Settings,
     ) -> None:
-        self.monitor = monitor
-        self.lock = monitor.lock
-        self.bare_lock, self.is_inside = monitor.bare_lock, monitor.is_inside
-        self.clock_ms = monitor.clock_ms
-        self.store = store
-        self.journal = store.journal
-        self.target_area = target_area
-        self.publisher = publisher
-        self.syncs_always = publisher.syncs_always
-        self.destinations = destinations
+        self.monitor = parts.monitor
+        self.lock = self.monitor.lock
+        self.bare_lock, self.is_inside = self.monitor.bare_lock, self.monitor.is_inside
+        self.clock_ms = self.monitor.clock_ms
+        self.store = parts.store
+        self.journal = self.store.journal
+        self.target_area = parts.target_area
+        self.publisher = parts.publisher
+        self.syncs_always = self.publisher.syncs_always
+        self.destinations = parts.destinations
         self.topics = topics
         self.transactions = transactions
-        self.removals = removals
+        self.removals = parts.removals
         self.timed = timed
-        self.lifetimes = Lifetimes(store.steady.now_ms)
+        self.lifetimes = Lifetimes(self.store.steady.now_ms)
         self.windows = windows
         self.space = space
         self.policies = policies

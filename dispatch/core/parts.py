@@ -1,0 +1,24 @@
+"""CoreParts: what everything reaches that stores, moves and removes messages. Nothing here is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...store.message_store import MessageStore
+from .destinations import Destinations
+from .lists import TargetArea
+from .monitor import Monitor
+from .publisher import Publisher
+from .removal import Removals
+
+
+@dataclass(frozen=True, slots=True)
+class CoreParts:
+    """The owners of an open store that whoever takes all of them names as one. Who needs fewer names those."""
+
+    monitor: Monitor
+    store: MessageStore
+    target_area: TargetArea
+    publisher: Publisher
+    destinations: Destinations
+    removals: Removals
