@@ -58,7 +58,7 @@ from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
-from .journal.reading import Region, StoredMessage, plan_regions, read_regions
+from .journal.reading import Region, StoredMessage, plan_regions, read_headers, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .late_log import LateLogger, emit_late
@@ -614,6 +614,16 @@ class MessageStore:
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Return (messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
         return read_regions(regions)
+
+    def read_headers(
+        self, regions: Sequence[Region], pay: Callable[[int], None]
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """Read the one message of a region as `read` does, in pieces and without its body. Requires: no lock.
+
+        pay: see journal.reading.read_headers.
+        """
+        (region,) = regions
+        return read_headers(region, pay)
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Copy a pending message that does not verify to the quarantine, and acknowledge it. Requires: no lock.

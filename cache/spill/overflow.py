@@ -17,7 +17,7 @@ from ...store.errors import Closed, SpillFailed, StoreFull
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import UNLIMITED
-from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
+from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..budget import Budget
@@ -278,6 +278,16 @@ class Overflow:
     def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """Read planned messages; with them, the sequences that could not be read and why. Needs no lock."""
         return read_regions(regions)
+
+    def read_headers(
+        self, regions: Sequence[TmpRegion], pay: Callable[[int], None]
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """Read the one message of a region as `read` does, in pieces and without its body. Needs no lock.
+
+        pay: see tmp.file.read_headers.
+        """
+        (region,) = regions
+        return read_headers(region, pay)
 
     # ------------------------------------------------------------------ the rest
 

@@ -1,4 +1,4 @@
-"""ConsumerMemory: what it costs in RAM that consumers exist, whether they take or not.
+"""What it costs in RAM that consumers exist, whether they take or not.
 
 A consumer, its consumer group with the selector, and a list over each lane of
 its queue are charged as they were measured, from `subscribe` to `close`. What
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...cache.budget import Holder
+from ...cache.tab import Tab
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 
@@ -31,38 +31,12 @@ STEP_BYTES: Final = 768
 """Charged for so many runs of a list: 16 bytes each, the arrays that have them, and their spare room."""
 
 
-class ConsumerMemory:
-    """The state lock guards it; every method requires it held."""
-
-    def __init__(self, holder: Holder) -> None:
-        self.holder = holder
-        self.owed_bytes = 0
-        """What there was no room to charge yet."""
-
-    def charge(self, charge_bytes: int) -> None:
-        """Charge now, or as soon as there is room."""
-        if not self.holder.reserve(charge_bytes):
-            self.owed_bytes += charge_bytes
-
-    def release(self, charge_bytes: int) -> None:
-        """Take back a charge."""
-        unpaid = min(self.owed_bytes, charge_bytes)
-        self.owed_bytes -= unpaid
-        self.holder.release(charge_bytes - unpaid)
-        self.settle()
-
-    def settle(self) -> None:
-        """Charge what is owed, if there is room now."""
-        if self.owed_bytes and self.holder.reserve(self.owed_bytes):
-            self.owed_bytes = 0
-
-
 class ListRuns(SequenceSet):
     """Runs of a TargetList, charged so many at a time: what makes a run has just released a message, which is more."""
 
     __slots__ = ("memory", "_paid_runs")
 
-    def __init__(self, memory: ConsumerMemory) -> None:
+    def __init__(self, memory: Tab) -> None:
         super().__init__()
         self.memory = memory
         self._paid_runs = 0

@@ -7,11 +7,14 @@ because their methods take and return the lanes, lists and deliveries that know 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
+
+ReadResult = tuple[list[StoredMessage], list[tuple[int, str]]]
+"""Messages in order, and (sequence, problem) of those that can't be read."""
 
 
 class Source(Protocol):
@@ -41,8 +44,14 @@ class LaneStore(Protocol):
     def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
 
-    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """(messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
+    def read(self, regions: Sequence[Any]) -> ReadResult:
+        """Read what was planned. Requires: no lock."""
+
+    def read_headers(self, regions: Sequence[Any], pay: Callable[[int], None]) -> ReadResult:
+        """Read the one message that was planned, in pieces, without its body. Requires: no lock.
+
+        pay: is called with each number of bytes before so many are in RAM.
+        """
 
 
 class LaneDueTimes(Protocol):

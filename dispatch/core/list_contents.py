@@ -18,9 +18,10 @@ from itertools import islice, takewhile
 from typing import Final
 
 from ...cache.charge import charge_bytes, charges_bytes
+from ...cache.tab import Tab
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
-from .consumer_memory import DIRECT_BYTES, LIST_BYTES, ConsumerMemory, ListRuns
+from .consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
 """The direct messages of all lists that have none: an empty deque takes 760 bytes. Nothing is ever put in."""
@@ -33,7 +34,7 @@ class ListContents:
 
     __slots__ = ("frontier", "passed", "returned", "direct", "direct_bytes", "references")
 
-    def __init__(self, memory: ConsumerMemory) -> None:
+    def __init__(self, memory: Tab) -> None:
         """memory: what the list is charged to beside its messages."""
         self.frontier = 0
         self.passed = 0

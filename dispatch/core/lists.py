@@ -18,11 +18,12 @@ from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import CacheStatistics, added
 from ...cache.shares import Shares, high_watermark_bytes
 from ...cache.spill.overflow import Overflow
+from ...cache.tab import Tab
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
-from .consumer_memory import LIST_BYTES, ConsumerMemory, group_charge
+from .consumer_memory import LIST_BYTES, group_charge
 from .dispatch_area import DispatchArea
 from .group_memory import GroupMemory
 from .list_order import arrange
@@ -64,7 +65,8 @@ class TargetArea(DispatchArea):
         The last three are called under the lock."""
         lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
-        self.consumers = ConsumerMemory(budget.holders["consumers"])
+        self.consumers = Tab(budget.holders["consumers"])
+        self.header_reads = Tab(budget.holders["read_buffers"])
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
         common_memory = LaneMemory(lists_holder, dispatch, heads, overflowed)

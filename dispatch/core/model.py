@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.lane_memory import LaneMemory
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
+from ...cache.tab import Tab
 from ...store.errors import Closed, StateError, StoreFailed
 from ...store.format.record import RecordDamaged, Returned
 from ...store.format.state import CountedRun
@@ -40,8 +43,7 @@ from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits
 from ..selectors.selector import Selector
 from ..traits import trait
-from .consumer_memory import ConsumerMemory
-from .contracts import LaneCache, OverflowCache
+from .contracts import LaneCache, OverflowCache, ReadResult
 from .counters import CountedDestination
 from .delivery import Delivery, LaneMessages, Settler, counted_runs
 from .judging import values_of
@@ -643,7 +645,10 @@ class ListKeeper(ABC):
 
     monitor: Monitor
     store: MessageStore
-    consumers: ConsumerMemory
+    consumers: Tab
+    """Pays for consumers and their lists."""
+    header_reads: Tab
+    """Pays while somebody reads headers of messages that RAM is too small for."""
     syncs_always: bool
     """Acks are durable before they are confirmed."""
     ordinary: Distribution
@@ -696,6 +701,28 @@ class ListKeeper(ABC):
     @abstractmethod
     def on_lane_gone(self, lane: LaneState) -> None:
         """Note that a lane has ended."""
+
+
+class PaidRead:
+    """What one read of headers is charged, until it ends. Requires: no lock, for each of its methods."""
+
+    __slots__ = ("_monitor", "_memory", "_paid_bytes")
+
+    def __init__(self, monitor: Monitor, memory: Tab) -> None:
+        self._monitor = monitor
+        self._memory = memory
+        self._paid_bytes = 0
+
+    def pay(self, charge_bytes: int) -> None:
+        """Charge for bytes that are about to be read."""
+        with self._monitor.lock:
+            self._memory.charge(charge_bytes)
+            self._paid_bytes += charge_bytes
+
+    def end(self) -> None:
+        """Release all of it."""
+        with suppress(StoreFailed), self._monitor.lock:  # what was raised counts
+            self._memory.release(self._paid_bytes)
 
 
 class LaneState(LaneMessages):
@@ -913,6 +940,18 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """See LaneMessages."""
+        return self._read(sequence, self.store.read)
+
+    def read_headers(self, sequence: int) -> StoredMessage:
+        """Read one pending message as read_one does, in pieces, and without its body where that is not in RAM."""
+        target_area = self.queue.target_area
+        paid = PaidRead(target_area.monitor, target_area.header_reads)
+        try:
+            return self._read(sequence, partial(self.store.read_headers, pay=paid.pay))
+        finally:
+            paid.end()
+
+    def _read(self, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
         monitor = self.queue.monitor
         with monitor.lock:
             self.queue.store.raise_if_closed()
@@ -922,7 +961,7 @@ class LaneState(LaneMessages):
             if in_ram is not None:
                 return in_ram
             regions = self.store.plan(self.stored, [(sequence, sequence)])
-        messages, unreadable = self.store.read(regions)
+        messages, unreadable = read(regions)
         if unreadable:
             raise self.not_read(unreadable[0][1])
         return messages[0]

@@ -448,8 +448,7 @@ class EagerLoader:
                 if not is_judged and message[2] is not None:
                     continue
                 try:
-                    # A lazy one is read for its headers alone and let go again.
-                    whole = message if message[2] is not None else lane.read_one(sequence)
+                    whole = message if message[2] is not None else lane.read_headers(sequence)
                 except TooManyFiles:
                     raise
                 except ForebayError as error:

@@ -11,7 +11,7 @@ Deterministic: no clock, no disk, no thread.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 from ...cache.budget import Budget, Holder
@@ -139,6 +139,12 @@ class PlayedStore(MessageStore):
                 region_bytes += length
             parts.append(part)
         return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)] if parts else regions
+
+    def read_headers(
+        self, regions: Sequence[Region], pay: Callable[[int], None]
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """See LaneStore. No list of a replay has a selector."""
+        return self.read(regions)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         self.reads += len(regions)

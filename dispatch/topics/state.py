@@ -569,6 +569,12 @@ class UnrecordedStore:
         """See LaneStore."""
         return self._store.read(regions)
 
+    def read_headers(
+        self, regions: Sequence[Region], pay: Callable[[int], None]
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """See LaneStore."""
+        return self._store.read_headers(regions, pay)
+
 
 class SubscriptionState(DestinationState):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""

@@ -166,7 +166,7 @@ class UnmatchedSweeper:
         if run.regions:
             return self._target_area.store.read(run.regions)[0]
         try:
-            return [run.lane.read_one(run.first)]
+            return [run.lane.read_headers(run.first)]
         except ForebayError:
             return []
 

@@ -23,7 +23,9 @@ from ..format.record import (
     ONE_BYTES,
     SLICE_BYTES,
     TRANSACTIONAL,
+    Header,
     RecordDamaged,
+    Slice,
     crc32,
     decode_header,
     decode_slice,
@@ -31,6 +33,8 @@ from ..format.record import (
 )
 
 REGION_BYTES_MAX: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024
+"""Of a message of which only the headers are wanted, so much is in RAM while all of it is verified."""
 GAP_BYTES_MAX: Final = 8 * 1024
 """Bytes of other records between two wanted ones that are cheaper to read than to skip. Among single records of one run
 as many bytes as are wanted may be read along."""
@@ -165,6 +169,59 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
     return messages, unreadable
 
 
+def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    """Return the only wanted message of a region without its body, which is verified in pieces; or why it can't be
+    read.
+
+    pay: is called with each number of bytes before so many are in RAM: a piece, and headers that are larger than one.
+    """
+    (extent,) = region.extents
+    place = f"data-{extent.data_log}.log at {extent.offset}"
+    if isinstance(extent, Singles):
+        record_bytes = ONE_BYTES + extent.lengths[0]
+        extent = Extent(extent.data_log, extent.offset, record_bytes, 1, 0, extent.first_sequence, 1)
+    sequence, file = extent.first_sequence, region.file
+    pay(PIECE_BYTES)
+    try:
+        head = file.read(extent.offset, SLICE_BYTES + ENTRY_BYTES * extent.record_messages)
+        header, part = _verified_head(extent, head, 0, region.salt)
+        at = 3 * extent.skip
+        crc, length, properties_bytes = part.table[at : at + 3]
+        begin = extent.offset + header.head_bytes + sum(part.table[1:at:3])
+        if properties_bytes <= length:
+            properties = read_verified(file, begin, length, properties_bytes, crc, pay)
+            if properties is not None:
+                return [(sequence, properties, None, part.timestamp)], []
+    except OSError as error:
+        return [], [(sequence, f"{place}: the read failed ({error.strerror})")]
+    except (RecordDamaged, struct.error) as damage:
+        return [], [(sequence, f"{place}: {damage}")]
+    return [], [(sequence, f"{place}: the checksum of the message does not match")]
+
+
+def read_verified(
+    file: Readable,
+    begin: int,
+    length: int,
+    properties_bytes: int,
+    crc: int,
+    pay: Callable[[int], None],
+    *,
+    started: int = 0,
+) -> bytes | None:
+    """Return the properties of a content, which is read in pieces; None where its checksum is another. OSError.
+
+    started: what the checksum begins with. pay: see read_headers; for one piece somebody has paid.
+    """
+    if properties_bytes > PIECE_BYTES:
+        pay(properties_bytes)
+    properties = file.read(begin, properties_bytes) if properties_bytes else b""
+    found, end = crc32(properties, started), begin + length
+    for at in range(begin + properties_bytes, end, PIECE_BYTES):
+        found = crc32(file.read(at, min(PIECE_BYTES, end - at)), found)
+    return properties if found == crc else None
+
+
 def _records_of(region: Region) -> list[Region]:
     """Return a region for each record; the whole one where its file is not open."""
     if isinstance(region.file, Unopened):
@@ -228,9 +285,8 @@ def _read_singles(
         unreadable.append((sequence, f"data-{extent.data_log}.log at {offset}: {problem}"))
 
 
-def _read_slice(
-    extent: Extent, data: bytes, at: int, salt: int, messages: list[StoredMessage], unreadable: list[tuple[int, str]]
-) -> None:
+def _verified_head(extent: Extent, data: bytes, at: int, salt: int) -> tuple[Header, Slice]:
+    """Return the head of a record and its table. RecordDamaged where another one lies there."""
     header = decode_header(data, at)
     verify_head(header, data[at : at + header.head_bytes], salt)
     if header.length != extent.record_bytes or header.entries != extent.record_messages:
@@ -238,6 +294,13 @@ def _read_slice(
     part = decode_slice(header, data, at)
     if part.first_sequence + extent.skip != extent.first_sequence and not header.is_transactional:
         raise RecordDamaged("another record lies there")
+    return header, part
+
+
+def _read_slice(
+    extent: Extent, data: bytes, at: int, salt: int, messages: list[StoredMessage], unreadable: list[tuple[int, str]]
+) -> None:
+    header, part = _verified_head(extent, data, at, salt)
     table = part.table
     begin = at + header.head_bytes + sum(table[1 : 3 * extent.skip : 3])
     sequence = extent.first_sequence

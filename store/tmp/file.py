@@ -12,11 +12,11 @@ message, verifies in it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ..format.record import crc32
-from ..journal.reading import Readable, StoredMessage
+from ..journal.reading import PIECE_BYTES, Readable, StoredMessage, read_verified
 
 HEAD: Final = struct.Struct("<IIIQQ")
 HEAD_BYTES: Final = HEAD.size
@@ -92,6 +92,35 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
             place = f"tmp-{region.number}.dat at {region.offset + at}"
             unreadable.append((sequence, f"{place}: the checksum of the message does not match"))
     return messages, unreadable
+
+
+def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    """Return the only message of a region without its body, which is verified in pieces; or why it can't be read.
+
+    pay: see journal.reading.read_headers.
+    """
+    ((sequence, at, length),) = region.messages
+    pay(PIECE_BYTES)
+    if region.file is None:
+        return [], [(sequence, region.problem)]
+    begin = region.offset + at
+    try:
+        head = region.file.read(begin, HEAD_BYTES)
+        crc, properties_bytes, body_bytes, found, timestamp = HEAD.unpack(head)
+        if found == sequence and HEAD_BYTES + properties_bytes + body_bytes == length:
+            content_bytes = properties_bytes + body_bytes
+            started = crc32(head[_CRC_BYTES:], region.salt)
+            properties = read_verified(
+                region.file, begin + HEAD_BYTES, content_bytes, properties_bytes, crc, pay, started=started
+            )
+            if properties is not None:
+                return [(sequence, properties, None, timestamp)], []
+    except OSError as error:
+        return [], [(sequence, f"tmp-{region.number}.dat: the read failed ({error.strerror})")]
+    except struct.error:
+        return [], [(sequence, f"tmp-{region.number}.dat ends before it")]
+    place = f"tmp-{region.number}.dat at {begin}"
+    return [], [(sequence, f"{place}: the checksum of the message does not match")]
 
 
 def _read(region: TmpRegion) -> tuple[bytes, str]:

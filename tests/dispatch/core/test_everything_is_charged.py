@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
@@ -12,8 +14,10 @@ from forebay.cache.shares import CURVE_SHARE
 from forebay.dispatch.core.consumer_memory import STEP_BYTES, STEP_RUNS
 from forebay.dispatch.core.publisher import STEP_BYTES as STEP
 from forebay.dispatch.topics.latest_keys import PLACE_BYTES, STEP_PLACES
+from forebay.store.journal.reading import PIECE_BYTES
 
 MANY = 100
+MIB = 1 << 20
 BODY = b"7" * 50_000
 
 
@@ -138,3 +142,53 @@ def test_where_memory_is_full_keys_are_forgotten_and_messages_are_not() -> None:
         while len(bodies) < 10:
             bodies += [delivery.body for delivery in consumer.take(10)]
         assert bodies == [b"%d" % number for number in range(10)]
+
+
+class Calls(dict[str, int]):
+    """The calls of a SimulatedDisk; each read of it is told of before."""
+
+    def __init__(self, calls: dict[str, int], on_read: Callable[[], None]) -> None:
+        super().__init__(calls)
+        self.on_read = on_read
+
+    def __setitem__(self, call: str, count: int) -> None:
+        super().__setitem__(call, count)
+        if call == "read":
+            self.on_read()
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_headers_of_a_message_that_memory_can_not_hold_are_read_in_pieces_that_are_charged(
+    *, is_persistent: bool
+) -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    queue = bay.queue()
+    for number in range(3):
+        queue.send(bytes(3 * MIB), headers={"n": number}, persistent=is_persistent)
+    found = list[int]()
+    bay.disk.calls = Calls(bay.disk.calls, lambda: found.append(charged(bay, "read_buffers")))
+    with queue.subscribe(selector="n = 2") as consumer:
+        tracemalloc.start()
+        try:
+            bay.bay.step()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert len(found) > 3 * 3 * MIB // PIECE_BYTES and set(found) == {PIECE_BYTES}
+        assert peak < MIB and charged(bay, "read_buffers") == 0
+        assert [delivery.headers for delivery in consumer.take()] == [{"n": 2}]
+    bay.check()
+
+
+def test_a_subscription_that_nobody_reads_passes_over_large_messages_in_pieces_that_are_charged() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    topic.subscribe(durable="audit", selector="n = 2").close()
+    for number in range(3):
+        topic.send(bytes(3 * MIB), headers={"n": number})
+    found = list[int]()
+    bay.disk.calls = Calls(bay.disk.calls, lambda: found.append(charged(bay, "read_buffers")))
+    bay.bay.step()
+    assert set(found) == {PIECE_BYTES} and charged(bay, "read_buffers") == 0
+    assert topic.statistics().subscriptions["audit"].depth == 1
+    bay.check()

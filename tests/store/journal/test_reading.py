@@ -19,11 +19,13 @@ from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.journal.journal import Journal
 from forebay.store.journal.reading import (
     GAP_BYTES_MAX,
+    PIECE_BYTES,
     REGION_BYTES_MAX,
     Readable,
     Region,
     StoredMessage,
     plan_regions,
+    read_headers,
     read_regions,
 )
 from forebay.store.numbering import BLOCK_SHIFT
@@ -355,3 +357,58 @@ def test_arbitrary_damage_never_gives_a_wrong_message_and_never_raises(seed: int
         found = [message[0] for message in messages]
         assert messages == lane.expected(*found), "a message that was never sent"
         assert sorted(found + places(unreadable)) == list(range(6))
+
+
+# Headers alone.
+
+
+class Watched:
+    """A file that notes how much each read brings."""
+
+    def __init__(self, file: Readable) -> None:
+        self.file = file
+        self.reads: list[int] = []
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.reads.append(length)
+        return self.file.read(offset, length)
+
+
+def headers_of(lane: Lane, sequence: int) -> tuple[list[StoredMessage], list[tuple[int, str]], list[int], list[int]]:
+    """What read_headers returns, what it pays, and the bytes of its reads."""
+    (region,) = lane.plan((sequence, sequence))
+    watched, paid = Watched(region.file), list[int]()
+    found, unreadable = read_headers(region._replace(file=watched), paid.append)
+    return found, unreadable, paid, watched.reads
+
+
+@pytest.mark.parametrize("properties_bytes", [0, 100, PIECE_BYTES, 3 * PIECE_BYTES])
+@pytest.mark.parametrize("before", [0, 2])
+def test_headers_come_without_the_body_and_no_more_is_in_ram_than_was_paid_for(
+    properties_bytes: int, before: int
+) -> None:
+    lane, properties = Lane(), b"p" * properties_bytes
+    lane.add(*[(b"x", b"before")] * before, (properties, bytes(5 * PIECE_BYTES + 7)), *[(b"", b"after")] * before)
+    found, unreadable, paid, reads = headers_of(lane, before)
+    assert found == [(before, properties, None, TIMESTAMP)] and not unreadable
+    assert paid == ([PIECE_BYTES] if properties_bytes <= PIECE_BYTES else [PIECE_BYTES, properties_bytes])
+    assert max(reads) <= max(PIECE_BYTES, properties_bytes) and sum(reads) > 5 * PIECE_BYTES + properties_bytes
+
+
+@pytest.mark.parametrize("at", [10, SLICE_BYTES + 2, SLICE_BYTES + ENTRY_BYTES + 3, 3 * PIECE_BYTES, 4 * PIECE_BYTES])
+@pytest.mark.parametrize("others", [0, 1])
+def test_headers_of_a_message_are_not_believed_where_anything_of_it_is_damaged(at: int, others: int) -> None:
+    lane = Lane()
+    lane.add((b"properties", bytes(4 * PIECE_BYTES)), *[(b"", b"other")] * others)
+    lane.flip(lane.journal.data_log, lane.plan((0, 0))[0].offset + at)
+    found, unreadable, _, _ = headers_of(lane, 0)
+    assert not found and [sequence for sequence, _ in unreadable] == [0]
+    assert unreadable[0][1].startswith(f"data-{lane.journal.data_log}.log at ")
+
+
+def test_headers_that_the_disk_does_not_give_say_so() -> None:
+    lane = Lane()
+    lane.add((b"properties", bytes(4 * PIECE_BYTES)))
+    lane.disk.fail("read", 2, errno.EIO)
+    found, unreadable, _, _ = headers_of(lane, 0)
+    assert not found and "the read failed" in unreadable[0][1]
