@@ -235,7 +235,7 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        with self._engine.destinations.held_open(self._area) as queue:
+        with self._engine.destinations.held_open(self._area, is_to_go=True) as queue:
             self._engine.queue_admin.delete(queue)
         self._bind(queue)  # its own, so that it stays deleted here: of one that was closed nobody else knows who did it
 

@@ -253,8 +253,10 @@ class Topic(Sender):
         in the journal; O(blocks of the index). Twice is once. StoreFull: it is
         as it was. StoreFailed, Closed.
         """
-        with self._engine.topics.held_open(self.current) as topic:
+        with self._engine.topics.held_open(self._topic, is_to_go=True) as topic:
             self._engine.topics.delete(topic)
+        self._topic = topic
+        self._bind(topic)  # its own: see Queue.delete
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""

@@ -1,4 +1,4 @@
-"""The account through which the store asks for memory. The budget of the cache implements it."""
+"""The accounts through which the store asks for memory. The budget of the cache implements them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,26 @@ class Account(Protocol):
         """Give back what was reserved."""
 
 
+class OpenAccount(Protocol):
+    """An account for what can't be refused any more, such as the bookkeeping of an ack. The owner's lock guards it."""
+
+    def charge(self, charge_bytes: int) -> None:
+        """Charge that many bytes now, or as soon as there is room."""
+
+    def release(self, charge_bytes: int) -> None:
+        """Give back what was charged."""
+
+
+class Uncounted:
+    """An open account that counts nothing: for what is gone with the call that made it."""
+
+    def charge(self, charge_bytes: int) -> None:
+        """See OpenAccount."""
+
+    def release(self, charge_bytes: int) -> None:
+        """See OpenAccount."""
+
+
 class Unlimited:
     """An account that admits everything and counts it: for a store without a cache above it."""
 
@@ -24,6 +44,9 @@ class Unlimited:
     def reserve(self, charge_bytes: int) -> bool:
         self.held_bytes += charge_bytes
         return True
+
+    def charge(self, charge_bytes: int) -> None:
+        self.held_bytes += charge_bytes
 
     def release(self, charge_bytes: int) -> None:
         self.held_bytes -= charge_bytes

@@ -207,6 +207,22 @@ class OwnedCondition:
         self.notify(len(self._waiting))
 
 
+class _Unawaited(OwnedCondition):
+    """What nobody waits for: it stands for a condition until somebody does, because most never have anybody."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._waiting = _NOBODY
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Fail: who waits has a condition made."""
+        raise AssertionError("nobody waits for what stands for all conditions without one who does")
+
+
+UNAWAITED: Final[OwnedCondition] = _Unawaited()
+
+
 class Wakeup:
     """As threading.Event, for one thread that waits: an exception in the middle of `set` leaves nothing locked.
 

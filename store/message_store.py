@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .account import Account, Unlimited
+from .account import Account, OpenAccount, Unlimited
 from .checkpointer import Checkpointer, checkpoint_of_replay
 from .clock import Clock, SteadyClock
 from .destinations_file import DestinationsFile
@@ -134,6 +134,7 @@ class MessageStore:
         account: Account,
         relocation_account: Account | None = None,
         attempts_account: Account | None = None,
+        existing: OpenAccount | None = None,
         archive: Archive | None = None,
         duplicates: Deduplication | None = None,
         on_progress: OnProgress = tell_nobody,
@@ -142,8 +143,9 @@ class MessageStore:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
-        counts, likewise. archive: keeps what cleanup discards; None: it is deleted. duplicates: the ids that must not
-        be stored again; None: there are none. properties: the table for the host's own; None: nobody counts it.
+        counts, likewise, and existing for lanes and what subscriptions have acknowledged in part. archive: keeps what
+        cleanup discards; None: it is deleted. duplicates: the ids that must not be stored again; None: there are none.
+        properties: the table for the host's own; None: nobody counts it.
         on_progress: told how far the replay of the journal is while it opens.
         """
         self._on_progress = on_progress
@@ -172,10 +174,16 @@ class MessageStore:
         self.steady = SteadyClock(clock.time_ms, clock.monotonic)
         attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
         self.index = Index(
-            account, options.index_cache_bytes, self._read_block, self._doubt_index, attempts, self._read_fingerprints
+            account,
+            options.index_cache_bytes,
+            self._read_block,
+            self._doubt_index,
+            attempts,
+            self._read_fingerprints,
+            existing,
         )
         self._uses = self.index.uses
-        self.subscriptions = Subscriptions(self.index)
+        self.subscriptions = Subscriptions(self.index, existing)
         self.duplicates = duplicates or Deduplication()
         self.properties = properties or PropertyTable()
         self.branches = Branches(self.duplicates, self.properties)

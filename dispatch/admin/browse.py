@@ -115,7 +115,7 @@ class Browsers:
             queue = self._current(queue)
             ends = {lane: lane.published for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
-        judge = ConsumerGroup(selector, self._monitor.lock)
+        judge = ConsumerGroup(selector)
         for persistent, non_persistent in pairs:
             for lane, begin, end in self._stretches(persistent, non_persistent, ends):
                 for messages in self.loads(lane, begin, end, missed, judge):

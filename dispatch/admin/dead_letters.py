@@ -129,7 +129,7 @@ class DeadLetterMover:
                     topic_lane = topic.lanes[stored.priority]
                     known = counts.find(stored.number) or ()
                     if topic_lane is not None and (name in topic.kept or any(counted.attempts for counted in known)):
-                        yield topic.kept.setdefault(name, topic.durable_subscription(name)).lane_of(topic_lane)
+                        yield topic.keep(topic.durable_subscription(name)).lane_of(topic_lane)
 
     # ------------------------------------------------------------------ one step
 

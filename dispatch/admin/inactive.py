@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ...store.errors import StoreFull
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
 from ..core.model import DestinationState
@@ -82,13 +81,15 @@ class InactiveDestinations:
                 found = map(self._destinations.seen_numbered, part)
                 due = self._due([queue for queue in found if queue is not None], before, now)
             for queue in due:
-                self._delete(partial(_opened, self._destinations.opened, queue.number), self._queue_admin.delete_locked)
+                self._delete(
+                    partial(_opened, self._destinations.opened_to_delete, queue.number), self._queue_admin.delete_locked
+                )
         for part in parts(topics):
             with self._monitor.lock, self._monitor.whole:
                 found_topics = map(self._topics.seen_numbered, part)
                 due_topics = self._due([topic for topic in found_topics if topic is not None], before, now)
             for topic in due_topics:
-                self._delete(partial(_opened, self._topics.opened, topic.number), self._topics.delete_locked)
+                self._delete(partial(_opened, self._topics.opened_to_delete, topic.number), self._topics.delete_locked)
         deleted, self._deleted = self._deleted, 0
         return deleted
 
@@ -136,8 +137,8 @@ def _work(destination: DestinationState) -> tuple[int, int]:
 
 
 def _opened(find: Callable[[int], A], number: int) -> A | None:
-    """Return the destination of that number, open; None: it is gone, or memory has no room for it now."""
+    """Return the destination of that number, open; None: it is gone."""
     try:
         return find(number)
-    except (KeyError, StoreFull):
+    except KeyError:
         return None

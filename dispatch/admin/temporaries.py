@@ -116,9 +116,9 @@ class Temporaries:
         if destination is None:
             return False
         if destination.kind == TOPIC:
-            self._topics.delete_locked(self._topics.opened(number))
+            self._topics.delete_locked(self._topics.opened_to_delete(number))
         else:
-            self._queue_admin.delete_locked(self._destinations.opened(number))
+            self._queue_admin.delete_locked(self._destinations.opened_to_delete(number))
         return True
 
     def delete_all(self) -> None:

@@ -17,7 +17,7 @@ from ...store.errors import (
     StoreFull,
 )
 from ...store.histogram import DurationHistogram
-from ...store.locks import condition_of
+from ...store.locks import UNAWAITED, condition_of
 from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check_seconds
@@ -168,7 +168,7 @@ class Consumer(Taker):
         """Takes of it that wait for messages."""
         self._is_held_up = False
         """It gets nothing, whatever is there."""
-        self._credited = condition_of(parts.monitor.lock)
+        self._credited = UNAWAITED
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
         self._collect, self._collect_one = queue.distribution.collectors
         self.priority = options.priority
@@ -378,15 +378,14 @@ class Consumer(Taker):
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
         if not has_credit:
+            if self._credited is UNAWAITED:
+                self._credited = condition_of(self.monitor.lock)
             self._credited.wait(wait_seconds)
             return True
-        consumer_group = self.consumer_group  # it may have another one when the wait is over
-        consumer_group.waiting += 1
         self._waiting += 1
         try:
-            consumer_group.arrived.wait(wait_seconds)
+            self.consumer_group.wait(self.monitor.lock, wait_seconds)  # it may have another one when that is over
         finally:
-            consumer_group.waiting -= 1
             self._waiting -= 1
         return True
 

@@ -43,7 +43,7 @@ class Consumers:
         consumer = Consumer(parts, queue, group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
-        group.consumers.add(consumer)
+        group.add_consumer(consumer)
         queue.distribution.join(consumer, group)
         consumer.arm()
         if target_area.starving(consumer.consumer_group) is not None:

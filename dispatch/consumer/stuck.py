@@ -45,6 +45,8 @@ class StuckConsumers:
         begin, self._at = self._at, self._at + LOOK_MAX
         for consumer in consumers[begin : self._at]:
             seen = (consumer.delivered, consumer.in_flight)
+            if seen == consumer.seen:
+                seen = consumer.seen  # one tuple for both: there are thousands
             if not consumer.is_waiting or seen != consumer.stuck_seen or not consumer.queue.depth:
                 consumer.stuck_seen = seen
                 consumer.stuck_since = now

@@ -15,12 +15,14 @@ from ...cache.tab import Tab
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 
-CONSUMER_BYTES: Final = 608
+CONSUMER_BYTES: Final = 436
 """Charged for a consumer."""
 LOOP_BYTES: Final = 1920
 """Charged besides for a consumer of forebay.aio."""
-GROUP_BYTES: Final = 320
+GROUP_BYTES: Final = 168
 """Charged for a consumer group, beside its selector."""
+ASSIGNED_BYTES: Final = 320
+"""Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
 LIST_BYTES: Final = 640
 """Charged for a list over one lane."""
 DIRECT_BYTES: Final = 768

@@ -28,7 +28,13 @@ from .counted_rows import CountedRows
 from .counters import EarlierCounts
 from .delays import TimedLanes
 from .lists import TargetArea
-from .model import DestinationState, LaneState, NonPersistentLaneState, PersistentLaneState
+from .model import (
+    NON_PERSISTENT_LANE_BYTES,
+    DestinationState,
+    LaneState,
+    NonPersistentLaneState,
+    PersistentLaneState,
+)
 from .monitor import Monitor
 from .non_persistent import SpillingLane
 from .overhead import (
@@ -86,7 +92,7 @@ class Destinations:
         self._in_turn: dict[DestinationState, None] = {}
         """Open queues and topics, those to be looked at first in front, where others need their room."""
         self._counted = CountedRows()
-        self._non_persistent = IdleLanes()
+        self._non_persistent = IdleLanes(target_area.destinations)
         """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
         self.queues: dict[str, QueueArea] = {}
         """Those that are open, by name."""
@@ -224,6 +230,11 @@ class Destinations:
         """How many of those that are not open have counted something."""
         return len(self._counted)
 
+    @property
+    def idle_charge(self) -> int:
+        """Return what is charged for lanes of non-persistent messages that are not open."""
+        return self._non_persistent.charge_bytes
+
     def names(self) -> list[str]:
         """Return the names of all queues, sorted. Requires: the lock."""
         return self._store.destinations.names(QUEUE)
@@ -240,6 +251,18 @@ class Destinations:
             self.make_way(OPEN_QUEUE_BYTES)
             with self._overhead.one_more(OPEN_QUEUE_BYTES):
                 queue = self._add(number, name)
+            self.count_on(queue)
+        return queue
+
+    def opened_to_delete(self, number: int) -> QueueArea:
+        """Return the queue of that number, which exists, open until it is deleted. Requires: the lock.
+
+        Memory that is full does not refuse it: what deletes gives back more than it takes.
+        """
+        queue = self.by_number.get(number)
+        if queue is None:
+            self._overhead.must_have(OPEN_QUEUE_BYTES)
+            queue = self._add(number, self._store.destinations[number].name)
             self.count_on(queue)
         return queue
 
@@ -265,11 +288,16 @@ class Destinations:
             return queue if number is None else self.opened(number)
 
     @contextmanager
-    def held_open(self, queue: QueueArea) -> Iterator[QueueArea]:
-        """Keep a queue that somebody knows open while a call works with it. Requires: no lock. StoreFull."""
+    def held_open(self, queue: QueueArea, *, is_to_go: bool = False) -> Iterator[QueueArea]:
+        """Keep a queue that somebody knows open while a call works with it. Requires: no lock. StoreFull.
+
+        is_to_go: the call deletes it, and needs no room for that.
+        """
         with self._monitor.lock, self._monitor.whole:
             number = self.number_now(queue) if queue.is_forgotten else None
-            held = queue if number is None else self.opened(number)
+            held = queue
+            if number is not None:
+                held = self.opened_to_delete(number) if is_to_go else self.opened(number)
             held.holders += 1
         with self.released(held):
             yield held
@@ -406,8 +434,11 @@ class Destinations:
 
         O(those looked at): what is in use is looked at again when all others were. Requires: the lock.
         """
-        if self._overhead.has_room(charge_bytes):
-            return
+        if not self._overhead.has_room(charge_bytes):
+            self.close_some()
+
+    def close_some(self) -> None:
+        """Close a few queues and topics that have nothing, as make_way does. Requires: the lock."""
         undecided, closed = self._undecided(), 0
         for opened in list(islice(self._in_turn, LOOKED_AT_ONCE)):
             if self._closers[opened.kind](opened.name, undecided):
@@ -429,7 +460,7 @@ class Destinations:
             queue.raise_if_not_sendable()
             lane = queue.lanes[priority]
             if lane is None:
-                self._overhead.require_lists(queue.lists_a_lane)
+                self._overhead.require_lanes(queue, queue.lane_bytes)
                 lane = self._add_lane(queue, priority)
             return lane
 
@@ -454,7 +485,7 @@ class Destinations:
         with self._monitor.lock, self._monitor.whole:
             queue.raise_if_not_sendable()
             if queue.non_persistent_lanes[priority] is None:
-                self._overhead.require_lists(queue.lists_a_lane)
+                self._overhead.require_lanes(queue, NON_PERSISTENT_LANE_BYTES)
             return self.non_persistent_lane(queue, priority)
 
     def non_persistent_lane(

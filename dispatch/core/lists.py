@@ -51,6 +51,7 @@ class TargetArea(DispatchArea):
         rule: MemoryRule,
         *,
         syncs_always: bool,
+        destinations: Tab,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
         ordinary: Callable[[TargetArea], Distribution],
@@ -59,13 +60,14 @@ class TargetArea(DispatchArea):
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """pattern_of: returns the pattern whose policy a destination of that name has. ordinary: makes the distribution
-        of all queues whose messages and consumers are alike. observer: makes what is told about lists. on_expired:
-        called for a message that a list passed over because it has expired. on_unread, on_lane_gone: see ListKeeper.
-        The last three are called under the lock."""
+        """destinations: pays for lanes. pattern_of: returns the pattern whose policy a destination of that name has.
+        ordinary: makes the distribution of all queues whose messages and consumers are alike. observer: makes what is
+        told about lists. on_expired: called for a message that a list passed over because it has expired. on_unread,
+        on_lane_gone: see ListKeeper. The last three are called under the lock."""
         lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
         self.consumers = Tab(budget.holders["consumers"])
+        self.destinations = destinations
         self.header_reads = Tab(budget.holders["read_buffers"])
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
@@ -82,6 +84,8 @@ class TargetArea(DispatchArea):
         self._pattern_of = pattern_of
         self.ordinary = ordinary(self)
         self.lists: dict[TargetList, None] = {}
+        self.listless_groups = 0
+        """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""
         self.leaving: dict[TargetList, None] = {}
         """Lists that are gone, of which a load that was under way still holds memory."""
         self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), common_memory, quota_memories)
@@ -109,6 +113,7 @@ class TargetArea(DispatchArea):
             self._keep_share(memory)
         self.watch.shares_changed()
         self.consumers.settle()
+        self.destinations.settle()
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
@@ -141,6 +146,7 @@ class TargetArea(DispatchArea):
             if not consumer_group.is_charged:
                 consumer_group.is_charged = True
                 self.consumers.charge(group_charge(selector))
+                self.listless_groups += 1
             for lane in queue.all_lanes():
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
@@ -162,7 +168,8 @@ class TargetArea(DispatchArea):
         target = TargetList(lane, consumer_group, 0)
         if lane.parked or lane.dead:
             target.share()
-        consumer_group.lists.append(target)
+        self.listless_groups -= not consumer_group.lists
+        consumer_group.add_list(target)
         self.adopt(target)
         self.loads.request(target)
 
@@ -204,6 +211,7 @@ class TargetArea(DispatchArea):
         queue.misses += consumer_group.misses
         if consumer_group.is_charged:
             self.consumers.release(group_charge(consumer_group.selector))
+            self.listless_groups -= not consumer_group.lists
         for target in consumer_group.lists:
             self._end_list(target)
         consumer_group.lists.clear()
@@ -218,6 +226,7 @@ class TargetArea(DispatchArea):
                 self._end_list(target)
             else:
                 kept.append(target)
+        self.listless_groups += bool(consumer_group.lists) and not kept
         consumer_group.lists[:] = kept
         queue.consumer_groups.clear()
         self.find_sole_lists(queue)
@@ -268,6 +277,7 @@ class TargetArea(DispatchArea):
                 target.measure((target.taken_bytes - target.measured_bytes) / seconds)
                 target.measured_bytes = target.taken_bytes
         self.consumers.settle()
+        self.destinations.settle()
         self._move_high_watermarks()
         self.watch.measured()
         self.relieve()
@@ -418,6 +428,8 @@ class TargetArea(DispatchArea):
     def on_lane_gone(self, lane: LaneState) -> None:
         """See ListKeeper."""
         self._on_lane_gone(lane)
+        self.destinations.release(lane.charged_bytes)
+        lane.charged_bytes = 0
 
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
         """See ListKeeper."""

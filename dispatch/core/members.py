@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 M = TypeVar("M")
 
 
 class Members(Generic[M]):
-    """The consumers of one group, in the order in which they are called. Most groups with a selector have one.
+    """The consumers of one group. Most groups with a selector have one, and there may be thousands of groups.
 
-    So a single one is kept as it is: a dict with one key takes 224 bytes. O(1) each.
+    So a single one is kept as it is, for a dict with one key takes 224 bytes, and a group is its own container.
     """
 
     __slots__ = ("_only", "_all")
 
     def __init__(self) -> None:
         self._only: M | None = None
+        """The consumer, while there is one."""
         self._all: dict[M, None] | None = None
-        """From the second one on; then all of them."""
+        """From the second one on all of them."""
 
-    def __len__(self) -> int:
-        return len(self._all) if self._all is not None else int(self._only is not None)
-
-    def __iter__(self) -> Iterator[M]:
+    @property
+    def consumers(self) -> Collection[M]:
+        """Return the consumers, in the order in which they are called. O(1)."""
         if self._all is not None:
-            return iter(self._all)
-        return iter(()) if self._only is None else iter((self._only,))
+            return self._all
+        return () if self._only is None else (self._only,)
 
-    def __contains__(self, consumer: object) -> bool:
-        return consumer in self._all if self._all is not None else consumer is self._only
-
-    def add(self, consumer: M) -> None:
-        """Put a new one behind all others."""
+    def add_consumer(self, consumer: M) -> None:
+        """Put a new consumer behind all others. O(1)."""
         if self._all is not None:
             self._all[consumer] = None
         elif self._only is None:
@@ -42,8 +39,8 @@ class Members(Generic[M]):
             self._all = {self._only: None, consumer: None}
             self._only = None
 
-    def remove(self, consumer: M) -> None:
-        """Take one out that is in."""
+    def remove_consumer(self, consumer: M) -> None:
+        """Take out a consumer that is in. O(1)."""
         if self._all is not None:
             del self._all[consumer]
             if not self._all:
@@ -52,8 +49,12 @@ class Members(Generic[M]):
             assert consumer is self._only
             self._only = None
 
-    def rotate(self) -> None:
-        """Put the first one behind all others."""
+    def take_consumers(self, before: Members[M]) -> None:
+        """Have the consumers of a group in the place of which this one is. O(1)."""
+        self._only, self._all = before._only, before._all
+
+    def rotate_consumers(self) -> None:
+        """Put the first consumer behind all others. O(1)."""
         if self._all is not None:
             first = next(iter(self._all))
             del self._all[first]

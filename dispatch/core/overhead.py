@@ -8,19 +8,20 @@ again for all that exist.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...store.errors import SettingsError, StoreFull
+from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ..selectors.selector import Selector
-from .consumer_memory import GROUP_BYTES, LIST_BYTES, group_charge
+from .consumer_memory import ASSIGNED_BYTES, LIST_BYTES, group_charge
 from .lists import TargetArea
-from .model import DestinationState
+from .model import LANE_STATE_BYTES, DestinationState
 
-ROW_BYTES: Final = 48
-"""Charged for each queue or topic, beside the bytes of its name: its row, and the next sequence of one priority."""
+ROW_BYTES: Final = 40
+"""Charged for each queue or topic, beside the bytes of its name: its row."""
 COUNTED_BYTES: Final = 152
 """Charged beside the row for one that is closed and was used since the store was opened: what it has counted."""
 ROWS_SHARE: Final = 0.8
@@ -31,9 +32,13 @@ GROUPS_BYTES: Final = 10_240
 """Charged besides for a queue that has, or had, messages with groups: who owns which, and what hands them out."""
 OPEN_TOPIC_BYTES: Final = 1280
 """Charged for an open topic, beside its row."""
-SUBSCRIPTION_BYTES: Final = 768
-"""Charged for a subscription that nobody reads and its part of one priority of the topic. All were measured with
-tracemalloc over 10,000 of each."""
+SUBSCRIPTION_BYTES: Final = 480
+"""Charged for a subscription that nobody reads, beside what it keeps of each lane of its topic."""
+OPEN_SUBSCRIPTION_BYTES: Final = 1024
+"""Charged besides for one that somebody reads, or of which there is something to remember."""
+FAN_OUT_BYTES: Final = 512
+"""Charged for each priority of a topic in which non-persistent messages were sent. Measured with tracemalloc over
+10,000 of each."""
 
 
 def row_bytes(name: str) -> int:
@@ -73,8 +78,10 @@ class Census(NamedTuple):
 class DestinationOverhead:
     """The state lock guards it; every method requires it held."""
 
-    def __init__(self, holder: Holder, target_area: TargetArea) -> None:
-        self.holder = holder
+    def __init__(self, target_area: TargetArea, close_idle: Callable[[], None]) -> None:
+        """close_idle: closes some queues and topics that have nothing. Requires: the lock."""
+        self.holder = target_area.destinations.holder
+        self._close_idle = close_idle
         self._target_area = target_area
 
     def has_room(self, charge_bytes: int) -> bool:
@@ -87,11 +94,29 @@ class DestinationOverhead:
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
 
-    def _require(self, charge_bytes: int, holder: Holder) -> None:
-        """Make room for what a holder is about to be charged. StoreFull: memory has none for it."""
-        room_bytes = self._room_for(charge_bytes, holder)
+    def _require(
+        self, charge_bytes: int, holder: Holder, kept_bytes: int = 0, users: Collection[DestinationState] = ()
+    ) -> None:
+        """Make room for what a holder is about to be charged. StoreFull: memory has none for it.
+
+        kept_bytes: what of its room is kept for others. users: for whom it is; where there are any, others that have
+        nothing are closed first.
+        """
+        room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
+        if room_bytes < charge_bytes and users:
+            self._close_others(users)
+            room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
+
+    def _close_others(self, users: Collection[DestinationState]) -> None:
+        for user in users:
+            user.holders += 1
+        try:
+            self._close_idle()
+        finally:
+            for user in users:
+                user.holders -= 1
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Have lists and caches give way to what a holder is about to be charged; return how much that may be."""
@@ -105,29 +130,41 @@ class DestinationOverhead:
             room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
         return room_bytes
 
-    def require_lists(self, lists: int) -> None:
-        """Make room for lists of consumers that are there. StoreFull: memory has none for them."""
-        if lists:
-            self._require(LIST_BYTES * lists, self._target_area.consumers.holder)
+    def require_lanes(self, opened: DestinationState, charge_bytes: int) -> None:
+        """Make room for another lane of a queue or topic, and for lists of consumers that are there.
+
+        StoreFull: memory has none for them.
+        """
+        self._require(charge_bytes, self.holder, users=(opened,))
+        if lists := opened.lists_a_lane:
+            kept_bytes = LIST_BYTES * max(self._target_area.listless_groups - opened.first_lists, 0)
+            self._require(LIST_BYTES * lists, self._target_area.consumers.holder, kept_bytes, (opened,))
 
     def require_consumer(self, queue: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
-        """Make room for a consumer of a queue or subscription. StoreFull: memory has none for it."""
+        """Make room for a consumer of a queue or subscription. StoreFull: memory has none for it.
+
+        The memory that the first message of a queue needs for lists of its consumers is left.
+        """
         lists_bytes = LIST_BYTES * sum(1 for _ in queue.all_lanes())
-        charge_bytes = consumer_bytes
+        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_groups
         if (selector.text if selector is not None else None) not in queue.consumer_groups:
             charge_bytes += group_charge(selector) + lists_bytes
+            kept_bytes += 0 if lists_bytes else LIST_BYTES
         if not queue.distribution.is_ordinary:
-            charge_bytes += GROUP_BYTES + lists_bytes
-        self._require(charge_bytes, self._target_area.consumers.holder)
+            charge_bytes += ASSIGNED_BYTES + lists_bytes
+        self._require(charge_bytes, self._target_area.consumers.holder, kept_bytes, (queue,))
 
     def require_subscriber(
         self, topics: Collection[DestinationState], selector: Selector | None, consumer_bytes: int
     ) -> None:
         """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
-        lists = sum(2 * sum(1 for _ in topic.all_lanes()) for topic in topics)
-        subscriptions_bytes = SUBSCRIPTION_BYTES * len(topics)
-        charge_bytes = consumer_bytes + group_charge(selector) + LIST_BYTES * lists
-        self._require(charge_bytes + subscriptions_bytes, self._target_area.consumers.holder)
+        lanes = [sum(1 for _ in topic.all_lanes()) for topic in topics]
+        charge_bytes = consumer_bytes + group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
+        existing_bytes = (SUBSCRIPTION_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
+        existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
+        kept_bytes = LIST_BYTES * (self._target_area.listless_groups + (not sum(lanes)))
+        self._require(existing_bytes, self.holder, users=topics)
+        self._require(charge_bytes + existing_bytes, self._target_area.consumers.holder, kept_bytes, topics)
 
     @contextmanager
     def one_more(self, charge_bytes: int) -> Iterator[None]:
@@ -143,7 +180,11 @@ class DestinationOverhead:
 
     def one_less(self, charge_bytes: int) -> None:
         """Release the charge of a destination or subscription that is gone."""
-        self.holder.release(charge_bytes)
+        self._target_area.destinations.release(charge_bytes)
+
+    def must_have(self, charge_bytes: int) -> None:
+        """Charge for what can't be refused, because it is about to be deleted: at once, or as soon as there is room."""
+        self._target_area.destinations.charge(charge_bytes)
 
     def restore(self, found: Census) -> None:
         """Charge for what opening found. SettingsError: the limit is too low for all of it."""

@@ -47,7 +47,7 @@ class UnassignedMessages(ConsumerGroup):
     notes_groups = True
 
     def __init__(self, assigning: Assigning, selector: Selector | None) -> None:
-        super().__init__(selector, assigning.target_area.monitor.lock)
+        super().__init__(selector)
         self.assigning = assigning
         self.withheld: dict[Taker, _Passed] = {}
         """What it has passed because another consumer group's consumer owns the group."""
@@ -166,8 +166,8 @@ class AssignedMessages(ConsumerGroup):
     def __init__(self, unassigned: UnassignedMessages, owner: Taker) -> None:
         self.unassigned = unassigned
         self.owner = owner
-        super().__init__(unassigned.selector, unassigned.assigning.target_area.monitor.lock)
-        self.consumers.add(owner)
+        super().__init__(unassigned.selector)
+        self.add_consumer(owner)
         idle = unassigned.idle.get(owner.priority)
         if idle is None:
             idle = unassigned.idle[owner.priority] = IdleConsumers(unassigned.assigning.groups.owned)
@@ -261,7 +261,7 @@ class Assigning:
         target = TargetList(lane, assigned, 0)
         target.frontier = BEHIND_ALL  # it looks for nothing by itself
         target.share()
-        assigned.lists.append(target)
+        assigned.add_list(target)
         self.target_area.adopt(target)
 
     def gets_no_more(self, consumer: Taker) -> bool:

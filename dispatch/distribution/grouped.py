@@ -13,7 +13,7 @@ from typing import Final
 from ...store.errors import StateError
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
-from ..core.consumer_memory import GROUP_BYTES
+from ..core.consumer_memory import ASSIGNED_BYTES
 from ..core.delivery import Delivery, is_lazy
 from ..core.destinations import Destinations
 from ..core.list_order import pair
@@ -63,11 +63,8 @@ class GroupAssigner(Distribution):
         self.queue.distribution = self
         for key, consumer_group in self.queue.consumer_groups.items():
             unassigned = self.queue.consumer_groups[key] = UnassignedMessages(self._assigning, consumer_group.selector)
-            unassigned.lists, unassigned.consumers, unassigned.misses = (
-                consumer_group.lists,
-                consumer_group.consumers,
-                consumer_group.misses,
-            )
+            unassigned.lists, unassigned.misses = consumer_group.lists, consumer_group.misses
+            unassigned.take_consumers(consumer_group)
             unassigned.is_charged = True
             for target in unassigned.lists:
                 target.consumer_group = unassigned
@@ -87,7 +84,7 @@ class GroupAssigner(Distribution):
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own beside the unassigned ones."""
         assert isinstance(unassigned, UnassignedMessages)
-        self.target_area.consumers.charge(GROUP_BYTES)
+        self.target_area.consumers.charge(ASSIGNED_BYTES)
         assigned = self._assigned_by_consumer[consumer] = AssignedMessages(unassigned, consumer)
         self._precedence.join(consumer, unassigned)
         for lane in self.queue.all_lanes():
@@ -124,10 +121,10 @@ class GroupAssigner(Distribution):
         assigned.lists.clear()
         self._assigning.offer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
-        self.target_area.consumers.release(GROUP_BYTES)
+        self.target_area.consumers.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
         unassigned.note_served(consumer)
-        unassigned.consumers.remove(consumer)
+        unassigned.remove_consumer(consumer)
         self.queue.misses += assigned.misses
         self.target_area.groups.forget(assigned)
         if not unassigned.consumers:

@@ -28,7 +28,7 @@ class OrdinaryDistribution(Distribution):
     def leave(self, consumer: Taker) -> None:
         """See HandsOut."""
         consumer_group = consumer.consumer_group
-        consumer_group.consumers.remove(consumer)
+        consumer_group.remove_consumer(consumer)
         if not consumer_group.consumers:
             self._target_area.unsubscribe(consumer.queue, consumer_group)
 

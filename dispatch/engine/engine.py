@@ -20,6 +20,7 @@ from ...cache.process.memory import id_and_resident_bytes
 from ...cache.process.shortage import MemoryFigures, read_memory_figures
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
+from ...cache.tab import Tab
 from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
@@ -63,7 +64,7 @@ from ..config.settings import Settings
 from ..consumer.consumer import ConsumerParts
 from ..consumer.consumers import Consumers
 from ..consumer.stuck import StuckConsumers
-from ..core.consumer_memory import GROUP_BYTES, group_charge
+from ..core.consumer_memory import ASSIGNED_BYTES, group_charge
 from ..core.deadlines import AckDeadlines
 from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
@@ -71,9 +72,9 @@ from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import LaneState, Taker
+from ..core.model import DestinationState, LaneState, Taker
 from ..core.monitor import Monitor, parts
-from ..core.overhead import Census, DestinationOverhead
+from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census, DestinationOverhead
 from ..core.parts import CoreParts
 from ..core.publisher import Publisher
 from ..core.queue_area import QueueArea
@@ -185,6 +186,8 @@ class Engine:
         self.budget = Budget(settings.memory_limit_bytes)
         self._index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
         self.budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
+        self.existing = Tab(self.budget.holder("destinations"))
+        """Pays for destinations and subscriptions, and for what comes into being with their messages."""
         fixed = {
             "metadata_store": shares.metadata_bytes,
             "write_buffers": WRITE_BUFFER_BYTES,
@@ -235,6 +238,7 @@ class Engine:
             duplicates=self.windows.persistent,
             properties=properties,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
+            existing=self.existing,
             on_progress=on_progress,
         )
         self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
@@ -274,6 +278,7 @@ class Engine:
             self.loads,
             MemoryRule(),
             syncs_always=settings.sync == "always",
+            destinations=self.existing,
             overflow=self.overflow,
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
@@ -325,7 +330,7 @@ class Engine:
             self.budget.holder("transactions"),
         )
         self.removals = Removals(store, self.target_area, self.delayed)
-        self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.target_area)
+        self.overhead = DestinationOverhead(self.target_area, lambda: self.destinations.close_some())
         self.destinations = Destinations(
             monitor=monitor,
             store=store,
@@ -827,12 +832,29 @@ class Engine:
         consumers = list(self.all_consumers())
         assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
         groups = {consumer.consumer_group.shared for consumer in consumers}
+        assert self.target_area.listless_groups == sum(not group.lists for group in groups)
         return (
             sum(consumer.charge_bytes for consumer in consumers)
             + sum(group_charge(group.selector) for group in groups)
-            + GROUP_BYTES * assigned
+            + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self.target_area.lists)
             - self.target_area.consumers.owed_bytes
+        )
+
+    def _existing_charge(self) -> int:
+        """Return what should be charged because it exists, idle or in use, from what there is. O(that)."""
+        store, topics = self.store, self.topics.by_name.values()
+        subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
+        opened: list[DestinationState] = [*self.destinations.queues.values(), *topics, *subscriptions]
+        return (
+            self._census().charge_bytes
+            + store.index.lanes_charge
+            + store.subscriptions.charge_bytes
+            + self.destinations.idle_charge
+            + sum(lane.charged_bytes for queue in opened for lane in queue.all_lanes())
+            + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
+            + FAN_OUT_BYTES * sum(len(topic.fan_outs) for topic in topics)
+            - self.existing.owed_bytes
         )
 
     def audit(self) -> None:
@@ -842,7 +864,7 @@ class Engine:
             self.budget._check()
             audited = self.target_area.audit()
             audited["head_queue_cache"] += self.warmer.loading_bytes
-            audited["destinations"] = self._census().charge_bytes
+            audited["destinations"] = self._existing_charge()
             if self.recorder is not None:
                 audited["trace"] = self.recorder.charge_bytes
             audited["keys"] = self.topics.keys_charge

@@ -18,6 +18,7 @@ from ...cache.budget import Budget, Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
+from ...cache.tab import Tab
 from ...store.account import Unlimited
 from ...store.clock import SteadyClock, SystemClock
 from ...store.disk.disk import Disk
@@ -38,7 +39,6 @@ from ...store.format.trace import (
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
 from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
-from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK
@@ -164,9 +164,10 @@ class PlayedStore(MessageStore):
 
 
 class PlayedLaneState(PersistentLaneState):
-    """The state of a lane that is in no index."""
+    """The state of a lane that is in no index. It is never closed, and so it is not charged either."""
 
     __slots__ = ()
+    state_bytes = 0
 
     def __init__(self, queue: QueueArea, lane: NonPersistentLane) -> None:
         LaneState.__init__(self, queue, lane, "")
@@ -212,8 +213,8 @@ class PlayedConsumerGroup(ConsumerGroup):
 
     __slots__ = ("taken", "lane")
 
-    def __init__(self, selector: Selector | None, state_lock: OwnedLock, taken: SequenceSet, lane: PlayedLane) -> None:
-        super().__init__(selector, state_lock)
+    def __init__(self, selector: Selector | None, taken: SequenceSet, lane: PlayedLane) -> None:
+        super().__init__(selector)
         self.taken = taken
         self.lane = lane
 
@@ -272,6 +273,7 @@ class TracePlayer:
             LoadRequests(_do_nothing, None),
             rule,
             syncs_always=False,
+            destinations=Tab(self.budget.holder("destinations")),
             overflow=overflow,
             pattern_of=lambda name: None,
             ordinary=OrdinaryDistribution,
@@ -350,7 +352,7 @@ class TracePlayer:
         lane.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
-        consumer_group = PlayedConsumerGroup(selector, self.lock, self._wanted.get(listed, SequenceSet()), lane)
+        consumer_group = PlayedConsumerGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
         lane.state.queue.consumer_groups[selector.text if selector is not None else None] = consumer_group
         target_area.add_list(lane.state, consumer_group)
         target_area.find_sole_lists(lane.state.queue)

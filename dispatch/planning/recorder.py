@@ -16,6 +16,7 @@ from typing import Final
 from ...cache.budget import Budget, Holder
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
+from ...cache.tab import Tab
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
@@ -405,6 +406,7 @@ class RecordedTargetArea(TargetArea):
         rule: MemoryRule,
         *,
         syncs_always: bool,
+        destinations: Tab,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
         ordinary: Callable[[TargetArea], Distribution],
@@ -423,6 +425,7 @@ class RecordedTargetArea(TargetArea):
             loads,
             rule,
             syncs_always=syncs_always,
+            destinations=destinations,
             overflow=overflow,
             pattern_of=pattern_of,
             ordinary=ordinary,

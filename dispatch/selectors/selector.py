@@ -65,17 +65,17 @@ because a long one can hold 130 KiB: so the whole process keeps 150 KiB at most.
 NAMES_KEPT: Final = 64
 """Sets of names that selectors share. Others have their own."""
 
-SELECTOR_BYTES: Final = 192
+SELECTOR_BYTES: Final = 202
 CHARACTER_BYTES: Final = 6
-NODE_BYTES: Final = 80
+NODE_BYTES: Final = 56
 NAMES_BYTES: Final = 272
 """The most that a selector costs, each character of its text, each operand and operator, and a set of names that it
 shares with no other; measured with tracemalloc. The text is there up to four times, with literals, needles and names,
 and a pattern as a list of its pieces."""
 POINT_NODES: Final = 6.0
-LIKE_NODES: Final = 7.0
+LIKE_NODES: Final = 9.0
 STRING_NODES: Final = 1.6
-SIGN_NODES: Final = 2.5
+SIGN_NODES: Final = 3.5
 """A name with points, a LIKE, a string behind IN and a sign of arithmetic cost as much as so many operands more."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()

@@ -47,7 +47,7 @@ class PatternArea(DestinationState):
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """See DestinationState."""
-        return SubscriptionGroup(selector, self.monitor.lock, self.keeper.verdicts)
+        return SubscriptionGroup(selector, self.keeper.verdicts)
 
     @property
     def consumer_group(self) -> ConsumerGroup:

@@ -36,9 +36,15 @@ from ..consumer.options import ConsumerOptions
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import DestinationState, PersistentLaneState, Taker
+from ..core.model import NON_PERSISTENT_LANE_BYTES, DestinationState, PersistentLaneState, Taker
 from ..core.monitor import Monitor
-from ..core.overhead import OPEN_TOPIC_BYTES, SUBSCRIPTION_BYTES, DestinationOverhead, row_bytes
+from ..core.overhead import (
+    FAN_OUT_BYTES,
+    OPEN_TOPIC_BYTES,
+    SUBSCRIPTION_BYTES,
+    DestinationOverhead,
+    row_bytes,
+)
 from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
@@ -206,11 +212,25 @@ class Topics(PatternKeeper):
             self._destinations.count_on(topic)
         return topic
 
+    def opened_to_delete(self, number: int) -> TopicState:
+        """Return the topic of that number, open, as Destinations.opened_to_delete does. Requires: the lock."""
+        name = self._message_store.destinations[number].name
+        topic = self.by_name.get(name)
+        if topic is None:
+            self._overhead.must_have(OPEN_TOPIC_BYTES)
+            topic = self._add(number, name)
+            self._destinations.count_on(topic)
+        return topic
+
     @contextmanager
-    def held_open(self, topic: TopicState) -> Iterator[TopicState]:
-        """Keep a topic that somebody knows open while a call works with it. Requires: no lock. StoreFull."""
+    def held_open(self, topic: TopicState, *, is_to_go: bool = False) -> Iterator[TopicState]:
+        """Keep a topic that somebody knows open while a call works with it. Requires: no lock. StoreFull.
+
+        is_to_go: the call deletes it, and needs no room for that.
+        """
         with self._monitor.lock, self._monitor.whole:
-            held = self._current(topic)
+            number = self._destinations.number_now(topic) if is_to_go and topic.is_forgotten else None
+            held = self._current(topic) if number is None else self.opened_to_delete(number)
             held.holders += 1
         with self._destinations.released(held):
             yield held
@@ -367,7 +387,7 @@ class Topics(PatternKeeper):
         if subscriber.is_durable:
             topic.durable[subscriber.facts.name] = subscriber
             if not subscription.is_blank:
-                topic.kept[subscriber.facts.name] = subscription
+                topic.keep(subscription)
         if selector is not None:
             self.unmatched_sweeper.subscriptions[subscription] = None
         return subscription
@@ -459,12 +479,13 @@ class Topics(PatternKeeper):
         topic = subscription.topic
         subscription.is_shared = is_shared
         topic.online[subscription] = None
+        subscription.charge()
         if len(topic.online) == 2:
             topic.meet()
         for _ in subscription.open_lanes():
             pass
         if subscription.is_durable:
-            topic.kept[subscription.subscriber.facts.name] = subscription
+            topic.keep(subscription)
 
     def no_destination(self, pattern: str) -> PatternArea:
         """Return what refuses whatever is sent to a pattern."""
@@ -681,6 +702,9 @@ class Topics(PatternKeeper):
         """Return where non-persistent messages of that priority go. Made on first use."""
         with self._monitor.lock, self._monitor.whole:
             topic.raise_if_deleted()
+            if priority not in topic.fan_outs:
+                lanes_bytes = NON_PERSISTENT_LANE_BYTES * len(topic.online)
+                self._overhead.require_lanes(topic, FAN_OUT_BYTES + lanes_bytes)
             return self._fan_out(topic, priority)
 
     def _fan_out(self, topic: TopicState, priority: int) -> FanOut:
@@ -693,7 +717,7 @@ class Topics(PatternKeeper):
         del subscription.topic.online[subscription]
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
-            subscription.forget_heads()
+            subscription.let_go()
             del subscription.topic.kept[subscription.subscriber.facts.name]
         if not subscription.is_durable:
             self._records.unsubscribe(subscription.subscriber)
@@ -736,8 +760,7 @@ class Topics(PatternKeeper):
         lane = self._destinations.lane_of(topic, priority)
         if subscriber is None:
             return lane
-        subscription = topic.kept[subscriber.facts.name] = topic.durable_subscription(subscriber.facts.name)
-        return subscription.lane_of(lane)
+        return topic.keep(topic.durable_subscription(subscriber.facts.name)).lane_of(lane)
 
     def subscription(self, number: int) -> SubscriptionState | None:
         """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of

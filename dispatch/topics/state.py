@@ -23,9 +23,8 @@ from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
 from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
-from ...store.index.topic_lane import NO_RECORD, SubscriptionLane, TopicLane
+from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
 from ...store.journal.reading import Region, StoredMessage
-from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
@@ -36,6 +35,7 @@ from ..core.delivery import LaneMessages
 from ..core.destinations import Destinations
 from ..core.judging import values_of
 from ..core.model import (
+    LANE_STATE_BYTES,
     ConsumerGroup,
     DestinationState,
     LaneState,
@@ -44,6 +44,7 @@ from ..core.model import (
     NonPersistentLaneState,
     PersistentLaneState,
 )
+from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
 from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
@@ -97,8 +98,8 @@ class SubscriptionGroup(ConsumerGroup):
 
     __slots__ = ("_verdicts",)
 
-    def __init__(self, selector: Selector | None, state_lock: OwnedLock, verdicts: Verdicts) -> None:
-        super().__init__(selector, state_lock)
+    def __init__(self, selector: Selector | None, verdicts: Verdicts) -> None:
+        super().__init__(selector)
         self._verdicts = verdicts
 
     def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
@@ -240,6 +241,12 @@ class TopicState(DestinationState):
         """Return the state of a durable subscription; a new one if it is not kept."""
         return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
 
+    def keep(self, subscription: SubscriptionState) -> SubscriptionState:
+        """Keep the state of a durable subscription until `leave`; return it."""
+        subscription.charge()
+        self.kept[subscription.subscriber.facts.name] = subscription
+        return subscription
+
     def durable_subscriptions(self) -> Iterator[tuple[str, SubscriptionState]]:
         """Yield all durable subscriptions by name, in order."""
         return ((name, self.durable_subscription(name)) for name in sorted(self.durable))
@@ -255,6 +262,17 @@ class TopicState(DestinationState):
     def lists_a_lane(self) -> int:
         """See DestinationState. Each subscription that is read has a part of the lane, with one list."""
         return len(self.online)
+
+    @property
+    def first_lists(self) -> int:
+        """See QueueArea."""
+        return sum(subscription.first_lists for subscription in self.online)
+
+    @property
+    def lane_bytes(self) -> int:
+        """See QueueArea. Each subscription that is read has a part of the lane."""
+        subscriptions = len(self.durable.keys() | self.online.keys())
+        return super().lane_bytes + SUBSCRIPTION_LANE_BYTES * subscriptions + LANE_STATE_BYTES * len(self.online)
 
     @property
     def is_unused(self) -> bool:
@@ -283,8 +301,9 @@ class TopicState(DestinationState):
         self.evicted = earlier.evicted
 
     def drop(self) -> None:
-        """Know nothing any more: the topic is deleted. Requires: the lock."""
+        """Know nothing any more: the topic is deleted, or closed. Requires: the lock."""
         self.drop_lanes()
+        self.target_area.destinations.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.durable, self.kept, self.fan_outs = {}, {}, {}
 
     def subscriptions(self) -> list[SubscriptionState]:
@@ -588,6 +607,7 @@ class SubscriptionState(DestinationState):
         "latest",
         "arrivals",
         "is_shared",
+        "is_charged",
     )
 
     noun = "subscription"
@@ -600,7 +620,7 @@ class SubscriptionState(DestinationState):
         self.subscriber = subscriber
         self.selector = selector
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
-        self.judge = ConsumerGroup(selector, topic.monitor.lock) if selector is not None else None
+        self.judge = ConsumerGroup(selector) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
         self.is_reader = False
         """It began at a place that somebody chose: see Topic.reader."""
@@ -610,9 +630,11 @@ class SubscriptionState(DestinationState):
         """Where its policy evicts what waits."""
         self.is_shared = False
         """While it has consumers: they compete, and others that say so may join them."""
+        self.is_charged = False
+        """Somebody reads it, or there is something to remember."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        return SubscriptionGroup(selector, self.monitor.lock, self.topic.verdicts)
+        return SubscriptionGroup(selector, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:
         """See DestinationState. With the last one the subscription goes offline."""
@@ -666,21 +688,30 @@ class SubscriptionState(DestinationState):
             lane.published = topic_lane.published
             yield lane
 
+    def charge(self) -> None:
+        """Charge for this object, which is kept from now on. Twice is once."""
+        if not self.is_charged:
+            self.is_charged = True
+            self.target_area.destinations.charge(OPEN_SUBSCRIPTION_BYTES)
+
     def forget(self) -> None:
         """Forget a subscription that has ended: no cache keeps anything for it."""
         if self.latest is not None:
             self.latest.close()
-        self.forget_heads()
+        self.let_go()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
         for stored in filter(None, self.subscriber.lanes):
             for cache in caches:
                 cache.forget(stored.number)
             self.memory.head_queue_cache.reopen(stored.number)
 
-    def forget_heads(self) -> None:
-        """Keep what is just read for this subscription out of all caches: nobody knows it any more."""
+    def let_go(self) -> None:
+        """Note that nobody knows this object and its lanes any more: what is just read for it is for no cache."""
         for lane in self.all_lanes():
             self.target_area.on_lane_gone(lane)
+        if self.is_charged:
+            self.is_charged = False
+            self.target_area.destinations.release(OPEN_SUBSCRIPTION_BYTES)
 
     def _non_persistent(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)
@@ -705,6 +736,16 @@ class SubscriptionState(DestinationState):
         return persistent + sum(lane.stored.next_sequence - lane.first_sequence for lane in self._non_persistent())
 
     @property
+    def enqueued_bytes(self) -> int:
+        """See QueueArea. Lanes that nobody has opened yet count, too."""
+        persistent = sum(
+            stored.enqueued_bytes - max(lane.first_bytes, stored.first_bytes)
+            for lane, stored in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and stored is not None
+        )
+        return persistent + sum(lane.enqueued_bytes for lane in self._non_persistent())
+
+    @property
     def depth(self) -> int:
         persistent = sum(stored.depth[0] for stored in filter(None, self.subscriber.lanes))
         return persistent + sum(lane.stored.pending_messages for lane in self._non_persistent())
@@ -717,7 +758,12 @@ class SubscriptionState(DestinationState):
     def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
         """See CountedDestination. Lanes that nobody has opened yet count, too."""
         whole = super().volume(lanes)
-        return whole._replace(depth=self.depth, depth_bytes=self.depth_bytes, enqueued=self.enqueued)
+        return whole._replace(
+            depth=self.depth,
+            depth_bytes=self.depth_bytes,
+            enqueued=self.enqueued,
+            enqueued_bytes=self.enqueued_bytes,
+        )
 
 
 class FanOut:
@@ -746,6 +792,7 @@ class FanOut:
         self.next_sequence = destinations.take_non_persistent(self.pool)
         self.sent_bytes = 0
         """Content bytes of all that was sent."""
+        topic.target_area.destinations.charge(FAN_OUT_BYTES)
         self._given_alone = self.next_sequence
         """Sequences of what was given to one subscription, or sent before the topic was opened."""
 

@@ -1,8 +1,9 @@
 """IdleLanes: the next sequence of each lane that has nothing, in columns.
 
 A lane of which nothing is pending and of which nothing is stored is a number
-that must not be given twice, and nothing else: 16 bytes. An object is made of
-it when somebody sends there, or acknowledges.
+that must not be given twice, and nothing else: 16 bytes, charged with what
+columns take ahead. An object is made of it when somebody sends there, or
+acknowledges.
 """
 
 from __future__ import annotations
@@ -10,16 +11,22 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Final
 
+from ..account import OpenAccount, Uncounted
 from ..numbering import LANE_SHIFT
+
+IDLE_LANE_BYTES: Final = 18
 
 
 class IdleLanes:
     """Number of a lane -> its next sequence. The state lock guards it."""
 
-    __slots__ = ("_numbers", "_next_sequences")
+    __slots__ = ("_account", "_numbers", "_next_sequences")
 
-    def __init__(self) -> None:
+    def __init__(self, account: OpenAccount | None = None) -> None:
+        """account: pays for the columns; None: nobody counts them."""
+        self._account = account or Uncounted()
         self._numbers = array("Q")
         """In order."""
         self._next_sequences = array("Q")
@@ -48,6 +55,7 @@ class IdleLanes:
         elif next_sequence:
             self._numbers.insert(at, number)
             self._next_sequences.insert(at, next_sequence)
+            self._account.charge(IDLE_LANE_BYTES)
 
     def take(self, number: int) -> int:
         """Return the next sequence of a lane, and forget it: somebody has the lane now."""
@@ -55,6 +63,7 @@ class IdleLanes:
         if at == len(self._numbers) or self._numbers[at] != number:
             return 0
         del self._numbers[at]
+        self._account.release(IDLE_LANE_BYTES)
         return self._next_sequences.pop(at)
 
     def forget(self, destination: int) -> None:
@@ -62,10 +71,17 @@ class IdleLanes:
         begin = bisect_left(self._numbers, destination << LANE_SHIFT)
         end = bisect_left(self._numbers, destination + 1 << LANE_SHIFT)
         del self._numbers[begin:end], self._next_sequences[begin:end]
+        self._account.release(IDLE_LANE_BYTES * (end - begin))
 
     def clear(self) -> None:
         """Forget all of them."""
+        self._account.release(self.charge_bytes)
         del self._numbers[:], self._next_sequences[:]
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what is charged for all of them."""
+        return IDLE_LANE_BYTES * len(self)
 
     def _check(self) -> None:
         assert list(self._numbers) == sorted(set(self._numbers))

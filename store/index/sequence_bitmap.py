@@ -1,25 +1,39 @@
 """A set of sequences of one lane, block by block: what a subscription has not acknowledged.
 
-A block of which all is in costs a part of a run, any other one a mask of 64 bytes, whatever its pattern: ten million
-consecutive sequences cost what one run costs, and ten million in any pattern less than 0.5 bytes each.
+A block of which all is in costs a part of a run, any other one a mask, whatever its pattern: ten million consecutive
+sequences cost what one run costs, and ten million in any pattern less than 0.5 bytes each. Masks are charged a few at a
+time, where the first of these is made.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from ..account import OpenAccount, Uncounted
 from ..bits import ones
 from ..format.state import Backlog
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from ..sequence_set import SequenceSet
 
-FULL_BLOCK = (1 << BLOCK_MESSAGES) - 1
+FULL_BLOCK: Final = (1 << BLOCK_MESSAGES) - 1
+STEP_MASKS: Final = 4
+STEP_BYTES: Final = 768
+"""Charged for so many masks, what else a block costs included, and as much for the set itself: as measured with
+tracemalloc for up to 5,000 masks."""
+_UNCOUNTED: Final = Uncounted()
+"""Of sets that nobody keeps."""
 
 
 class SequenceBitmap:
     """A set of sequences. Not thread-safe: the state lock guards it."""
 
-    __slots__ = ("blocks", "count", "_masks")
+    __slots__ = ("blocks", "count", "_masks", "_account", "_paid_masks")
 
-    def __init__(self) -> None:
+    def __init__(self, account: OpenAccount = _UNCOUNTED) -> None:
+        """account: pays for the set until `close`."""
+        self._account = account
+        self._paid_masks = 0
+        account.charge(STEP_BYTES)
         self.blocks = SequenceSet()
         """Numbers of the blocks of which something is in. Read-only for callers."""
         self.count = 0
@@ -38,14 +52,35 @@ class SequenceBitmap:
             if mask < FULL_BLOCK:
                 made._masks[number] = mask
         made.count = last - first + 1
+        made._pay()
         return made
 
-    def copy(self) -> SequenceBitmap:
+    def copy(self, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
         """Return a set of its own with the same in it. O(runs + masks)."""
-        made = SequenceBitmap()
+        made = SequenceBitmap(account)
         made.blocks = self.blocks.copy()
         made.count, made._masks = self.count, self._masks.copy()
+        made._pay()
         return made
+
+    def close(self) -> None:
+        """Let the set go: nobody asks it any more."""
+        self._account.release(self.charge_bytes)
+        self._account, self._paid_masks = _UNCOUNTED, 0
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what it is charged."""
+        return STEP_BYTES * (1 + self._paid_masks // STEP_MASKS)
+
+    def _pay(self) -> None:
+        """Charge for as many masks as there are."""
+        steps = (len(self._masks) + STEP_MASKS - 1) // STEP_MASKS - self._paid_masks // STEP_MASKS
+        self._paid_masks += STEP_MASKS * steps
+        if steps > 0:
+            self._account.charge(STEP_BYTES * steps)
+        elif steps < 0:
+            self._account.release(-STEP_BYTES * steps)
 
     def mask(self, number: int) -> int:
         """Return what of a block is in, a bit a sequence. O(log runs)."""
@@ -88,10 +123,13 @@ class SequenceBitmap:
             self.blocks.add(number, number)
         elif before and not mask:
             self.blocks.remove(number, number)
+        masks = self._masks
         if 0 < mask < FULL_BLOCK:
-            self._masks[number] = mask
-        else:
-            self._masks.pop(number, None)
+            masks[number] = mask
+            if len(masks) > self._paid_masks:
+                self._pay()
+        elif masks.pop(number, None) is not None and len(masks) + 2 * STEP_MASKS <= self._paid_masks:
+            self._pay()
 
     def next_block(self, number: int) -> int | None:
         """Return the first block at or behind `number` of which something is in; None where there is none. O(log
@@ -104,6 +142,7 @@ class SequenceBitmap:
         self.blocks.clear()
         self._masks.clear()
         self.count = 0
+        self._pay()
 
     def backlog(self, lane_number: int, pending_bytes: int) -> Backlog:
         """Return the whole set as a checkpoint stores it."""
@@ -116,6 +155,7 @@ class SequenceBitmap:
             self.blocks.add(first, last)
         self._masks.update(backlog.masks)
         self.count = self._counted()
+        self._pay()
 
     def _counted(self) -> int:
         return (self.blocks.count - len(self._masks)) * BLOCK_MESSAGES + sum(map(int.bit_count, self._masks.values()))
@@ -124,3 +164,4 @@ class SequenceBitmap:
         self.blocks._check()
         assert all(0 < mask < FULL_BLOCK and number in self.blocks for number, mask in self._masks.items())
         assert self.count == self._counted()
+        assert len(self._masks) <= self._paid_masks < len(self._masks) + 3 * STEP_MASKS

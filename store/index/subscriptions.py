@@ -14,12 +14,13 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from ..account import OpenAccount, Uncounted
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state import TOPIC, Backlog, Destination, State, Subscription
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, persistent_lanes_of
 from .index import Index, LaneMaker
 from .pending_lane import JournaledLane
-from .topic_lane import NO_RECORD, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
+from .topic_lane import NO_RECORD, BacklogSets, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
 
 ASKED_AT_ONCE: Final = 32
 """Subscriptions that a sweep asks in the time that a block takes besides."""
@@ -67,8 +68,10 @@ class _Topic(LaneHome):
 class Subscriptions(LaneMaker):
     """The subscriptions of a store. The state lock guards it."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, backlogs: OpenAccount | None = None) -> None:
+        """backlogs: pays for what subscriptions have not acknowledged; None: nobody counts it."""
         self._index = index
+        self._backlogs = BacklogSets(backlogs or Uncounted())
         index.topics = self
         self._numbers = array("I")
         """Of all topics, in order."""
@@ -82,6 +85,8 @@ class Subscriptions(LaneMaker):
 
     def reset(self) -> None:
         """Forget everything, as before a full replay. The index is reset with it."""
+        for lane in self._lanes():
+            lane.end()
         self.by_number.clear()
         self._topics.clear()
         del self._numbers[:]
@@ -116,7 +121,7 @@ class Subscriptions(LaneMaker):
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
         """See LaneMaker."""
         topic = self._topic(destination)
-        lane = TopicLane(self._index.cache, self._index.uses, destination, priority)
+        lane = TopicLane(self._index.cache, self._index.uses, destination, priority, self._backlogs)
         lane.home = topic
         lane.next_sequence = next_sequence
         topic.lanes.append(lane)
@@ -270,6 +275,7 @@ class Subscriptions(LaneMaker):
         """Forget the notes: nobody reads them any more."""
         for lane in self._lanes():
             lane.forget_noted()
+        self._backlogs.forget_noted()
 
     def restore(self, backlogs: Iterable[Backlog]) -> None:
         """Take over the backlogs of a checkpoint. What only those needed that were not durable is swept next."""
@@ -280,6 +286,11 @@ class Subscriptions(LaneMaker):
                 lane.restore(backlog)
         for topic_lane in self._lanes():
             topic_lane.touch_all()
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what is charged for what subscriptions have of lanes. O(subscriptions)."""
+        return self._backlogs.noted_charge + sum(lane.subscribers_charge for lane in self._lanes())
 
     # ------------------------------------------------------------------ what nobody needs
 

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from ..account import OpenAccount
 from ..bits import ones, runs_of_ones
 from ..format.places import Extent, Singles
 from ..format.record import Survivors
@@ -29,11 +30,63 @@ from .pending_lane import PENDING_SLOTS, JournaledLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 
 _NOTHING: Final = SequenceBitmap()
-"""The set of those that have not caught up since something was sent. Nobody adds to it."""
+"""The set of those that have not caught up since something was sent. Nobody adds to it, or closes it."""
 COUNTED_BLOCKS: Final = 128
 """Blocks that a cursor which is moved reads to count the bytes behind it: a few milliseconds."""
 NO_RECORD = 0
 """The data log of an ack that no record tells, so that none has to be kept for it."""
+
+
+SUBSCRIPTION_LANE_BYTES: Final = 320
+"""Of a subscription for each lane of its topic, beside the set of what it has not acknowledged."""
+
+
+class BacklogSets:
+    """Makes and lets go the sets of what subscriptions have not acknowledged. The state lock guards it."""
+
+    __slots__ = ("_account", "_noted")
+
+    def __init__(self, account: OpenAccount) -> None:
+        """account: pays for the sets, and for the lanes that have them."""
+        self._account = account
+        self._noted: list[SequenceBitmap] = []
+        """Those that only a note has that somebody reads: their subscriptions have others by now."""
+
+    def add_lane(self) -> None:
+        """Charge for a lane of a subscription."""
+        self._account.charge(SUBSCRIPTION_LANE_BYTES)
+
+    def drop_lane(self) -> None:
+        """Release what such a lane was charged, which has ended."""
+        self._account.release(SUBSCRIPTION_LANE_BYTES)
+
+    def make(self) -> SequenceBitmap:
+        """Return an empty set."""
+        return SequenceBitmap(self._account)
+
+    def copy(self, pending: SequenceBitmap) -> SequenceBitmap:
+        """Return a set with the same in it. O(runs + masks)."""
+        return pending.copy(self._account)
+
+    def let_go(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
+        """Close a set that a subscription has no longer; one that a note has, when nobody reads that any more."""
+        if pending is _NOTHING:
+            return
+        if is_noted:
+            self._noted.append(pending)
+        else:
+            pending.close()
+
+    def forget_noted(self) -> None:
+        """Close what only notes had: nobody reads them any more."""
+        for pending in self._noted:
+            pending.close()
+        self._noted.clear()
+
+    @property
+    def noted_charge(self) -> int:
+        """Return what is charged for what only notes have."""
+        return sum(pending.charge_bytes for pending in self._noted)
 
 
 class LaneHome(ABC):
@@ -49,10 +102,14 @@ class LaneHome(ABC):
 class TopicLane(Lane):
     """The messages that at least one subscription of the topic may still need. The state lock guards it."""
 
-    __slots__ = ("subscribers", "sent_bytes", "touched", "snapshots", "open_snapshot", "home")
+    __slots__ = ("subscribers", "sent_bytes", "touched", "snapshots", "open_snapshot", "home", "backlogs")
 
-    def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
+    def __init__(
+        self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int, backlogs: BacklogSets
+    ) -> None:
+        """backlogs: makes the sets of what subscriptions have not acknowledged."""
         super().__init__(cache, uses, destination, priority)
+        self.backlogs = backlogs
         self.snapshots = self.open_snapshot = 0
         """How often its backlogs were noted, and the number of the note that somebody still reads; 0: nobody does."""
         self.is_unread = True
@@ -178,7 +235,7 @@ class TopicLane(Lane):
 
     def end(self) -> None:
         """End all subscriptions: the topic is deleted, and its lanes with it. O(subscriptions)."""
-        nowhere = TopicLane(self.cache, self.uses, self.destination, self.priority)
+        nowhere = TopicLane(self.cache, self.uses, self.destination, self.priority, self.backlogs)
         for subscriber in self.subscribers.values():
             subscriber.leave(nowhere)
         self.subscribers = {}
@@ -196,6 +253,12 @@ class TopicLane(Lane):
     def forget_noted(self) -> None:
         """Let subscriptions change what was noted: nobody reads it any more."""
         self.open_snapshot = 0
+
+    @property
+    def subscribers_charge(self) -> int:
+        """Return what is charged for what subscriptions have of this lane. O(subscriptions)."""
+        sets_bytes = sum(lane.pending.charge_bytes for lane in self.subscribers.values() if lane.has_pending_set)
+        return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes
 
     def touch_all(self) -> None:
         """Let the next sweep look at every block, because nothing is known of what is needed."""
@@ -281,6 +344,7 @@ class SubscriptionLane(JournaledLane):
         self._sent_bytes = self.first_bytes = topic.sent_bytes
         topic.subscribers[number] = self
         topic.is_unread = False
+        topic.backlogs.add_lane()
 
     def catch_up(self) -> None:
         """Take in what was sent since the last time. O(blocks of that)."""
@@ -300,9 +364,15 @@ class SubscriptionLane(JournaledLane):
     def _own(self) -> SequenceBitmap:
         """Return the set of what is pending, to change it: another one than the note has that somebody reads."""
         if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
-            self.pending = self.pending.copy()
-            self._own_since = self.topic.snapshots
+            self._replace(self.topic.backlogs.copy(self.pending))
         return self.pending
+
+    def _replace(self, pending: SequenceBitmap) -> None:
+        """Have another set of what is pending from now on."""
+        topic = self.topic
+        topic.backlogs.let_go(self.pending, is_noted=self._own_since < topic.open_snapshot)
+        self.pending = pending
+        self._own_since = topic.snapshots
 
     def seek(self, first: int) -> None:
         """Let what exists from `first` on be pending, acknowledged or not, and nothing before it.
@@ -313,7 +383,7 @@ class SubscriptionLane(JournaledLane):
         blocks read.
         """
         self.catch_up()
-        topic, reached = self.topic, SequenceBitmap()
+        topic, reached = self.topic, self.topic.backlogs.make()
         for subscriber in topic.subscribers.values():
             if subscriber.is_durable or not self.is_durable:
                 subscriber.catch_up()
@@ -321,8 +391,9 @@ class SubscriptionLane(JournaledLane):
         for low, high in self.pending.blocks:
             if low <= first >> BLOCK_SHIFT:
                 topic.touched.add(low, min(high, first >> BLOCK_SHIFT))
-        self.pending = reached if reached.count else _NOTHING
-        self._own_since = topic.snapshots
+        if not reached.count:
+            reached.close()
+        self._replace(reached if reached.count else _NOTHING)
         self.pending_messages = reached.count
         self.first_sequence = min(self.first_sequence, first)
         self.added_bytes = self.removed_bytes + self._bytes_of(reached)
@@ -350,11 +421,13 @@ class SubscriptionLane(JournaledLane):
             self.topic.touched.add(first, last)
         del self.topic.subscribers[self.destination]
         self.topic.is_unread = not self.topic.subscribers
-        self.leave(TopicLane(self.topic.cache, self.topic.uses, self.topic.destination, self.priority))
+        topic = self.topic
+        self.leave(TopicLane(topic.cache, topic.uses, topic.destination, self.priority, topic.backlogs))
 
     def leave(self, nowhere: TopicLane) -> None:
         """Know nothing of the topic's lane any more, but one in which nothing is sent. O(1)."""
-        self.pending = _NOTHING
+        self._replace(_NOTHING)
+        self.topic.backlogs.drop_lane()
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self.topic, self.earliest = nowhere, nowhere.earliest
 
@@ -461,7 +534,7 @@ class SubscriptionLane(JournaledLane):
     def restore(self, backlog: Backlog) -> None:
         """Take over what a checkpoint stored; the topic's lane is as it was then."""
         self.first_sequence = self.first_bytes = 0
-        self.pending = _NOTHING
+        self._replace(_NOTHING)
         if backlog.blocks:
             self._own().restore(backlog)
         self.pending_messages = self.pending.count

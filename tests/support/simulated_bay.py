@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -73,6 +74,19 @@ class SimulatedBay(Inside):
         """The blocks of each lane that the index on disk has, as runs."""
         snapshot = self._metadata.load()
         return [] if snapshot is None else list(snapshot.blocks.values())
+
+    @contextmanager
+    def full_memory(self) -> Iterator[None]:
+        """Nothing is free meanwhile, and no cache can give anything back."""
+        with self.lock:
+            self.target_area.make_room(self.budget.limit_bytes, None)
+            holder, free_bytes = self.budget.holders["browsers"], self.budget.free_bytes
+            assert holder.reserve(free_bytes)
+        try:
+            yield
+        finally:
+            with self.lock:
+                holder.release(free_bytes)
 
     @property
     def reads(self) -> int:

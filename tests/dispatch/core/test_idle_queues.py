@@ -14,12 +14,15 @@ from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay import Closed, DestinationPolicy, Message, Settings, StoreFull
+from forebay import Closed, Consumer, DestinationPolicy, Message, Settings, StoreFull
 from forebay.dispatch.config.settings import SyncMode
+from forebay.dispatch.core.model import LANE_STATE_BYTES
 from forebay.dispatch.core.overhead import OPEN_QUEUE_BYTES
+from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.testing import ManualClock
 
 MANY = 10_000
+LANE_BYTES = INDEX_LANE_BYTES + LANE_STATE_BYTES
 
 
 def let_pass(bay: SimulatedBay, looks: int = 3) -> None:
@@ -84,7 +87,9 @@ def test_where_all_open_queues_are_in_use_another_one_is_refused_and_can_be_used
         for queue in queues:
             queue.send(b"x")
             sent += 1
-    assert full.value.limit == "memory_limit" and full.value.needed_bytes == OPEN_QUEUE_BYTES and sent > 500
+    assert (
+        full.value.limit == "memory_limit" and full.value.needed_bytes in (OPEN_QUEUE_BYTES, LANE_BYTES) and sent > 150
+    )
     bay.check()
     assert queues[0].get(0).body == b"x"
     queues[sent].send(b"now")
@@ -102,6 +107,39 @@ def test_queues_that_nobody_uses_are_closed_also_where_consumers_have_what_both_
         bay.queue(f"tenant.{number}")
     assert len(bay.bay.destinations()) == 1_001 > len(bay.open_queues())
     bay.check()
+
+
+def test_consumers_are_refused_only_when_no_idle_queue_can_be_closed_for_them() -> None:
+    bay = SimulatedBay()
+    hub, consumers = bay.queue("hub"), list[Consumer]()
+    with pytest.raises(StoreFull):
+        while True:
+            consumers.append(hub.subscribe(selector=f"k = {len(consumers)}"))
+    most = len(consumers)
+    while consumers:
+        consumers.pop().close()
+    while len(bay.open_queues()) == len(bay.bay.destinations()):
+        work(bay, f"tenant.{len(bay.open_queues())}")
+    before = len(bay.open_queues())
+    consumers = [hub.subscribe(selector=f"k = {number}") for number in range(most - 10)]
+    assert len(bay.open_queues()) < before
+    bay.check()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_closed_one_is_deleted_also_where_memory_has_no_room_to_open_it(kind: str) -> None:
+    bay = SimulatedBay()
+    closed = [bay.queue(f"q{number}") if kind == "queue" else bay.bay.topic(f"t{number}") for number in range(20)]
+    assert bay.close_idle() == 20
+    with bay.full_memory():
+        for each in closed:
+            each.delete()
+            bay.check()
+    assert bay.bay.destinations() == bay.bay.topics() == []
+    assert bay.bay.statistics().memory.holders["destinations"] == 0
+    bay.check()
+    bay.crash()
+    assert bay.bay.destinations() == bay.bay.topics() == []
 
 
 # ---------------------------------------------------------------------- open and closed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,16 +13,25 @@ from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
-from forebay import Settings, SettingsError, StoreFull
+from forebay import Delivery, Message, Settings, SettingsError, StoreFull
+from forebay.dispatch.core.model import LANE_STATE_BYTES, NON_PERSISTENT_LANE_BYTES
 from forebay.dispatch.core.overhead import (
     COUNTED_BYTES,
+    FAN_OUT_BYTES,
     OPEN_QUEUE_BYTES,
+    OPEN_SUBSCRIPTION_BYTES,
     OPEN_TOPIC_BYTES,
     SUBSCRIPTION_BYTES,
     row_bytes,
 )
+from forebay.store.index.idle_lanes import IDLE_LANE_BYTES
+from forebay.store.index.index import INDEX_LANE_BYTES
+from forebay.store.index.sequence_bitmap import STEP_BYTES, STEP_MASKS
+from forebay.store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
+from forebay.store.numbering import BLOCK_MESSAGES
 
 MANY = 10_000
+LANE_BYTES = INDEX_LANE_BYTES + LANE_STATE_BYTES
 
 
 def charged(bay: SimulatedBay) -> int:
@@ -38,7 +47,8 @@ def test_each_destination_and_subscription_is_charged_until_it_ends() -> None:
     all_bytes = row_bytes("orders") + topic_bytes + SUBSCRIPTION_BYTES
     assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES
     with prices.subscribe():
-        assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES + SUBSCRIPTION_BYTES
+        subscription_bytes = SUBSCRIPTION_BYTES + OPEN_SUBSCRIPTION_BYTES
+        assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES + subscription_bytes
         bay.check()
     bay.close_idle()
     assert charged(bay) == all_bytes
@@ -46,9 +56,9 @@ def test_each_destination_and_subscription_is_charged_until_it_ends() -> None:
     bay.reopen()
     assert charged(bay) == all_bytes
     bay.queue("orders").send(b"x")
-    assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES
+    assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES + LANE_BYTES
     assert bay.queue("orders").purge() == bay.close_idle() == 1
-    assert charged(bay) == all_bytes + COUNTED_BYTES
+    assert charged(bay) == all_bytes + COUNTED_BYTES + IDLE_LANE_BYTES
     bay.check()
     bay.bay.topic("prices").unsubscribe("audit")
     bay.queue("orders").delete()
@@ -57,6 +67,108 @@ def test_each_destination_and_subscription_is_charged_until_it_ends() -> None:
     bay.crash(is_index_lost=True)
     assert charged(bay) == row_bytes("prices")
     bay.check()
+
+
+def test_each_lane_is_charged_while_it_is_open_and_a_little_while_it_is_not() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue("orders")
+    existing_bytes = charged(bay) - OPEN_QUEUE_BYTES
+    for lanes, priority in enumerate((4, 9, 0), 1):
+        queue.send(b"x", priority=priority)
+        queue.send(b"x", priority=priority)
+        assert charged(bay) == existing_bytes + OPEN_QUEUE_BYTES + LANE_BYTES * lanes
+    queue.send(b"x", persistent=False)
+    assert charged(bay) == existing_bytes + OPEN_QUEUE_BYTES + 3 * LANE_BYTES + NON_PERSISTENT_LANE_BYTES
+    bay.check()
+    assert queue.purge() == 7 and bay.close_idle() == 1
+    assert charged(bay) == existing_bytes + COUNTED_BYTES + 4 * IDLE_LANE_BYTES
+    bay.check()
+    bay.reopen()
+    assert charged(bay) == existing_bytes + 3 * IDLE_LANE_BYTES
+    bay.queue("orders").delete()
+    assert charged(bay) == 0
+    bay.check()
+
+
+def test_a_lane_of_which_rows_are_stored_is_charged_until_a_checkpoint_has_deleted_them() -> None:
+    bay = SimulatedBay()
+    for close in (bay.close_idle, bay.queue("orders").delete):
+        queue = bay.queue("orders")
+        queue.send(b"x")
+        bay.bay.checkpoint()
+        queue.purge()
+        before = charged(bay)
+        close()
+        assert before > charged(bay) >= INDEX_LANE_BYTES
+        bay.check()
+        bay.bay.checkpoint()
+        assert charged(bay) < INDEX_LANE_BYTES
+        bay.check()
+
+
+def test_each_lane_of_a_topic_is_charged_with_what_subscriptions_have_of_it() -> None:
+    bay = SimulatedBay()
+    prices = bay.bay.topic("prices")
+    prices.subscribe(durable="audit").close()
+    before = charged(bay)
+    prices.send(b"x")
+    assert charged(bay) == before + LANE_BYTES + SUBSCRIPTION_LANE_BYTES
+    prices.send(b"x", priority=7)
+    offline = before + 2 * (LANE_BYTES + SUBSCRIPTION_LANE_BYTES)
+    assert charged(bay) == offline
+    bay.check()
+    consumer = prices.subscribe(durable="audit")
+    online = offline + OPEN_SUBSCRIPTION_BYTES + 2 * (LANE_STATE_BYTES + 2 * STEP_BYTES)  # sets of what waits
+    assert charged(bay) == online
+    prices.send(b"x", persistent=False)
+    assert charged(bay) == online + FAN_OUT_BYTES + NON_PERSISTENT_LANE_BYTES
+    bay.check()
+    consumer.close()
+    prices.unsubscribe("audit")
+    bay.check()
+    prices.delete()
+    bay.bay.checkpoint()
+    assert charged(bay) == 0
+    bay.check()
+
+
+def test_blocks_that_a_subscription_has_acknowledged_in_part_are_charged() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    prices, blocks = bay.bay.topic("prices"), 5 * STEP_MASKS
+    with prices.subscribe(durable="audit", prefetch=0) as consumer:
+        prices.send_many(Message(b"x") for _ in range(blocks * BLOCK_MESSAGES))
+        deliveries: list[Delivery] = []
+        while len(deliveries) < blocks * BLOCK_MESSAGES:
+            deliveries += consumer.take(1_000)
+        before = charged(bay)
+        consumer.ack(deliveries[::2])
+        assert charged(bay) == before + 6 * STEP_BYTES  # the set itself, and the masks
+        bay.check()
+        consumer.ack(deliveries[1::2])
+        assert charged(bay) < before + 3 * STEP_BYTES
+        bay.check()
+    prices.unsubscribe("audit")
+    bay.check()
+
+
+def test_what_a_checkpoint_notes_of_a_subscription_that_goes_on_is_charged_beside_what_it_has_now() -> None:
+    bay = SimulatedBay()
+    prices = bay.bay.topic("prices")
+    with prices.subscribe(durable="audit") as consumer:
+        prices.send_many([Message(b"x")] * 10)
+        first, *others = consumer.take(10)
+        first.ack()
+        before = charged(bay)
+        subscriptions = bay.store.subscriptions
+        with bay.lock:
+            subscriptions.note_backlogs()
+        consumer.ack(others[:5])
+        assert charged(bay) == before + 2 * STEP_BYTES
+        bay.check()
+        with bay.lock:
+            subscriptions.forget_noted()
+        assert charged(bay) == before
+        bay.check()
 
 
 @pytest.mark.parametrize("what", ["queue", "topic", "durable"])
@@ -103,17 +215,19 @@ def test_a_limit_too_low_for_those_that_exist_is_refused_at_open(tmp_path: Path)
         assert len(bay.topic("prices").subscriptions()) == MANY
 
 
-def real_bytes(make: Callable[[int], object], count: int) -> int:
-    """What stays in RAM of each, by the interpreter's own count."""
+def real_bytes(make: Callable[[int], object], count: int, without: Sequence[str] = ()) -> int:
+    """What stays in RAM of each, by the interpreter's own count; without what these files have made."""
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(count):
             make(number)
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] // count
+        whole = tracemalloc.get_traced_memory()[0]
+        made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, name) for name in without])
     finally:
         tracemalloc.stop()
+    return (whole - (sum(found.size for found in made.traces) if without else 0)) // count
 
 
 OTHER_BYTES = 50_000
@@ -140,7 +254,10 @@ def test_idle_destinations_are_charged_what_they_take(tmp_path: Path, count: int
         assert bay.statistics().memory.holders["destinations"] == 2 * names_bytes + count * (
             2 * row_bytes("") + OPEN_QUEUE_BYTES + OPEN_TOPIC_BYTES
         )
-        assert queue + real_bytes(use, count) < 4096
+        before = bay.statistics().memory.holders["destinations"]
+        lane = real_bytes(use, count, without=["*/index/block.py"])  # blocks are the index's
+        assert LANE_BYTES // 3 < lane <= LANE_BYTES, lane
+        assert bay.statistics().memory.holders["destinations"] == before + LANE_BYTES * count
         inside(bay).audit()
 
 
@@ -174,9 +291,10 @@ def test_what_nobody_uses_is_charged_what_it_takes_and_that_is_less_than_a_quart
         assert row_charge // 3 < row <= row_charge < 80, (row, row_charge)
         used = row + real_bytes(use, count)
         assert COUNTED_BYTES // 2 < used - row, (used, row)
-        assert used <= row_charge + COUNTED_BYTES + OTHER_BYTES // count, (used, row_charge)
-        assert row_charge + COUNTED_BYTES <= 256
-        assert bay.statistics().memory.holders["destinations"] == count * (row_charge + COUNTED_BYTES)
+        used_charge = row_charge + COUNTED_BYTES + IDLE_LANE_BYTES
+        assert used <= used_charge + OTHER_BYTES // count, (used, row_charge)
+        assert used_charge <= 256
+        assert bay.statistics().memory.holders["destinations"] == count * used_charge
         inside(bay).audit()
     gc.collect()
     tracemalloc.start()
@@ -184,7 +302,7 @@ def test_what_nobody_uses_is_charged_what_it_takes_and_that_is_less_than_a_quart
         with forebay.open(tmp_path, settings) as bay:
             gc.collect()
             opened = tracemalloc.get_traced_memory()[0] // count
-            assert bay.statistics().memory.holders["destinations"] == count * row_charge
+            assert bay.statistics().memory.holders["destinations"] == count * (row_charge + IDLE_LANE_BYTES)
             inside(bay).audit()
     finally:
         tracemalloc.stop()
@@ -203,7 +321,8 @@ def test_offline_subscriptions_are_charged_what_they_take(tmp_path: Path, count:
             count * SUBSCRIPTION_BYTES
         )
         with_backlog = alone + real_bytes(lambda number: prices.send(b"x") if number < 10 else None, count)
-        assert SUBSCRIPTION_BYTES // 2 < with_backlog <= SUBSCRIPTION_BYTES, (alone, with_backlog)
+        charge = SUBSCRIPTION_BYTES + SUBSCRIPTION_LANE_BYTES
+        assert charge // 2 < with_backlog <= charge + OTHER_BYTES // count, (alone, with_backlog)
         inside(bay).audit()
 
 

@@ -28,8 +28,9 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     """A list that stands alone."""
     queue = QueueArea(bay.target_area, 1, "orders")
     lane = PersistentLaneState(queue, bay.index.lane(1, 4), "")
+    bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published = 1000
-    target = TargetList(lane, ConsumerGroup(None, bay.lock), MIB)
+    target = TargetList(lane, ConsumerGroup(None), MIB)
     for sequence in direct:
         target.append(message(sequence), charge_bytes(message(sequence)))
     for sequence in references:

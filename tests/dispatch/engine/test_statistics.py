@@ -225,3 +225,24 @@ def test_statistics_of_a_topic_let_others_have_the_lock_between_its_subscription
     assert {figures.depth for figures in topic.statistics().subscriptions.values()} == {1}
     assert len(bay.bay.statistics().topics["prices"].subscriptions) == 1_000
     assert 0 < most <= 100
+
+
+def test_an_offline_subscription_counts_the_bytes_of_lanes_that_began_while_nobody_read() -> None:
+    bay = SimulatedBay()
+    prices = bay.bay.topic("prices")
+    prices.send(b"before")
+    for name in ("new", "used"):
+        with prices.subscribe(durable=name) as consumer:
+            prices.send(b"12")
+            consumer.ack(consumer.take(10) if name == "used" else ())
+    prices.send(b"345", priority=9)
+    found = prices.statistics().subscriptions
+    assert (found["new"].enqueued, found["new"].enqueued_bytes, found["new"].depth) == (3, 7, 3)
+    assert (found["used"].enqueued, found["used"].enqueued_bytes, found["used"].depth) == (2, 5, 1)
+    assert found["used"].dequeued_bytes == 2
+    with prices.subscribe(durable="used"), prices.subscribe(durable="new"):
+        again = prices.statistics().subscriptions
+        assert {name: (each.enqueued, each.enqueued_bytes) for name, each in again.items()} == {
+            "new": (3, 7),
+            "used": (2, 5),
+        }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from random import Random
 
 import pytest
+from compiled import interpreted
 
+from forebay.store.account import Unlimited
 from forebay.store.bits import mask_of, ones, runs_of_ones
 from forebay.store.index.sequence_bitmap import SequenceBitmap
 from forebay.store.numbering import BLOCK_MESSAGES
@@ -63,3 +67,47 @@ def test_runs_of_a_mask(mask: int, runs: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize("places", [[0], [511], [3, 4, 5], [5, 3, 4], [0, 2], [7, 0, 511, 8]])
 def test_mask_of_places_has_these_and_no_others(places: list[int]) -> None:
     assert mask_of(places) == sum(1 << place for place in places)
+
+
+@interpreted("weighs Python objects")
+@pytest.mark.parametrize("masks", [1, 2, 5, 6, 11, 22, 43, 86, 171, 342, 1_400])
+def test_a_set_is_charged_what_it_takes(masks: int) -> None:
+    account, count = Unlimited(), max(500 // masks, 2)
+    kept: list[SequenceBitmap] = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            sequences = SequenceBitmap(account)
+            sequences.add(300_000, 300_000 + BLOCK_MESSAGES * masks + number)
+            for block in range(masks):
+                sequences.remove((300_000 // BLOCK_MESSAGES) + block, ones(block * 37 % 400, block * 37 % 400 + 5))
+            kept.append(sequences)
+        gc.collect()
+        real_bytes = tracemalloc.get_traced_memory()[0] // count
+    finally:
+        tracemalloc.stop()
+    assert real_bytes <= account.held_bytes // count < 3 * real_bytes
+    for sequences in kept:
+        sequences.close()
+    assert account.held_bytes == 0
+
+
+def test_a_set_gives_back_what_it_was_charged_for_masks_that_are_gone() -> None:
+    account = Unlimited()
+    sequences = SequenceBitmap(account)
+    before = account.held_bytes
+    sequences.add(0, 100 * BLOCK_MESSAGES - 1)
+    for number in range(100):
+        sequences.remove(number, 1)
+        sequences._check()
+    assert account.held_bytes >= before + 100 * 64
+    again = sequences.copy(account)
+    assert account.held_bytes == 2 * again.charge_bytes
+    for number in range(100):
+        sequences.remove(number, ones(0, BLOCK_MESSAGES - 1))
+        sequences._check()
+    sequences.clear()
+    assert sequences.charge_bytes == before
+    again.close()
+    assert account.held_bytes == before

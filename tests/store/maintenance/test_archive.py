@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -394,3 +396,28 @@ def test_reader_of_an_archived_data_log_reads_on(tmp_path: Path) -> None:
     reading: File = disk.open_for_reading(data_log_name(1))
     archive.keep([1])
     assert not disk.exists(data_log_name(1)) and reading.read(0, 7) == b"content"
+
+
+@interpreted("measures Python objects")
+def test_copying_to_another_directory_takes_the_two_pieces_that_it_is_charged(tmp_path: Path) -> None:
+    settings = Settings(memory_limit="16MiB", max_file_length="4MiB", background=False, sync="never")
+    with forebay.open(tmp_path / "plain", settings) as bay:
+        assert bay.statistics().memory.holders["archive"] == 0
+    settings = replace(settings, archive_data_logs=True, archive_directory=str(tmp_path / "archive"))
+    with forebay.open(tmp_path / "store", settings) as bay:
+        charged = bay.statistics().memory.holders["archive"]
+        queue = bay.queue("orders")
+        for _ in range(16):
+            queue.send(bytes(500_000))
+        source = OsDisk(str(tmp_path / "store" / "localhost"))
+        archive = Archive(source, OsDisk(str(tmp_path / "archive")))
+        tracemalloc.start()
+        try:
+            copied, error = archive.copy([1])
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert copied == [1] and error is None
+        (kept,) = (tmp_path / "archive").rglob("data-1.log*")
+        assert kept.stat().st_size > 3_000_000
+        assert charged // 3 < peak < charged + 4_096  # files and names beside the two pieces
