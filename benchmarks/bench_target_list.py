@@ -6,7 +6,7 @@ from functools import partial
 
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
-from forebay.benchmarks.inside import lock_of, store_of, targets_of
+from forebay.benchmarks.inside import store_of, targets_of
 from forebay.cache.charge import charge_bytes
 from forebay.dispatch.core.model import ConsumerGroup, LaneState, TargetList
 from forebay.dispatch.core.queue_area import QueueArea
@@ -21,7 +21,7 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 def empty(bay: forebay.Forebay) -> TargetList:
     lane = LaneState(QueueArea(targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), "")
-    return TargetList(lane, ConsumerGroup(None, lock_of(bay)), 1 << 30)
+    return TargetList(lane, ConsumerGroup(None), 1 << 30)
 
 
 def filled(bay: forebay.Forebay) -> TargetList:

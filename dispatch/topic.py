@@ -261,7 +261,7 @@ class Topic(Sender):
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
         with self._engine.monitor.lock:
-            return sorted(self.seen.durable)
+            return self.seen.durable
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
@@ -314,6 +314,10 @@ class TopicPattern(Topic):
             ack_deadline_seconds=ack_deadline_seconds,
         )
         return self._engine.topics.subscribe_pattern(self._queue.name, options)
+
+    def delete(self) -> None:
+        """Refuse, as whatever is for one topic. SettingsError."""
+        raise self._refusal("name one of its topics")
 
     @property
     def current(self) -> TopicState:

@@ -20,10 +20,10 @@ from .disk.disk import Disk, File
 from .disk.layout import STATE_DIRECTORY
 from .format.places import Extent
 from .format.record import RecordDamaged
-from .format.state import QUEUE, Destination
+from .format.state import QUEUE, Destination, Subscription
 from .index.index import Index
 from .index.pending_lane import JournaledLane
-from .index.subscriptions import Subscriber, Subscriptions
+from .index.subscriptions import Subscriptions
 from .journal.reading import Region, sent_at
 from .locks import OwnedLock, Whole
 from .numbering import LANE_SHIFT, PRIORITIES
@@ -54,7 +54,7 @@ class _Entry(NamedTuple):
     number: int
     kind: str
     name: str
-    subscriber: Subscriber | None
+    facts: Subscription | None
     """None: of a queue or topic."""
 
 
@@ -160,9 +160,9 @@ class DestinationsFile:
     def _row(self, entry: _Entry, messages: int, size_bytes: int, oldest: Mapping[int, int]) -> dict[str, Any]:
         """Return what is told of one. oldest: when the oldest message was sent, where that was looked up."""
         row: dict[str, Any] = {entry.kind: entry.name}
-        if entry.subscriber is not None:
-            topic = self._destinations.get(entry.subscriber.facts.topic)
-            selector = entry.subscriber.facts.selector
+        if entry.facts is not None:
+            topic = self._destinations.get(entry.facts.topic)
+            selector = entry.facts.selector
             row["topic"] = topic.name if topic is not None else None
             row["selector"] = selector if selector is None or len(selector) <= SELECTOR_MAX else selector[:SELECTOR_MAX]
         row |= {"messages": messages, "bytes": size_bytes}
@@ -174,21 +174,23 @@ class DestinationsFile:
         """Return all there is: queues by name, then topics, each with its durable subscriptions behind it."""
         with self._lock:
             destinations = list(self._destinations.values())
-            subscribers = [each for each in self._subscriptions.readers() if each.is_durable]
-        by_topic: dict[int, list[Subscriber]] = {}
-        for subscriber in subscribers:
-            by_topic.setdefault(subscriber.facts.topic, []).append(subscriber)
+            packed = self._subscriptions.table.packed()
+        by_topic: dict[int, list[Subscription]] = {}
+        for facts in packed:
+            if not facts.is_retention:
+                by_topic.setdefault(facts.topic, []).append(facts)
         entries: list[_Entry] = []
         for one in sorted(destinations, key=lambda each: (each.kind, each.name)):
             entries.append(_Entry(one.number, "queue" if one.kind == QUEUE else "topic", one.name, None))
-            for each in sorted(by_topic.get(one.number, ()), key=lambda each: each.facts.name):
-                entries.append(_Entry(each.facts.number, "subscription", each.facts.name, each))
+            for each in sorted(by_topic.get(one.number, ()), key=lambda each: each.name):
+                entries.append(_Entry(each.number, "subscription", each.name, each))
         return entries
 
     def _lanes(self, entry: _Entry) -> Iterator[JournaledLane]:
         """Yield the lanes of one. Requires: the lock."""
-        if entry.subscriber is not None:
-            for lane in filter(None, entry.subscriber.lanes):
+        if entry.facts is not None:
+            seen = self._subscriptions.seen(entry.number)
+            for lane in filter(None, seen.lanes if seen is not None else ()):
                 lane.catch_up()
                 yield lane
             return

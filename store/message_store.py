@@ -173,14 +173,9 @@ class MessageStore:
         self._attest_end = 0
         self.steady = SteadyClock(clock.time_ms, clock.monotonic)
         attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
+        cache_bytes = options.index_cache_bytes
         self.index = Index(
-            account,
-            options.index_cache_bytes,
-            self._read_block,
-            self._doubt_index,
-            attempts,
-            self._read_fingerprints,
-            existing,
+            account, cache_bytes, self._read_block, self._doubt_index, attempts, self._read_fingerprints, existing
         )
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index, existing)
@@ -237,6 +232,7 @@ class MessageStore:
         self._wire(began, found.replay_position)
         self._begin_epoch(found)
         self._is_serving = True
+        self.subscriptions.put_away_all()
         self.index.put_away_all()
         self.checkpoint()
         report = found.report(
@@ -276,7 +272,7 @@ class MessageStore:
         )
         self.branches.forget_open()
         self.properties.charge()
-        self.index.keep_put_off(found.destinations.keys() | self.subscriptions.by_number.keys())
+        self.index.keep_put_off(found.destinations.keys() | self.subscriptions.numbers())
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
         return found
@@ -626,7 +622,7 @@ class MessageStore:
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read the one message of a region as `read` does, in pieces and without its body. Requires: no lock.
+        """Read the one message of a region as `read` does, in pieces and with an empty body. Requires: no lock.
 
         pay: see journal.reading.read_headers.
         """
@@ -803,7 +799,7 @@ class MessageStore:
             replayed=replayed,
             transactions=transactions,
             leases=self._leases(),
-            subscribers=self.subscriptions.by_number,
+            durable=self.subscriptions.table.packed,
         )
 
     def _leases(self) -> list[Lease]:

@@ -282,7 +282,7 @@ class Overflow:
     def read_headers(
         self, regions: Sequence[TmpRegion], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Read the one message of a region as `read` does, in pieces and without its body. Needs no lock.
+        """Read the one message of a region as `read` does, in pieces and with an empty body. Needs no lock.
 
         pay: see tmp.file.read_headers.
         """

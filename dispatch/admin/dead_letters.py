@@ -124,12 +124,13 @@ class DeadLetterMover:
         for queue in self._destinations.queues.values():
             yield from (lane for lane in queue.all_lanes() if counts.find(lane.stored.number) is not None)
         for topic in self._topics.by_name.values():
-            for name, subscriber in topic.durable.items():
-                for stored in filter(None, subscriber.lanes):
-                    topic_lane = topic.lanes[stored.priority]
-                    known = counts.find(stored.number) or ()
-                    if topic_lane is not None and (name in topic.kept or any(counted.attempts for counted in known)):
-                        yield topic.keep(topic.durable_subscription(name)).lane_of(topic_lane)
+            for name, number in zip(topic.durable, topic.durable_numbers, strict=True):
+                for topic_lane in filter(None, topic.lanes):
+                    known = counts.find(number << LANE_SHIFT | topic_lane.priority) or ()
+                    if name in topic.kept or any(counted.attempts for counted in known):
+                        opened = topic.durable_subscription(name)
+                        assert opened is not None
+                        yield topic.keep(opened).lane_of(topic_lane)
 
     # ------------------------------------------------------------------ one step
 

@@ -48,7 +48,7 @@ class LaneStore(Protocol):
         """Read what was planned. Requires: no lock."""
 
     def read_headers(self, regions: Sequence[Any], pay: Callable[[int], None]) -> ReadResult:
-        """Read the one message that was planned, in pieces, without its body. Requires: no lock.
+        """Read the one message that was planned, in pieces, with an empty body. Requires: no lock.
 
         pay: is called with each number of bytes before so many are in RAM.
         """

@@ -745,13 +745,13 @@ class PaidRead:
 
     def pay(self, charge_bytes: int) -> None:
         """Charge for bytes that are about to be read."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._memory.charge(charge_bytes)
             self._paid_bytes += charge_bytes
 
     def end(self) -> None:
         """Release all of it."""
-        with suppress(StoreFailed), self._monitor.lock:  # what was raised counts
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:  # what was raised counts
             self._memory.release(self._paid_bytes)
 
 
@@ -978,7 +978,7 @@ class LaneState(LaneMessages):
         return self._read(sequence, self.store.read)
 
     def read_headers(self, sequence: int) -> StoredMessage:
-        """Read one pending message as read_one does, in pieces, and without its body where that is not in RAM."""
+        """Read one pending message as read_one does, in pieces; its body is empty where it is not in RAM."""
         target_area = self.queue.target_area
         paid = PaidRead(target_area.monitor, target_area.header_reads)
         try:

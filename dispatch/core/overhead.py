@@ -14,13 +14,14 @@ from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...store.errors import SettingsError, StoreFull
+from ...store.index.subscriptions import SUBSCRIBER_BYTES
 from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ..selectors.selector import Selector
 from .consumer_memory import ASSIGNED_BYTES, LIST_BYTES, group_charge
 from .lists import TargetArea
 from .model import LANE_STATE_BYTES, DestinationState
 
-ROW_BYTES: Final = 40
+ROW_BYTES: Final = 48
 """Charged for each queue or topic, beside the bytes of its name: its row."""
 COUNTED_BYTES: Final = 152
 """Charged beside the row for one that is closed and was used since the store was opened: what it has counted."""
@@ -32,10 +33,11 @@ GROUPS_BYTES: Final = 10_240
 """Charged besides for a queue that has, or had, messages with groups: who owns which, and what hands them out."""
 OPEN_TOPIC_BYTES: Final = 1280
 """Charged for an open topic, beside its row."""
-SUBSCRIPTION_BYTES: Final = 480
-"""Charged for a subscription that nobody reads, beside what it keeps of each lane of its topic."""
 OPEN_SUBSCRIPTION_BYTES: Final = 1024
-"""Charged besides for one that somebody reads, or of which there is something to remember."""
+"""Charged for a subscription that somebody reads, or of which there is something to remember, beside what the store
+has."""
+NAMED_BYTES: Final = 128
+"""Room that a new subscription needs for its row, with a name of usual length."""
 FAN_OUT_BYTES: Final = 512
 """Charged for each priority of a topic in which non-persistent messages were sent. Measured with tracemalloc over
 10,000 of each."""
@@ -57,7 +59,6 @@ class Census(NamedTuple):
     counted: int
     """Queues and topics that are not open and have counted something since the store was opened."""
     open_topics: int
-    subscriptions: int
     grouped: int
     """Queues that have, or had, messages with groups."""
 
@@ -70,7 +71,6 @@ class Census(NamedTuple):
             + OPEN_QUEUE_BYTES * self.open_queues
             + COUNTED_BYTES * self.counted
             + OPEN_TOPIC_BYTES * self.open_topics
-            + SUBSCRIPTION_BYTES * self.subscriptions
             + GROUPS_BYTES * self.grouped
         )
 
@@ -160,11 +160,15 @@ class DestinationOverhead:
         """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
         lanes = [sum(1 for _ in topic.all_lanes()) for topic in topics]
         charge_bytes = consumer_bytes + group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
-        existing_bytes = (SUBSCRIPTION_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
+        existing_bytes = (NAMED_BYTES + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
         existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
         kept_bytes = LIST_BYTES * (self._target_area.listless_groups + (not sum(lanes)))
         self._require(existing_bytes, self.holder, users=topics)
         self._require(charge_bytes + existing_bytes, self._target_area.consumers.holder, kept_bytes, topics)
+
+    def require(self, charge_bytes: int) -> None:
+        """Make room for what charges for itself. StoreFull: memory has none for it."""
+        self._require(charge_bytes, self.holder)
 
     @contextmanager
     def one_more(self, charge_bytes: int) -> Iterator[None]:
@@ -186,12 +190,16 @@ class DestinationOverhead:
         """Charge for what can't be refused, because it is about to be deleted: at once, or as soon as there is room."""
         self._target_area.destinations.charge(charge_bytes)
 
-    def restore(self, found: Census) -> None:
-        """Charge for what opening found. SettingsError: the limit is too low for all of it."""
+    def restore(self, found: Census, subscriptions: int, rows_bytes: int) -> None:
+        """Charge for what opening found. SettingsError: the limit is too low for all of it.
+
+        subscriptions: how many there are. rows_bytes: what those and lanes were charged that nobody uses.
+        """
         charge = found.charge_bytes
-        if charge > self._target_area.shares.destinations_bytes or not self.holder.reserve(charge):
+        is_too_much = charge + rows_bytes > self._target_area.shares.destinations_bytes
+        if is_too_much or self._target_area.destinations.owed_bytes or not self.holder.reserve(charge):
             raise SettingsError(
-                f"memory_limit has no room for the {found.destinations + found.subscriptions:,} destinations and "
-                f"subscriptions of this store, which take {charge:,} bytes and at most half of what its fixed parts "
-                "leave: raise it"
+                f"memory_limit has no room for the {found.destinations + subscriptions:,} destinations and "
+                f"subscriptions of this store, which take {charge + rows_bytes:,} bytes and at most half of what its "
+                "fixed parts leave: raise it"
             )

@@ -571,7 +571,9 @@ class Engine:
             for queue in self.destinations.restore():
                 begin_assigning(self.target_area, queue)
             self.topics.restore()
-            self.overhead.restore(self._census())
+            subscriptions = self.store.subscriptions
+            rows_bytes = subscriptions.rows_charge + self.store.index.idle.charge_bytes
+            self.overhead.restore(self._census(), subscriptions.count, rows_bytes)
             self.topics.apply_retention_rules()
             for lane in self.destinations.restore_lanes():
                 if lane.stored.pending_messages:
@@ -615,7 +617,6 @@ class Engine:
             open_queues=len(queues),
             counted=self.destinations.closed_counting,
             open_topics=len(self.topics.by_name),
-            subscriptions=len(self.store.subscriptions.by_number),
             grouped=sum(queue.has_groups for queue in queues.values()),
         )
 

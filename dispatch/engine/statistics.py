@@ -152,13 +152,13 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
     hundred of them: each part is of its own moment.
     """
     with monitor.lock:
-        names = list(topic.durable)
+        names = topic.durable
     subscriptions: dict[str, DestinationStatistics] = {}
-    for part in parts(sorted(names)[:subscriptions_max]):
+    for part in parts(names[:subscriptions_max]):
         with monitor.lock:
             for name in part:
-                if name in topic.durable:
-                    subscriptions[name] = destination_statistics(topic.durable_subscription(name))
+                if (seen := topic.seen_subscription(name)) is not None:
+                    subscriptions[name] = destination_statistics(seen)
     with monitor.lock:
         retained_messages, retained_bytes = topic.retained
         return TopicStatistics(

@@ -139,8 +139,8 @@ def explain_named(owners: Owners, name: str) -> Explanation:
         queue: DestinationState | None = owners.destinations.find(name)
         for other in owners.topics.by_name.values() if queue is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
-            if subscription != name and subscription in other.durable:
-                queue = other.durable_subscription(subscription)
+            if subscription != name and (seen := other.seen_subscription(subscription)) is not None:
+                queue = seen
     if queue is not None:
         return explain_queue(owners, queue)
     if topic is not None:

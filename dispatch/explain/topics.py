@@ -31,7 +31,7 @@ def explain_topic(owners: Owners, topic: TopicState) -> Explanation:
     with owners.monitor.lock, owners.monitor.whole:
         depth, size_bytes = topic.depth, topic.depth_bytes
         # As dict keys, in order: a durable one may be both.
-        everyone = dict.fromkeys([*(found for _, found in topic.durable_subscriptions()), *topic.online])
+        everyone = dict.fromkeys([*topic.durable_subscriptions(), *topic.online])
         lags = [
             _Lag(each, each.depth, each.depth_bytes, sum(len(lane.in_flight) for lane in each.all_lanes()))
             for each in everyone

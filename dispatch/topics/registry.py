@@ -21,7 +21,7 @@ from ...store.errors import (
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
 from ...store.format.state import TOPIC
-from ...store.index.subscriptions import Subscriber
+from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriber
 from ...store.index.topic_lane import TopicLane
 from ...store.late_log import LateLogger
 from ...store.maintenance.trimmer import RetentionRule
@@ -40,8 +40,8 @@ from ..core.model import NON_PERSISTENT_LANE_BYTES, DestinationState, Persistent
 from ..core.monitor import Monitor
 from ..core.overhead import (
     FAN_OUT_BYTES,
+    OPEN_SUBSCRIPTION_BYTES,
     OPEN_TOPIC_BYTES,
-    SUBSCRIPTION_BYTES,
     DestinationOverhead,
     row_bytes,
 )
@@ -119,7 +119,7 @@ class Topics(PatternKeeper):
         store = self._message_store
         by_number: dict[int, TopicState] = {}
         used = self._destinations.used_at_open()
-        used |= {subscriber.facts.topic for subscriber in store.subscriptions.by_number.values()}
+        used |= {facts.topic for facts in store.subscriptions.table.packed()}
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
                 if destination.number in used or self._policies.of(destination.name).retains:
@@ -128,18 +128,23 @@ class Topics(PatternKeeper):
             topic = by_number.get(stored.destination)
             if topic is not None:
                 topic.lanes[stored.priority] = topic.make_lane(stored.priority)
-        for subscriber in store.subscriptions.readers():
-            text, selector = subscriber.facts.selector, None
-            try:
-                selector = compile_selector(text) if text is not None else None
-            except SelectorError as error:
-                logger.error(
-                    "the selector of subscription %r can't be used: %s",
-                    subscriber.facts.name,
-                    error,
-                    event="subscription_selector_unusable",
-                )
-            self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
+        for facts in store.subscriptions.table.packed():
+            if facts.selector is not None:
+                self._restore_selector(by_number[facts.topic], facts.number, facts.selector)
+
+    def _restore_selector(self, topic: TopicState, number: int, text: str) -> None:
+        """Take over a subscription with a selector, which is open: what does not match is acknowledged for it."""
+        subscriber = self._message_store.subscriptions.opened(number)
+        assert subscriber is not None
+        try:
+            self._add_subscription(topic, subscriber, compile_selector(text))
+        except SelectorError as error:
+            logger.error(
+                "the selector of subscription %r can't be used: %s",
+                subscriber.facts.name,
+                error,
+                event="subscription_selector_unusable",
+            )
 
     def topic(self, name: str) -> TopicState:
         """Return the topic of that name, open; a new one is recorded in the journal.
@@ -171,8 +176,10 @@ class Topics(PatternKeeper):
             [] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]
         )
         self._destinations.require_row(name)
-        charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES + SUBSCRIPTION_BYTES * len(found)
-        self._destinations.make_way(charge_bytes)
+        charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES
+        members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
+        self._destinations.make_way(charge_bytes + members_bytes)
+        self._overhead.require(charge_bytes + members_bytes)
         with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
@@ -338,12 +345,8 @@ class Topics(PatternKeeper):
         self._unretained.pop(topic, None)
         try:
             if rule is not None and begins:
-                with self._overhead.one_more(SUBSCRIPTION_BYTES):
-                    self._records.retain(topic.number, rule)
-            else:
-                self._records.retain(topic.number, rule)
-                if rule is None and not begins:
-                    self._overhead.one_less(SUBSCRIPTION_BYTES)
+                self._overhead.require(SUBSCRIBER_BYTES)
+            self._records.retain(topic.number, rule)
         except StoreFull as full:
             self._unretained[topic] = None
             logger.warning(
@@ -384,11 +387,9 @@ class Topics(PatternKeeper):
         self, topic: TopicState, subscriber: Subscriber, selector: Selector | None
     ) -> SubscriptionState:
         subscription = SubscriptionState(topic, subscriber, selector)
-        if subscriber.is_durable:
-            topic.durable[subscriber.facts.name] = subscriber
-            if not subscription.is_blank:
-                topic.keep(subscription)
         if selector is not None:
+            if subscriber.is_durable:
+                topic.keep(subscription)
             self.unmatched_sweeper.subscriptions[subscription] = None
         return subscription
 
@@ -405,25 +406,23 @@ class Topics(PatternKeeper):
         deadlines = self._consumers.deadlines
         with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
-            self._destinations.make_way(SUBSCRIPTION_BYTES)  # it may close this topic
             topic.raise_if_deleted()
-            subscription = topic.durable_subscription(name) if name in topic.durable else None
-            is_new = subscription is None
+            found = topic.seen_subscription(name) if name is not None else None
             text = options.selector.text if options.selector is not None else None
-            if subscription not in topic.online:
-                self._consumers.require_room((topic,), options)
-            if subscription is None:
-                with self._overhead.one_more(SUBSCRIPTION_BYTES):
-                    subscription = self._add_subscription(
-                        topic, self._records.subscribe(topic.number, name, text), options.selector
-                    )
-            elif subscription in topic.online and not (is_shared and subscription.is_shared):
-                raise _in_use(subscription, is_shared=is_shared)
-            elif text != subscription.subscriber.facts.selector:
+            if found is not None and found in topic.online and not (is_shared and found.is_shared):
+                raise _in_use(found, is_shared=is_shared)
+            if found is not None and text != found.subscriber.facts.selector:
                 raise SettingsError(
                     f"subscription {name!r} of topic {topic.name!r} was made with another selector: "
                     "subscribe with that one, or unsubscribe first and lose its backlog"
                 )
+            if found is None or found not in topic.online:
+                self._consumers.require_room((topic,), options)
+            subscription = topic.durable_subscription(name) if found is not None and name is not None else None
+            is_new = subscription is None
+            if subscription is None:
+                subscriber = self._records.subscribe(topic.number, name, text)
+                subscription = self._add_subscription(topic, subscriber, options.selector)
             if subscription not in topic.online:
                 self._go_online(subscription, is_shared=is_shared)
             consumer = self._consumers.attach(subscription, options)
@@ -495,7 +494,7 @@ class Topics(PatternKeeper):
         """Make a consumer of all topics that match, those that come later among them."""
         with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
-            with self._matching(pattern) as found, self._overhead.one_more(SUBSCRIPTION_BYTES * len(found)):
+            with self._matching(pattern) as found:
                 self._consumers.require_room(found, options)
                 pattern_area = PatternArea(self._target_area, pattern, self)
                 consumer = self._consumers.attach(pattern_area, options)
@@ -518,7 +517,6 @@ class Topics(PatternKeeper):
                 if matches(pattern, name) and not destinations[number].is_temporary:
                     found.append(self.opened(number))
                     found[-1].holders += 1
-            self._destinations.make_way(SUBSCRIPTION_BYTES * len(found))
             yield found
         finally:
             for topic in found:
@@ -543,30 +541,36 @@ class Topics(PatternKeeper):
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            subscription = self._idle(topic, name)
-            self._records.unsubscribe(subscription.subscriber)
-            del topic.durable[name]
-            topic.kept.pop(name, None)
-            self._forget(subscription)
+            with self._idle(topic, name) as subscription:
+                self._records.unsubscribe(subscription.subscriber)
+                topic.kept.pop(name, None)
+                self._forget(subscription)
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 
-    def _idle(self, topic: TopicState, name: str) -> SubscriptionState:
-        """Return a durable subscription that nobody uses. Requires: the lock. SettingsError where there is none.
+    @contextmanager
+    def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
+        """Open a durable subscription that nobody uses, and put it away. Requires: the lock. SettingsError where there
+        is none.
 
         SubscriptionInUse while it has a consumer, TransactionError while a transaction without an outcome knows it.
         """
-        if name not in topic.durable:
+        found = topic.seen_subscription(name)
+        if found is None:
             raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
-        subscription = topic.durable_subscription(name)
-        if subscription in topic.online:
+        if found in topic.online:
             raise SubscriptionInUse(topic.name, name)
-        if self._transactions.concern((subscription.number,)):
+        if self._transactions.concern((found.number,)):
             raise TransactionError(
                 f"a transaction without an outcome knows the durable subscription {name!r} of topic "
                 f"{topic.name!r}: end it first"
             )
-        return subscription
+        subscription = topic.durable_subscription(name)
+        assert subscription is not None
+        try:
+            yield subscription
+        finally:
+            self._put_away(subscription)
 
     def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
@@ -578,13 +582,13 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
-            subscription = self._idle(topic, name)
-            self._records.seek(subscription.subscriber, _within(firsts, lanes))
-            self._begin_anew(subscription)
-            sequences, messages = _cursor(subscription.subscriber)
+            with self._idle(topic, name) as subscription:
+                self._records.seek(subscription.subscriber, _within(firsts, lanes))
+                self._begin_anew(subscription)
+                sequences, messages = _cursor(subscription.subscriber)
+                if subscription.admission is not None:
+                    subscription.admission.room_came()
             position = self._message_store.journal.end
-            if subscription.admission is not None:
-                subscription.admission.room_came()
         self._publisher.confirm(position)
         return self._landing(lanes, sequences, messages)
 
@@ -603,11 +607,10 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             self._consumers.require_room((topic,), options)
-            with self._overhead.one_more(SUBSCRIPTION_BYTES):
-                text = options.selector.text if options.selector is not None else None
-                subscriber = self._records.subscribe(topic.number, None, text)
-                self._records.seek(subscriber, _within(firsts, lanes))
-                subscription = self._add_subscription(topic, subscriber, options.selector)
+            text = options.selector.text if options.selector is not None else None
+            subscriber = self._records.subscribe(topic.number, None, text)
+            self._records.seek(subscriber, _within(firsts, lanes))
+            subscription = self._add_subscription(topic, subscriber, options.selector)
             subscription.is_reader = True
             self._go_online(subscription, is_shared=False)
             consumer = self._consumers.attach(subscription, options)
@@ -652,12 +655,13 @@ class Topics(PatternKeeper):
         if topic.is_deleted:
             return
         subscriptions = topic.subscriptions()
-        unread = topic.durable.keys() - topic.kept.keys()
-        numbers = {topic.number, *(subscriber.facts.number for subscriber in topic.durable.values())}
-        if self._transactions.concern(numbers | {subscription.number for subscription in subscriptions}):
+        known = self._message_store.subscriptions
+        durable = known.table.numbers(topic.number)
+        if self._transactions.concern({topic.number, *durable, *(each.number for each in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
-        is_retaining = topic.retention is not None
-        cached = [(topic.memory, topic.durable[name]) for name in unread]
+        kept = {subscription.number for subscription in topic.kept.values()}
+        unread = [number for number in durable if number in known.by_number and number not in kept]
+        cached = [(topic.memory, known.by_number[number]) for number in unread]
         self._message_store.delete_destination(topic.number)
         self._cached += cached
         topic.is_deleted = True
@@ -671,9 +675,7 @@ class Topics(PatternKeeper):
         for lane in topic.all_lanes():
             self._removals.drop_lane(lane)
         topic.drop()
-        self._overhead.one_less(
-            row_bytes(topic.name) + OPEN_TOPIC_BYTES + SUBSCRIPTION_BYTES * (is_retaining + len(unread))
-        )
+        self._overhead.one_less(row_bytes(topic.name) + OPEN_TOPIC_BYTES)
 
     def _forget_cached(self) -> bool:
         """Let the caches forget some hundred subscriptions that were unread when their topic was deleted.
@@ -719,10 +721,21 @@ class Topics(PatternKeeper):
             self._drop_non_persistent(subscription)
             subscription.let_go()
             del subscription.topic.kept[subscription.subscriber.facts.name]
+            self._put_away(subscription)
         if not subscription.is_durable:
             self._records.unsubscribe(subscription.subscriber)
             self._forget(subscription)
             subscription.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
+
+    def _put_away(self, subscription: SubscriptionState) -> None:
+        """Make rows of what the store has of a durable subscription that nobody uses, if that can be."""
+        if subscription.subscriber.facts.name in subscription.topic.kept:
+            return
+        for stored in filter(None, subscription.subscriber.lanes):
+            for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
+                cache.forget(stored.number)
+            subscription.memory.head_queue_cache.reopen(stored.number)
+        self._message_store.subscriptions.put_away(subscription.number)
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
         """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
@@ -734,7 +747,6 @@ class Topics(PatternKeeper):
 
     def _forget(self, subscription: SubscriptionState) -> None:
         self.unmatched_sweeper.subscriptions.pop(subscription, None)
-        self._overhead.one_less(SUBSCRIPTION_BYTES)
         self._drop_non_persistent(subscription)
         subscription.forget()
         if subscription.admission is not None:
@@ -752,7 +764,7 @@ class Topics(PatternKeeper):
     def lane(self, number: int) -> PersistentLaneState:
         """Return the lane of that number, of a queue, a topic, or a durable subscription. Requires: the lock."""
         store, priority = self._message_store, number & LANE_MASK
-        subscriber = store.subscriptions.by_number.get(number >> LANE_SHIFT)
+        subscriber = store.subscriptions.opened(number >> LANE_SHIFT)
         destination = store.destinations[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
         if destination.kind != TOPIC:
             return self._destinations.lane(number)
@@ -760,7 +772,9 @@ class Topics(PatternKeeper):
         lane = self._destinations.lane_of(topic, priority)
         if subscriber is None:
             return lane
-        return topic.keep(topic.durable_subscription(subscriber.facts.name)).lane_of(lane)
+        subscription = topic.durable_subscription(subscriber.facts.name)
+        assert subscription is not None
+        return topic.keep(subscription).lane_of(lane)
 
     def subscription(self, number: int) -> SubscriptionState | None:
         """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of

@@ -22,6 +22,7 @@ from ...store.format.retained import Retained
 from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
 from ...store.index.lane import Lane
+from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
 from ...store.journal.reading import Region, StoredMessage
@@ -164,7 +165,6 @@ class TopicState(DestinationState):
     __slots__ = (
         "evictor",
         "keeper",
-        "durable",
         "kept",
         "online",
         "evicted",
@@ -190,8 +190,6 @@ class TopicState(DestinationState):
         super().__init__(target_area, number, name)
         self.evictor = evictor
         self.keeper = keeper
-        self.durable: dict[str, Subscriber] = {}
-        """By name of the subscription."""
         self.kept: dict[str, SubscriptionState] = {}
         """State of durable subscriptions that are read, or of which there is something to remember."""
         self.online: dict[SubscriptionState, None] = {}
@@ -237,9 +235,45 @@ class TopicState(DestinationState):
         own_name = self.qualified_name
         return [own_name, *(f"{own_name}/{name}" for name in self.durable)]
 
-    def durable_subscription(self, name: str) -> SubscriptionState:
-        """Return the state of a durable subscription; a new one if it is not kept."""
-        return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
+    @property
+    def durable(self) -> list[str]:
+        """Return the names of the durable subscriptions, in order. O(those)."""
+        return self.target_area.store.subscriptions.table.names(self.number)
+
+    @property
+    def durable_numbers(self) -> list[int]:
+        """Return their numbers, in the same order. O(those)."""
+        return self.target_area.store.subscriptions.table.numbers(self.number)
+
+    @property
+    def durable_count(self) -> int:
+        """How many durable subscriptions there are."""
+        return self.target_area.store.subscriptions.table.count(self.number)
+
+    def has_durable(self, name: str | None) -> bool:
+        """Return whether there is a durable subscription of that name."""
+        return name is not None and self.target_area.store.subscriptions.table.number_of(self.number, name) is not None
+
+    def seen_subscription(self, name: str) -> SubscriptionState | None:
+        """Return what a report tells of a durable subscription; None: there is none of that name.
+
+        Of one that is not open that is an object of its own, which nothing is done with.
+        """
+        if (kept := self.kept.get(name)) is not None:
+            return kept
+        subscriptions = self.target_area.store.subscriptions
+        number = subscriptions.table.number_of(self.number, name)
+        subscriber = None if number is None else subscriptions.seen(number)
+        return None if subscriber is None else SubscriptionState(self, subscriber, None)
+
+    def durable_subscription(self, name: str) -> SubscriptionState | None:
+        """Return the state of a durable subscription, open; a new one if it is not kept. None: there is none."""
+        if (kept := self.kept.get(name)) is not None:
+            return kept
+        subscriptions = self.target_area.store.subscriptions
+        number = subscriptions.table.number_of(self.number, name)
+        subscriber = None if number is None else subscriptions.opened(number)
+        return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def keep(self, subscription: SubscriptionState) -> SubscriptionState:
         """Keep the state of a durable subscription until `leave`; return it."""
@@ -247,9 +281,9 @@ class TopicState(DestinationState):
         self.kept[subscription.subscriber.facts.name] = subscription
         return subscription
 
-    def durable_subscriptions(self) -> Iterator[tuple[str, SubscriptionState]]:
-        """Yield all durable subscriptions by name, in order."""
-        return ((name, self.durable_subscription(name)) for name in sorted(self.durable))
+    def durable_subscriptions(self) -> Iterator[SubscriptionState]:
+        """Yield what a report tells of all durable subscriptions, in the order of their names."""
+        return (found for name in self.durable if (found := self.seen_subscription(name)) is not None)
 
     def meet(self) -> None:
         """Let the only subscription so far know that it is no longer alone. O(messages of its lists)."""
@@ -265,14 +299,14 @@ class TopicState(DestinationState):
 
     @property
     def first_lists(self) -> int:
-        """See QueueArea."""
+        """See DestinationState."""
         return sum(subscription.first_lists for subscription in self.online)
 
     @property
     def lane_bytes(self) -> int:
-        """See QueueArea. Each subscription that is read has a part of the lane."""
-        subscriptions = len(self.durable.keys() | self.online.keys())
-        return super().lane_bytes + SUBSCRIPTION_LANE_BYTES * subscriptions + LANE_STATE_BYTES * len(self.online)
+        """See DestinationState. Each subscription that is read has a part of the lane."""
+        opened_bytes = (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * len(self.online)
+        return super().lane_bytes + opened_bytes + CURSOR_BYTES * self.durable_count
 
     @property
     def is_unused(self) -> bool:
@@ -281,12 +315,12 @@ class TopicState(DestinationState):
         Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
         """
         has_message = len(self.target_area.store.properties.retained(self.number)) > 0
-        return not (self.durable or self.online or self.retained[0] or has_message)
+        return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property
     def is_idle(self) -> bool:
         """See DestinationState. A subscription, durable or not, is a use, and so is what the policy retains."""
-        is_needed = self.durable or self.online or self.kept or self.is_retained
+        is_needed = self.durable_count or self.online or self.kept or self.is_retained
         return not is_needed and self.retention is None and super().is_idle
 
     @property
@@ -304,7 +338,7 @@ class TopicState(DestinationState):
         """Know nothing any more: the topic is deleted, or closed. Requires: the lock."""
         self.drop_lanes()
         self.target_area.destinations.release(FAN_OUT_BYTES * len(self.fan_outs))
-        self.durable, self.kept, self.fan_outs = {}, {}, {}
+        self.kept, self.fan_outs = {}, {}
 
     def subscriptions(self) -> list[SubscriptionState]:
         """Return the subscriptions that are read, or of which there is something to remember, in the order of both."""
@@ -338,7 +372,7 @@ class TopicState(DestinationState):
 
     def _everyone(self) -> Iterator[SubscriptionState]:
         yield from self.online
-        yield from (each for _, each in self.durable_subscriptions() if each not in self.online)
+        yield from (each for each in self.durable_subscriptions() if each not in self.online)
 
     def _slowest(self, size: Callable[[LaneState], int]) -> int:
         found = (
@@ -371,9 +405,10 @@ class TopicLaneState(PersistentLaneState):
 
     def every_reader(self) -> list[LaneState]:
         """See LaneState."""
-        for name, subscription in self.topic.durable_subscriptions():
-            subscription.lane_of(self)
-            self.topic.kept[name] = subscription
+        for name in self.topic.durable:
+            subscription = self.topic.durable_subscription(name)
+            if subscription is not None:
+                self.topic.keep(subscription).lane_of(self)
         return list(self.readers())
 
     def fronts(self, *, but: LaneState) -> list[int]:
@@ -737,7 +772,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """See QueueArea. Lanes that nobody has opened yet count, too."""
+        """See CountedDestination. Lanes that nobody has opened yet count, too."""
         persistent = sum(
             stored.enqueued_bytes - max(lane.first_bytes, stored.first_bytes)
             for lane, stored in zip(self.topic.lanes, self.subscriber.lanes, strict=True)

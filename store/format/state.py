@@ -28,7 +28,7 @@ _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
 _COUNTED_LANE: Final = struct.Struct("<QQQQ")
 _USE: Final = struct.Struct("<IQQII")
-_SUBSCRIPTION: Final = struct.Struct("<IIBBH")
+SUBSCRIPTION_HEAD: Final = struct.Struct("<IIBBH")
 _NUMBERS: Final = struct.Struct("<II")
 _BACKLOG: Final = struct.Struct("<QQII")
 _MASKED_BLOCK: Final = struct.Struct("<Q64s")
@@ -103,8 +103,25 @@ class Subscription(NamedTuple):
 def encode_subscription(subscription: Subscription) -> bytes:
     name, selector = subscription.name.encode(), (subscription.selector or "").encode()
     kind = _RETENTION if subscription.is_retention else _DURABLE
-    head = _SUBSCRIPTION.pack(subscription.number, subscription.topic, kind, len(name), len(selector))
+    head = SUBSCRIPTION_HEAD.pack(subscription.number, subscription.topic, kind, len(name), len(selector))
     return head + name + selector
+
+
+class PackedSubscriptions:
+    """Subscriptions as a record has them, made when somebody asks for one."""
+
+    __slots__ = ("packed", "_count")
+
+    def __init__(self, count: int, packed: bytes) -> None:
+        self.packed = packed
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Subscription]:
+        reader = _Reader(self.packed)
+        return (reader.subscription() for _ in range(self._count))
 
 
 def encode_unsubscribe(number: int) -> bytes:
@@ -145,7 +162,7 @@ class State:
     """Log sequence of the record that follows the checkpoint; in the root alone."""
     latest_ms: int = 0
     """The store's time at the checkpoint; in the root alone."""
-    subscriptions: list[Subscription] = field(default_factory=list)
+    subscriptions: list[Subscription] | PackedSubscriptions = field(default_factory=list)
     """The durable subscriptions that exist."""
     next_number: int = 0
     """Above every number that a destination or subscription ever had."""
@@ -233,7 +250,10 @@ def _encode_names(state: State) -> Iterator[bytes]:
     yield _COUNT.pack(len(state.data_logs))
     yield struct.pack(f"<{len(state.data_logs)}I", *state.data_logs)
     yield _NUMBERS.pack(state.next_number, len(state.subscriptions))
-    yield from map(encode_subscription, state.subscriptions)
+    if isinstance(state.subscriptions, PackedSubscriptions):
+        yield state.subscriptions.packed
+    else:
+        yield from map(encode_subscription, state.subscriptions)
 
 
 def _encode_transactions(state: State) -> Iterator[bytes]:
@@ -340,7 +360,7 @@ class _Reader:
             raise RecordDamaged("a name is not text") from None
 
     def subscription(self) -> Subscription:
-        number, topic, kind, name_bytes, selector_bytes = self.numbers(_SUBSCRIPTION)
+        number, topic, kind, name_bytes, selector_bytes = self.numbers(SUBSCRIPTION_HEAD)
         if kind not in (_DURABLE, _RETENTION):
             raise RecordDamaged(f"a subscription of kind {kind} cannot be")
         name, selector = self.name(name_bytes), self.text(selector_bytes) or None

@@ -41,9 +41,9 @@ class SequenceBitmap:
         """Block -> what of it is in, where that is not all."""
 
     @classmethod
-    def of_run(cls, first: int, last: int) -> SequenceBitmap:
+    def of_run(cls, first: int, last: int, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
         """Return the set of first..last. O(1)."""
-        made = cls()
+        made = cls(account)
         low, high = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
         made.blocks.add(low, high)
         for number in {low, high}:

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ..account import OpenAccount
+from ..account import OpenAccount, Uncounted
 from ..bits import ones, runs_of_ones
 from ..format.places import Extent, Singles
 from ..format.record import Survivors
@@ -28,6 +28,7 @@ from .data_log_use import DataLogUse
 from .lane import LANE_SLOTS, Lane
 from .pending_lane import PENDING_SLOTS, JournaledLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
+from .subscription_table import Cursor, Cursors
 
 _NOTHING: Final = SequenceBitmap()
 """The set of those that have not caught up since something was sent. Nobody adds to it, or closes it."""
@@ -52,6 +53,10 @@ class BacklogSets:
         self._noted: list[SequenceBitmap] = []
         """Those that only a note has that somebody reads: their subscriptions have others by now."""
 
+    def cursors(self) -> Cursors:
+        """Return columns for the subscriptions that nobody uses."""
+        return Cursors(self._account)
+
     def add_lane(self) -> None:
         """Charge for a lane of a subscription."""
         self._account.charge(SUBSCRIPTION_LANE_BYTES)
@@ -63,6 +68,10 @@ class BacklogSets:
     def make(self) -> SequenceBitmap:
         """Return an empty set."""
         return SequenceBitmap(self._account)
+
+    def of_run(self, first: int, last: int) -> SequenceBitmap:
+        """Return the set of first..last. O(1)."""
+        return SequenceBitmap.of_run(first, last, self._account)
 
     def copy(self, pending: SequenceBitmap) -> SequenceBitmap:
         """Return a set with the same in it. O(runs + masks)."""
@@ -89,6 +98,10 @@ class BacklogSets:
         return sum(pending.charge_bytes for pending in self._noted)
 
 
+_UNCOUNTED_SETS: Final = BacklogSets(Uncounted())
+"""Of lanes that only somebody looks at, or that have ended."""
+
+
 class LaneHome(ABC):
     """A topic as far as its lanes know it."""
 
@@ -98,11 +111,25 @@ class LaneHome(ABC):
     def lane_left(self, lane: TopicLane) -> None:
         """Forget a lane that is a row of the index now."""
 
+    @abstractmethod
+    def open_subscription(self, number: int) -> None:
+        """Let a subscription that is a row have lanes of its own again."""
+
 
 class TopicLane(Lane):
     """The messages that at least one subscription of the topic may still need. The state lock guards it."""
 
-    __slots__ = ("subscribers", "sent_bytes", "touched", "snapshots", "open_snapshot", "home", "backlogs")
+    __slots__ = (
+        "subscribers",
+        "sent_bytes",
+        "touched",
+        "snapshots",
+        "open_snapshot",
+        "home",
+        "backlogs",
+        "cursors",
+        "_nowhere",
+    )
 
     def __init__(
         self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int, backlogs: BacklogSets
@@ -110,13 +137,17 @@ class TopicLane(Lane):
         """backlogs: makes the sets of what subscriptions have not acknowledged."""
         super().__init__(cache, uses, destination, priority)
         self.backlogs = backlogs
+        self._nowhere: TopicLane | None = None
+        """What lanes of subscriptions have that are none any more."""
+        self.cursors = backlogs.cursors()
+        """What the subscriptions need that nobody uses."""
         self.snapshots = self.open_snapshot = 0
         """How often its backlogs were noted, and the number of the note that somebody still reads; 0: nobody does."""
         self.is_unread = True
         self.home: LaneHome | None = None
         """Where the topic's lanes are known; None: the lane stands in for one that is gone."""
         self.subscribers: dict[int, SubscriptionLane] = {}
-        """Number of the subscription -> its lane."""
+        """Number of the subscription -> its lane, of those that have one."""
         self.sent_bytes = 0
         """Content bytes of all that was sent since this object was made, also while nobody had subscribed."""
         self.touched = SequenceSet()
@@ -125,7 +156,39 @@ class TopicLane(Lane):
     @property
     def is_idle(self) -> bool:
         """See Lane. Subscriptions of a topic know its lanes."""
-        return not self.subscribers and super().is_idle
+        return not self.has_subscriptions and super().is_idle
+
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether anybody gets what is sent."""
+        return bool(self.subscribers) or len(self.cursors) > 0
+
+    def add_cursor(self, number: int) -> None:
+        """Let a subscription that nobody uses have what is sent from now on."""
+        self.cursors.put(number, Cursor(self.next_sequence, self.sent_bytes, self.next_sequence, self.sent_bytes))
+        self.is_unread = False
+
+    def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
+        """Make a subscription's lane a row: nobody has it any more."""
+        del self.subscribers[lane.destination]
+        lane.leave(self.nowhere)
+        self.cursors.put(lane.destination, cursor)
+
+    @property
+    def nowhere(self) -> TopicLane:
+        """A lane in which nothing is sent, for subscriptions that have none any more."""
+        if self._nowhere is None:
+            self._nowhere = TopicLane(self.cache, self.uses, self.destination, self.priority, self.backlogs)
+        return self._nowhere
+
+    def _open_before(self, end: int) -> None:
+        """Open the subscriptions that nobody uses and that need something before that sequence. O(subscriptions)."""
+        lowest = self.cursors.lowest
+        if lowest is not None and lowest < end:
+            assert self.home is not None
+            for number, cursor in self.cursors:
+                if cursor.next_sequence < end:
+                    self.home.open_subscription(number)
 
     def left(self) -> None:
         """See Lane."""
@@ -181,6 +244,7 @@ class TopicLane(Lane):
         """Leave whatever lies between here and there pending for nobody."""
         if sequence <= self.next_sequence:
             return
+        self._open_before(sequence)
         for subscriber in self.subscribers.values():
             subscriber.catch_up()
         super().skip_to(sequence)
@@ -196,6 +260,7 @@ class TopicLane(Lane):
         known = min(last, self.next_sequence - 1)
         removed = 0
         if first <= known:
+            self._open_before(known + 1)
             for subscriber in self.subscribers.values():
                 subscriber.remove(first, known, NO_RECORD)
             removed = super().remove(first, known, ack_data_log)
@@ -217,10 +282,31 @@ class TopicLane(Lane):
         for number, subscriber in self.subscribers.items():
             mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
             found += [Survivors(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
+        end = min(last + 1, self.next_sequence)
+        for number, begin in zip(self.cursors.numbers, self.cursors.next_sequences, strict=True):
+            if begin < end:
+                begin = max(begin, first)
+                found.append(Survivors(number, begin, end - begin))
         return found
+
+    def masks(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield each subscription and what it needs of a block. O(subscriptions)."""
+        yield from ((subscription, lane.mask(number)) for subscription, lane in self.subscribers.items())
+        cursors = self.cursors
+        yield from (
+            (subscription, self._mask_from(begin, number))
+            for subscription, begin in zip(cursors.numbers, cursors.next_sequences, strict=True)
+        )
+
+    def _mask_from(self, begin: int, number: int) -> int:
+        """Return what of a block was sent from a sequence on."""
+        base = number << BLOCK_SHIFT
+        low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
+        return ones(low, high) if low <= high else 0
 
     def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
         """Let each subscription need what is named of first..last, sequences of one block, and nothing else."""
+        self._open_before(self.next_sequence + 1)
         number = first >> BLOCK_SHIFT
         block = self.block(number)
         known = ~block.gone & ((1 << len(block.lengths)) - 1) if block is not None else 0
@@ -235,10 +321,10 @@ class TopicLane(Lane):
 
     def end(self) -> None:
         """End all subscriptions: the topic is deleted, and its lanes with it. O(subscriptions)."""
-        nowhere = TopicLane(self.cache, self.uses, self.destination, self.priority, self.backlogs)
         for subscriber in self.subscribers.values():
-            subscriber.leave(nowhere)
+            subscriber.leave(self.nowhere)
         self.subscribers = {}
+        self.cursors.clear()
         self.is_unread = True
 
     def note_backlogs(self) -> NotedBacklogs:
@@ -248,7 +334,8 @@ class TopicLane(Lane):
         """
         self.snapshots += 1
         self.open_snapshot = self.snapshots
-        return NotedBacklogs([lane for lane in self.subscribers.values() if lane.is_durable], self.next_sequence)
+        durable = [lane for lane in self.subscribers.values() if lane.is_durable]
+        return NotedBacklogs(durable, self.cursors, self)
 
     def forget_noted(self) -> None:
         """Let subscriptions change what was noted: nobody reads it any more."""
@@ -258,7 +345,7 @@ class TopicLane(Lane):
     def subscribers_charge(self) -> int:
         """Return what is charged for what subscriptions have of this lane. O(subscriptions)."""
         sets_bytes = sum(lane.pending.charge_bytes for lane in self.subscribers.values() if lane.has_pending_set)
-        return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes
+        return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
     def touch_all(self) -> None:
         """Let the next sweep look at every block, because nothing is known of what is needed."""
@@ -268,7 +355,8 @@ class TopicLane(Lane):
     def sweep(self) -> None:
         """Let the next touched block go of what no subscription needs. O(subscriptions). At most one block read."""
         number, _ = self.touched.pop_first(1)
-        needed = 0
+        lowest = self.cursors.lowest
+        needed = 0 if lowest is None else self._mask_from(lowest, number)
         for subscriber in self.subscribers.values():
             needed |= subscriber.mask(number)
             if needed == FULL_BLOCK:
@@ -285,22 +373,40 @@ class TopicLane(Lane):
         super()._check()
         for subscriber in self.subscribers.values():
             subscriber._check()
+        self.cursors._check()
+        for number, cursor in self.cursors:
+            assert number not in self.subscribers and cursor.next_sequence <= self.next_sequence
+        assert self.is_unread == (not self.has_subscriptions)
 
 
 class NotedBacklogs:
     """What the durable subscriptions had not acknowledged of one topic's lane at some moment. Read without the lock."""
 
-    __slots__ = ("_numbers", "_pending", "_next_sequences", "_pending_bytes", "_end")
+    __slots__ = (
+        "_numbers",
+        "_pending",
+        "_next_sequences",
+        "_pending_bytes",
+        "_cursors",
+        "_priority",
+        "_end",
+        "_sent_bytes",
+    )
 
-    def __init__(self, lanes: Sequence[SubscriptionLane], end: int) -> None:
-        """end: the topic's next sequence. Columns, not a tuple for each: so many would call the collector."""
+    def __init__(self, lanes: Sequence[SubscriptionLane], cursors: Cursors, topic: TopicLane) -> None:
+        """Columns, not a tuple for each: so many would call the collector."""
         self._numbers = array("Q", [lane.number for lane in lanes])
         self._pending = [lane.pending for lane in lanes]
         self._next_sequences = array("Q", [lane.next_sequence for lane in lanes])
         self._pending_bytes = array("q", [lane.depth[1] for lane in lanes])
-        self._end = end
+        self._cursors = cursors.numbers[:], cursors.next_sequences[:], cursors.sent_bytes[:]
+        self._priority, self._end, self._sent_bytes = topic.priority, topic.next_sequence, topic.sent_bytes
 
     def __iter__(self) -> Iterator[Backlog]:
+        for number, first, sent_bytes in zip(*self._cursors, strict=True):
+            lane, size = number << LANE_SHIFT | self._priority, self._sent_bytes - sent_bytes
+            pending = _NOTHING if first == self._end else SequenceBitmap.of_run(first, self._end - 1)
+            yield pending.backlog(lane, size)
         columns = zip(self._numbers, self._pending, self._next_sequences, self._pending_bytes, strict=True)
         for number, pending, first, size in columns:
             if first < self._end and pending is _NOTHING:
@@ -327,9 +433,11 @@ class SubscriptionLane(JournaledLane):
         "has_estimate",
         "_sent_bytes",
         "_own_since",
+        "_sets",
     )
 
-    def __init__(self, topic: TopicLane, number: int, *, is_durable: bool) -> None:
+    def __init__(self, topic: TopicLane, number: int, *, is_durable: bool, cursor: Cursor | None = None) -> None:
+        """cursor: what it needs; None: what is sent from now on. It needs nothing before `enter`."""
         super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
         self.topic = topic
         self.is_durable = is_durable
@@ -342,15 +450,41 @@ class SubscriptionLane(JournaledLane):
         """The last note of the topic's backlogs when this set was made: those before do not have it."""
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = self.first_bytes = topic.sent_bytes
-        topic.subscribers[number] = self
+        if cursor is not None:
+            self.next_sequence, self._sent_bytes, self.first_sequence, self.first_bytes = cursor
+        self._sets = _UNCOUNTED_SETS
+
+    def enter(self) -> None:
+        """Need from now on what it has: the topic's lane keeps that for it."""
+        topic = self.topic
+        self._sets = topic.backlogs
+        topic.subscribers[self.destination] = self
         topic.is_unread = False
-        topic.backlogs.add_lane()
+        self._sets.add_lane()
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Return where it goes on, if it needs all from there on; None: it needs something else, or knows more."""
+        if not self.is_durable or self.has_estimate or self.put_off is not None:
+            return None
+        first, size = self.next_sequence, self._sent_bytes
+        number = self.pending.next_block(0)
+        if number is not None:
+            mask = self.pending.mask(number)
+            first = (number << BLOCK_SHIFT) + (mask & -mask).bit_length() - 1
+            size -= self.pending_bytes
+        if self.pending.count != self.next_sequence - first:
+            return None
+        return Cursor(first, size, self.first_sequence, self.first_bytes)
 
     def catch_up(self) -> None:
         """Take in what was sent since the last time. O(blocks of that)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
-            self._own().add(self.next_sequence, topic.next_sequence - 1)
+            if self.pending is _NOTHING:
+                self._replace(self._sets.of_run(self.next_sequence, topic.next_sequence - 1))
+            else:
+                self._own().add(self.next_sequence, topic.next_sequence - 1)
             self.next_sequence = topic.next_sequence
             self.pending_messages = self.pending.count
             self.added_bytes += topic.sent_bytes - self._sent_bytes
@@ -364,13 +498,13 @@ class SubscriptionLane(JournaledLane):
     def _own(self) -> SequenceBitmap:
         """Return the set of what is pending, to change it: another one than the note has that somebody reads."""
         if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
-            self._replace(self.topic.backlogs.copy(self.pending))
+            self._replace(self._sets.copy(self.pending))
         return self.pending
 
     def _replace(self, pending: SequenceBitmap) -> None:
         """Have another set of what is pending from now on."""
         topic = self.topic
-        topic.backlogs.let_go(self.pending, is_noted=self._own_since < topic.open_snapshot)
+        self._sets.let_go(self.pending, is_noted=self._own_since < topic.open_snapshot)
         self.pending = pending
         self._own_since = topic.snapshots
 
@@ -383,7 +517,9 @@ class SubscriptionLane(JournaledLane):
         blocks read.
         """
         self.catch_up()
-        topic, reached = self.topic, self.topic.backlogs.make()
+        topic, reached = self.topic, self._sets.make()
+        if (lowest := topic.cursors.lowest) is not None and lowest < topic.next_sequence:
+            reached.unite(SequenceBitmap.of_run(lowest, topic.next_sequence - 1), first)
         for subscriber in topic.subscribers.values():
             if subscriber.is_durable or not self.is_durable:
                 subscriber.catch_up()
@@ -420,14 +556,14 @@ class SubscriptionLane(JournaledLane):
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
         del self.topic.subscribers[self.destination]
-        self.topic.is_unread = not self.topic.subscribers
-        topic = self.topic
-        self.leave(TopicLane(topic.cache, topic.uses, topic.destination, self.priority, topic.backlogs))
+        self.topic.is_unread = not self.topic.has_subscriptions
+        self.leave(self.topic.nowhere)
 
     def leave(self, nowhere: TopicLane) -> None:
         """Know nothing of the topic's lane any more, but one in which nothing is sent. O(1)."""
         self._replace(_NOTHING)
-        self.topic.backlogs.drop_lane()
+        self._sets.drop_lane()
+        self._sets = _UNCOUNTED_SETS
         self.pending_messages, self.removed_bytes = 0, self.added_bytes
         self.topic, self.earliest = nowhere, nowhere.earliest
 

@@ -170,8 +170,8 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
 
 
 def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the only wanted message of a region without its body, which is verified in pieces; or why it can't be
-    read.
+    """Return the only wanted message of a region with an empty body; or why it can't be read. Its own is verified in
+    pieces.
 
     pay: is called with each number of bytes before so many are in RAM: a piece, and headers that are larger than one.
     """
@@ -191,7 +191,7 @@ def read_headers(region: Region, pay: Callable[[int], None]) -> tuple[list[Store
         if properties_bytes <= length:
             properties = read_verified(file, begin, length, properties_bytes, crc, pay)
             if properties is not None:
-                return [(sequence, properties, None, part.timestamp)], []
+                return [(sequence, properties, b"", part.timestamp)], []
     except OSError as error:
         return [], [(sequence, f"{place}: the read failed ({error.strerror})")]
     except (RecordDamaged, struct.error) as damage:

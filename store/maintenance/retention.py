@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 from ..bits import ones, runs_of_ones
 from ..format.places import Extent
 from ..format.record import RecordDamaged
-from ..format.state import QUEUE, Destination
+from ..format.state import QUEUE, Destination, Subscription
 from ..index.block import Block
 from ..index.index import Index
 from ..index.lane import Lane
-from ..index.subscriptions import Subscriber
 from ..index.topic_lane import TopicLane
 from ..journal.reading import Readable, sent_at
 from ..locks import OwnedLock
@@ -39,7 +38,6 @@ BLOCKS_AT_ONCE: Final = 32
 """Blocks of the index looked at before the lock is let go: about a millisecond where all are stored."""
 SUBSCRIPTIONS_A_BLOCK: Final = 64
 """So many subscriptions cost about as much as their block."""
-NO_SUBSCRIBERS: Final[Mapping[int, Subscriber]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,10 @@ class RetentionReasons:
         replayed: int | None = None,
         transactions: Mapping[str, Collection[int]] | None = None,
         leases: Iterable[Lease] = (),
-        subscribers: Mapping[int, Subscriber] = NO_SUBSCRIBERS,
+        durable: Callable[[], Iterable[Subscription]] = tuple,
     ) -> None:
-        """lock: guards the index. newest: the data log that is written to. subscribers: of topics, by number.
+        """lock: guards the index. newest: the data log that is written to. durable: returns the durable
+        subscriptions, under the lock.
 
         reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins
         to replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no
@@ -121,7 +120,7 @@ class RetentionReasons:
         self._leases = tuple(leases)
         with lock:
             self._destinations = dict(destinations)
-            self._durable = {number: found.facts for number, found in subscribers.items() if found.is_durable}
+            self._durable = {facts.number: facts for facts in durable()}
             self._retentions = {number for number, facts in self._durable.items() if facts.is_retention}
             self._counts = {
                 data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs | use.committed_data_logs))
@@ -266,7 +265,7 @@ class RetentionReasons:
     ) -> int | None:
         """Count some of a lane's blocks, from that number on; returns where to go on. Requires: the lock."""
         lane = self._index.lanes.get(number)
-        subscriptions = len(lane.subscribers) if isinstance(lane, TopicLane) else 0
+        subscriptions = len(lane.subscribers) + len(lane.cursors) if isinstance(lane, TopicLane) else 0
         for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):
             run = lane.blocks.next_from(at) if lane is not None else None
             if lane is None or run is None:
@@ -286,8 +285,10 @@ class RetentionReasons:
         needs: list[tuple[int, int]] = []
         unnamed = 0
         if isinstance(lane, TopicLane):
-            for number, subscriber in sorted(lane.subscribers.items(), key=lambda each: each[0] in self._retentions):
-                mask = subscriber.mask(block.number) & everything
+            for number, needed in sorted(
+                lane.masks(block.number), key=lambda each: (each[0] in self._retentions, each[0])
+            ):
+                mask = needed & everything
                 if number not in self._durable:
                     unnamed |= mask
                 elif mask:

@@ -334,7 +334,7 @@ class Replay:
         JournalCorrupt for damage that no repair has met: a commit must not find it when its record is written.
         """
         reader = _Reader(self._disk, self._headers)
-        numbers = self.destinations.keys() | self._subscriptions.by_number.keys()
+        numbers = self.destinations.keys() | self._subscriptions.numbers()
         try:
             for branch in self._branches.prepared:
                 left = Branch(branch.number, branch.xid)

@@ -95,7 +95,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
 
 
 def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """Return the only message of a region without its body, which is verified in pieces; or why it can't be read.
+    """Return the only message of a region with an empty body, as journal.reading does; or why it can't be read.
 
     pay: see journal.reading.read_headers.
     """
@@ -114,7 +114,7 @@ def read_headers(region: TmpRegion, pay: Callable[[int], None]) -> tuple[list[St
                 region.file, begin + HEAD_BYTES, content_bytes, properties_bytes, crc, pay, started=started
             )
             if properties is not None:
-                return [(sequence, properties, None, timestamp)], []
+                return [(sequence, properties, b"", timestamp)], []
     except OSError as error:
         return [], [(sequence, f"tmp-{region.number}.dat: the read failed ({error.strerror})")]
     except struct.error:

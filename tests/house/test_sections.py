@@ -26,7 +26,7 @@ LOOKS_ONLY = {
     "Forebay.prepared",
     "Forebay.topics",
     "IdleDestinations.step",
-    "LaneState.read_one",
+    "LaneState._read",
     "Maintenance._sync",
     "Publisher.position",
     "Queue.depth",

@@ -307,7 +307,8 @@ def described(bay: Forebay) -> Any:
                 subscriber.facts,
                 [found for lane in subscriber.lanes if lane is not None and (found := sequences(lane))],
             )
-            for number, subscriber in store.subscriptions.by_number.items()
+            for number in sorted(store.subscriptions.numbers())
+            if (subscriber := store.subscriptions.seen(number)) is not None
         }
         branches = [
             (branch.number, branch.xid, list(branch), list(branch.runs())) for branch in store.branches.prepared

@@ -65,7 +65,7 @@ def open_golden(root: Path, clock: ManualClock) -> OpenStore:
 def pending_in(opened: OpenStore) -> Pending:
     names = {destination.number: destination.name for destination in opened.store.destinations.values()}
     lanes: list[JournaledLane] = list(opened.store.index.lanes.values())
-    for subscriber in opened.store.subscriptions.by_number.values():
+    for subscriber in opened.store.subscriptions.readers():
         names[subscriber.facts.number] = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
         lanes += filter(None, subscriber.lanes)
     return {

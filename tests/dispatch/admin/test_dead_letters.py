@@ -553,7 +553,7 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
         dead = [int(message.body) for message in bay.queue("DLQ.orders").browse()]
         if is_topic:
             # What was not moved is dead still: the subscription gets the others alone.
-            (subscriber,) = inside(bay).store.subscriptions.by_number.values()
+            (subscriber,) = inside(bay).store.subscriptions.readers()
             lane = subscriber.lanes[4]
             here = [n for n in range(450) if lane is not None and lane.is_pending(n)]
         else:

@@ -21,17 +21,23 @@ from forebay.dispatch.core.overhead import (
     OPEN_QUEUE_BYTES,
     OPEN_SUBSCRIPTION_BYTES,
     OPEN_TOPIC_BYTES,
-    SUBSCRIPTION_BYTES,
     row_bytes,
 )
 from forebay.store.index.idle_lanes import IDLE_LANE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.store.index.sequence_bitmap import STEP_BYTES, STEP_MASKS
+from forebay.store.index.subscription_table import CURSOR_BYTES, SUBSCRIPTION_ROW_BYTES
+from forebay.store.index.subscriptions import SUBSCRIBER_BYTES
 from forebay.store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from forebay.store.numbering import BLOCK_MESSAGES
 
 MANY = 10_000
 LANE_BYTES = INDEX_LANE_BYTES + LANE_STATE_BYTES
+
+
+def subscription_bytes(name: str) -> int:
+    """What a durable subscription without a selector is charged that nobody reads, beside its lanes."""
+    return SUBSCRIPTION_ROW_BYTES + len(name) + len(name) // 8
 
 
 def charged(bay: SimulatedBay) -> int:
@@ -44,11 +50,10 @@ def test_each_destination_and_subscription_is_charged_until_it_ends() -> None:
     prices = bay.bay.topic("prices")
     prices.subscribe(durable="audit").close()
     topic_bytes = row_bytes("prices") + OPEN_TOPIC_BYTES
-    all_bytes = row_bytes("orders") + topic_bytes + SUBSCRIPTION_BYTES
+    all_bytes = row_bytes("orders") + topic_bytes + subscription_bytes("audit")
     assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES
     with prices.subscribe():
-        subscription_bytes = SUBSCRIPTION_BYTES + OPEN_SUBSCRIPTION_BYTES
-        assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES + subscription_bytes
+        assert charged(bay) == all_bytes + OPEN_QUEUE_BYTES + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES
         bay.check()
     bay.close_idle()
     assert charged(bay) == all_bytes
@@ -112,13 +117,13 @@ def test_each_lane_of_a_topic_is_charged_with_what_subscriptions_have_of_it() ->
     prices.subscribe(durable="audit").close()
     before = charged(bay)
     prices.send(b"x")
-    assert charged(bay) == before + LANE_BYTES + SUBSCRIPTION_LANE_BYTES
+    assert charged(bay) == before + LANE_BYTES + CURSOR_BYTES
     prices.send(b"x", priority=7)
-    offline = before + 2 * (LANE_BYTES + SUBSCRIPTION_LANE_BYTES)
-    assert charged(bay) == offline
+    assert charged(bay) == before + 2 * (LANE_BYTES + CURSOR_BYTES)
     bay.check()
     consumer = prices.subscribe(durable="audit")
-    online = offline + OPEN_SUBSCRIPTION_BYTES + 2 * (LANE_STATE_BYTES + 2 * STEP_BYTES)  # sets of what waits
+    lane_bytes = LANE_BYTES + SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES
+    online = before + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES + 2 * lane_bytes
     assert charged(bay) == online
     prices.send(b"x", persistent=False)
     assert charged(bay) == online + FAN_OUT_BYTES + NON_PERSISTENT_LANE_BYTES
@@ -208,7 +213,7 @@ def test_a_limit_too_low_for_those_that_exist_is_refused_at_open(tmp_path: Path)
     with forebay.open(tmp_path, memory_limit="32MiB", sync="never", background=False) as bay:
         prices = bay.topic("prices")
         for number in range(MANY):
-            prices.subscribe(durable=f"s{number}").close()
+            prices.subscribe(durable=f"{number:100}").close()
     with pytest.raises(SettingsError, match="10,001 destinations"):
         forebay.open(tmp_path, memory_limit="4MiB")
     with forebay.open(tmp_path, memory_limit="32MiB", background=False) as bay:
@@ -312,18 +317,39 @@ def test_what_nobody_uses_is_charged_what_it_takes_and_that_is_less_than_a_quart
 
 @interpreted("weighs Python objects")
 @pytest.mark.parametrize("count", COUNTS)
-def test_offline_subscriptions_are_charged_what_they_take(tmp_path: Path, count: int) -> None:
-    """However many messages wait for them: here some of one priority."""
-    with forebay.open(tmp_path, memory_limit="64MiB", sync="never", background=False) as bay:
+def test_durable_subscriptions_that_nobody_reads_are_charged_what_they_take_and_that_is_less_than_a_quarter_kibibyte(
+    tmp_path: Path, count: int
+) -> None:
+    """However many messages wait for them: here some of two priorities."""
+    settings = Settings(memory_limit="64MiB", sync="never", background=False)
+    names = [f"region.{number % 7}.tenant.{number:06}" for number in range(count)]
+    with forebay.open(tmp_path, settings) as bay:
         prices = bay.topic("prices")
-        alone = real_bytes(lambda number: prices.subscribe(durable=f"s{number}").close(), count)
-        assert bay.statistics().memory.holders["destinations"] == row_bytes("prices") + OPEN_TOPIC_BYTES + (
-            count * SUBSCRIPTION_BYTES
-        )
-        with_backlog = alone + real_bytes(lambda number: prices.send(b"x") if number < 10 else None, count)
-        charge = SUBSCRIPTION_BYTES + SUBSCRIPTION_LANE_BYTES
-        assert charge // 2 < with_backlog <= charge + OTHER_BYTES // count, (alone, with_backlog)
+        topic_bytes = row_bytes("prices") + OPEN_TOPIC_BYTES
+        alone = real_bytes(lambda number: prices.subscribe(durable=names[number]).close(), count)
+        row_charge = sum(map(subscription_bytes, names)) // count
+        assert row_charge // 3 < alone <= row_charge + OTHER_BYTES // count, alone
+        assert bay.statistics().memory.holders["destinations"] == topic_bytes + count * row_charge
+        waiting = real_bytes(lambda number: prices.send(b"x", priority=number % 2) if number < 20 else None, count)
+        lanes_bytes = 2 * (LANE_BYTES + CURSOR_BYTES * count)
+        assert 0 < waiting <= 2 * CURSOR_BYTES + OTHER_BYTES // count, waiting
+        assert bay.statistics().memory.holders["destinations"] == topic_bytes + count * row_charge + lanes_bytes
+        assert row_charge + 2 * CURSOR_BYTES <= 256
         inside(bay).audit()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with forebay.open(tmp_path, settings) as bay:
+            gc.collect()
+            opened = tracemalloc.get_traced_memory()[0] // count
+            assert bay.statistics().memory.holders["destinations"] == topic_bytes + count * row_charge + lanes_bytes
+            subscriptions = bay.topic("prices").statistics().subscriptions
+            assert {found.depth for found in subscriptions.values()} == {20} and len(subscriptions) == count
+            inside(bay).audit()
+    finally:
+        tracemalloc.stop()
+    if count == MANY:  # of fewer, what a store takes without any is the most of it
+        assert opened <= 256, opened
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(MANY, marks=pytest.mark.soak)])

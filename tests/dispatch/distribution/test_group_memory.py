@@ -124,6 +124,7 @@ def test_what_a_smaller_limit_has_no_room_to_hold_back_comes_back_at_once(caplog
 def test_a_queue_pays_for_its_groups_once_and_until_it_is_deleted() -> None:
     bay = opened()
     queue = bay.queue()
+    queue.send(b"of no group")
     before = bay.bay.statistics().memory.holders["destinations"]
     queue.send(b"x", group="a")
     queue.send(b"y", group="b")

@@ -84,15 +84,11 @@ def test_what_comes_and_goes_while_a_checkpoint_writes_is_as_it_was_left(
 
 
 @interpreted("replaces a method of the library")
-@pytest.mark.parametrize("has_pending_set", [True, False], ids=["checkpoint", "destinations.json"])
-def test_whatever_breaks_into_a_subscription_that_catches_up_fails_the_store(
-    has_pending_set: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_breaks_into_a_subscription_that_catches_up_fails_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
     topic = topic_with_durables(bay, 2)
     topic.send(b"before")
-    if has_pending_set:
-        topic.subscribe(durable="audit 0").take(1)
+    topic.subscribe(durable="audit 0").take(1)
     topic.send(b"late")
 
     def broken_into(pending: SequenceBitmap, first: int, last: int) -> None:
@@ -102,7 +98,6 @@ def test_whatever_breaks_into_a_subscription_that_catches_up_fails_the_store(
     monkeypatch.setattr(SequenceBitmap, "add", broken_into)
     with pytest.raises(Interruption):
         bay.store.checkpoint()
-        bay.store.write_destinations()
     monkeypatch.undo()
     with pytest.raises(StoreFailed):
         topic.send(b"another")
@@ -143,12 +138,13 @@ def test_what_was_noted_of_backlogs_stays_until_it_is_forgotten() -> None:
 
 def test_subscriptions_take_in_what_was_sent_in_parts_before_a_checkpoint() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
-    topic = topic_with_durables(bay)
+    topic = bay.bay.topic("prices")
+    kept = [topic.subscribe(durable=f"audit {n}") for n in range(DURABLES)]
     topic.send_many([Message(b"x") for _ in range(10)])
     store = inside(bay.bay).store
     with store._lock:
         lanes = store.subscriptions.durable_lanes()
-    assert len(lanes) == DURABLES > CAUGHT_UP_AT_ONCE
+    assert len(lanes) == DURABLES == len(kept) > CAUGHT_UP_AT_ONCE
     assert store.checkpoint()
     assert not any(isinstance(lane, SubscriptionLane) and lane.has_pending_set for lane in lanes)
     bay.check()
@@ -175,6 +171,7 @@ def test_a_sweep_asks_so_many_subscriptions_in_one_go_and_no_more() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
     topic = topic_with_durables(bay)
     topic.send_many([Message(b"x") for _ in range(512 * 40)])
+    kept = [topic.subscribe(durable=f"audit {n}") for n in range(DURABLES)]
     subscriptions = inside(bay.bay).store.subscriptions
     with inside(bay.bay).lock:
         for lane in subscriptions.durable_lanes()[:1]:
@@ -183,4 +180,20 @@ def test_a_sweep_asks_so_many_subscriptions_in_one_go_and_no_more() -> None:
             subscriptions.sweep(64)
         assert 0 < calls["SubscriptionLane.mask"] <= 64 * 64
         assert subscriptions.touched_blocks > 0
+    assert len(kept) == DURABLES
+    bay.check()
+
+
+@interpreted("counts calls of functions")
+def test_a_sweep_asks_those_that_nobody_reads_once_for_all_of_them() -> None:
+    bay = SimulatedBay(memory_limit="64MiB")
+    topic = topic_with_durables(bay)
+    topic.send_many([Message(b"x") for _ in range(512 * 4)])
+    with topic.subscribe(durable="audit 7", prefetch=0) as consumer:
+        consumer.ack(consumer.take(512))
+        subscriptions = inside(bay.bay).store.subscriptions
+        with inside(bay.bay).lock, counted_calls() as calls:
+            assert subscriptions.sweep() == 1
+        assert calls["SubscriptionLane.mask"] == 1
+    assert bay.topic_area().depth == 512 * 4
     bay.check()

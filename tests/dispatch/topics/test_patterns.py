@@ -146,6 +146,8 @@ def test_acknowledged_messages_are_freed_and_unacknowledged_ones_come_again(bay:
 
 def test_close_ends_it_everywhere_and_gives_its_memory_back(bay: SimulatedBay) -> None:
     topics = [bay.bay.topic(f"prices.{n}") for n in range(3)]
+    for topic in topics:
+        topic.send(b"for nobody")
     before = bay.bay.statistics().memory.holders
     consumer = listening(bay, selector="n >= 0")
     for topic in topics:

@@ -87,7 +87,7 @@ def test_temporary_destinations_end_with_the_store_and_at_the_open_behind_a_kill
             bay.bay.close()
             bay.crash(is_index_lost=is_index_lost)
         assert there(bay.bay) == ["orders"]
-        assert not bay.store.subscriptions.by_number
+        assert not bay.store.subscriptions.numbers()
         bay.check()
     assert bay.queue().depth == 2
 

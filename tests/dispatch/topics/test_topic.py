@@ -226,7 +226,7 @@ def test_a_subscription_without_a_name_ends_with_its_consumer(simulated: Simulat
     held = consumer.take(10)
     consumer.nack(held[:5], delay=1.0)
     consumer.close()
-    assert simulated.store.subscriptions.by_number == {}
+    assert simulated.store.subscriptions.numbers() == set()
     simulated.clock.advance(2.0)
     simulated.bay.step()
     simulated.bay.checkpoint()
@@ -416,14 +416,14 @@ def test_the_number_of_a_subscription_is_never_given_again(simulated: SimulatedB
     """Or the acks that are left of one would be taken for another's."""
     begin_data_log(simulated)
     topic(simulated).subscribe(durable="ends").close()
-    (number,) = simulated.store.subscriptions.by_number
+    (number,) = simulated.store.subscriptions.numbers()
     topic(simulated).unsubscribe("ends")
     begin_data_log(simulated)
     begin_data_log(simulated)
     assert 2 in simulated.bay.cleanup().deleted
     simulated.crash(is_index_lost=is_index_lost)
     topic(simulated).subscribe(durable="begins").close()
-    assert min(simulated.store.subscriptions.by_number) > number
+    assert min(simulated.store.subscriptions.numbers()) > number
 
 
 # Selectors.

@@ -18,6 +18,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Closed, Consumer, DestinationPolicy, Message, StoreFull, Topic
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.forebay import Forebay
+from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.store.inspect.dump import dump
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.testing import ManualClock
@@ -59,7 +60,7 @@ def test_deleted_topic_is_gone_with_its_subscriptions_and_all_that_waited() -> N
     bay.bay.checkpoint()
     after = bay.bay.statistics().memory.holders
     assert after["destinations"] == before["destinations"] and after["target_lists"] == after["dispatch_area"] == 0
-    assert not bay.store.subscriptions.by_number and not bay.index._forgotten
+    assert not bay.store.subscriptions.numbers() and not bay.index._forgotten
     bay.clock.advance(100.0)
     bay.bay.step()
     bay.check()
@@ -109,8 +110,9 @@ def test_temporary_topics_that_are_deleted_leave_room_for_ever() -> None:
             bay.bay.checkpoint()
         topic.delete()
         held.add(bay.bay.statistics().memory.holders["destinations"])
-    assert held == {0}
+    assert held <= {0, INDEX_LANE_BYTES}  # until a checkpoint deletes the rows of the last that had some
     bay.bay.checkpoint()
+    assert bay.bay.statistics().memory.holders["destinations"] == 0
     assert (
         not bay.target_area.lists
         and not bay.target_area.loads.running_low
@@ -250,7 +252,7 @@ def test_the_topic_stays_gone_when_the_index_is_lost(is_record_gone: bool) -> No
     assert judge(list(examine_all(bay.disk))).findings == ()
     bay.crash(is_index_lost=True)
     assert bay.bay.topics() == [] and bay.queue().depth == 1
-    assert not bay.store.subscriptions.by_number
+    assert not bay.store.subscriptions.numbers()
     bay.check()
     bay.reopen()
     bay.check()

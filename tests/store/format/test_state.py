@@ -62,7 +62,7 @@ STATE = State(
     {20: 7, 36: 2**40},
     [1, 2, 9],
 )
-STATE.subscriptions.append(Subscription(4, 3, "audit", "n > 1"))
+STATE.subscriptions = [Subscription(4, 3, "audit", "n > 1")]
 STATE.branches.append(Branch(2**40, b"xid"))
 STATE.open_transactions.append(2**40 + 1)
 STATE.branches[0].add(20, 2 << 32 | 64, 3, 500)

@@ -36,7 +36,7 @@ def pending_in(bay: Forebay) -> Found:
     lanes: list[tuple[str, JournaledLane]] = [
         (names[lane.destination], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)
     ]
-    for subscriber in store.subscriptions.by_number.values():
+    for subscriber in store.subscriptions.readers():
         name = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
         lanes += [(name, lane) for lane in subscriber.lanes if lane is not None]
     found: Found = {}

@@ -1,0 +1,325 @@
+"""SubscriptionTable and Cursors: the durable subscriptions that nobody uses, in columns.
+
+A durable subscription is a row of the table, used or not: its topic, name and
+selector, in the form that records have, so a state record copies them. What one
+that nobody uses has not acknowledged of a lane is all from some sequence on:
+that is its cursor, a row of the lane. Nothing here survives a crash: recovery
+fills the table from the journal.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ..account import OpenAccount
+from ..format.state import SUBSCRIPTION_HEAD, PackedSubscriptions, Subscription, encode_subscription
+
+SUBSCRIPTION_ROW_BYTES: Final = 40
+"""Of each row, beside its name and selector."""
+CURSOR_BYTES: Final = 40
+"""Of each cursor. Both measured with tracemalloc over 10,000 of them, with what columns take ahead."""
+_WASTE_MIN: Final = 4096
+"""Bytes of rows that are gone below which nothing is moved."""
+
+
+def _row_charge(row_bytes: int) -> int:
+    """Return what a row is charged of which a record has so many bytes."""
+    text_bytes = row_bytes - SUBSCRIPTION_HEAD.size
+    return SUBSCRIPTION_ROW_BYTES + text_bytes + text_bytes // 8
+
+
+class SubscriptionTable:
+    """Number -> facts, and topic and name -> number. The state lock guards it."""
+
+    __slots__ = ("_account", "_rows", "_numbers", "_places", "_by_name", "_wasted_bytes", "_charged_bytes")
+
+    def __init__(self, account: OpenAccount) -> None:
+        """account: pays for the rows."""
+        self._account = account
+        self._rows = bytearray()
+        """Each as a record has it, one behind the other, and what is left of those that are gone."""
+        self._numbers = array("I")
+        """Of all subscriptions, in order."""
+        self._places = array("I")
+        """Where the row of each of these begins."""
+        self._by_name = array("I")
+        """Where the rows begin, in the order of topics and names, retentions behind the others of their topic."""
+        self._wasted_bytes = 0
+        self._charged_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the numbers there are now."""
+        return iter(self._numbers[:])
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and self._at(number) is not None
+
+    def find(self, number: int) -> Subscription | None:
+        """Return what is known of a subscription, or None. O(log subscriptions)."""
+        at = self._at(number)
+        return None if at is None else self._facts(self._places[at])
+
+    def add(self, facts: Subscription) -> None:
+        """Add a subscription. Requires: there is none of that number. O(subscriptions) copied bytes."""
+        place, row = len(self._rows), encode_subscription(facts)
+        self._rows += row
+        at = bisect_left(self._numbers, facts.number)
+        self._numbers.insert(at, facts.number)
+        self._places.insert(at, place)
+        self._by_name.insert(bisect_left(self._by_name, self._key(place), key=self._key), place)
+        self._charge(_row_charge(len(row)))
+
+    def remove(self, number: int) -> None:
+        """Forget a subscription; one that is not there is passed over. O(subscriptions) copied bytes."""
+        at = self._at(number)
+        if at is None:
+            return
+        place = self._places[at]
+        del self._by_name[bisect_left(self._by_name, self._key(place), key=self._key)]
+        del self._numbers[at], self._places[at]
+        row_bytes = self._end(place) - place
+        self._wasted_bytes += row_bytes
+        self._charge(-_row_charge(row_bytes))
+        if self._wasted_bytes > max(len(self._rows) // 2, _WASTE_MIN):
+            self._compact()
+
+    def remove_topic(self, topic: int) -> list[int]:
+        """Forget the subscriptions of a topic, retentions among them; return their numbers. O(subscriptions)."""
+        begin = bisect_left(self._by_name, topic.to_bytes(4, "big"), key=self._key)
+        end = bisect_left(self._by_name, (topic + 1).to_bytes(4, "big"), begin, key=self._key)
+        gone = set(self._by_name[begin:end])
+        if not gone:
+            return []
+        removed = sorted(map(self._number, gone))
+        row_bytes = sum(self._end(place) - place for place in gone)
+        self._charge(-sum(_row_charge(self._end(place) - place) for place in gone))
+        left = [at for at, place in enumerate(self._places) if place not in gone]
+        self._numbers = array("I", [self._numbers[at] for at in left])
+        self._places = array("I", [self._places[at] for at in left])
+        del self._by_name[begin:end]
+        self._wasted_bytes += row_bytes
+        if self._wasted_bytes > max(len(self._rows) // 2, _WASTE_MIN):
+            self._compact()
+        return removed
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._rows.clear()
+        for column in (self._numbers, self._places, self._by_name):
+            del column[:]
+        self._wasted_bytes = 0
+        self._charge(-self._charged_bytes)
+
+    def _charge(self, charge_bytes: int) -> None:
+        self._charged_bytes += charge_bytes
+        if charge_bytes > 0:
+            self._account.charge(charge_bytes)
+        else:
+            self._account.release(-charge_bytes)
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what is charged for all rows."""
+        return self._charged_bytes
+
+    # ------------------------------------------------------------------ of one topic
+
+    def number_of(self, topic: int, name: str) -> int | None:
+        """Return the number of a durable subscription, or None. O(log subscriptions)."""
+        wanted = _key_of(topic, name.encode(errors="surrogatepass"))
+        at = bisect_left(self._by_name, wanted, key=self._key)
+        if at < len(self._by_name) and self._key(self._by_name[at]) == wanted:
+            return self._number(self._by_name[at])
+        return None
+
+    def names(self, topic: int) -> list[str]:
+        """Return the names of the durable subscriptions of a topic, in order."""
+        begin, end = self._range(topic)
+        return [self._key(place)[5:].decode() for place in self._by_name[begin:end]]
+
+    def numbers(self, topic: int) -> list[int]:
+        """Return the numbers of the durable subscriptions of a topic, in the order of their names."""
+        begin, end = self._range(topic)
+        return list(map(self._number, self._by_name[begin:end]))
+
+    def count(self, topic: int) -> int:
+        """Return how many durable subscriptions a topic has."""
+        begin, end = self._range(topic)
+        return end - begin
+
+    def _range(self, topic: int) -> tuple[int, int]:
+        begin = bisect_left(self._by_name, topic.to_bytes(4, "big"), key=self._key)
+        return begin, bisect_left(self._by_name, topic.to_bytes(4, "big") + b"\1", begin, key=self._key)
+
+    # ------------------------------------------------------------------ all of them
+
+    def packed(self) -> PackedSubscriptions:
+        """Return all of them as a record has them. It copies bytes and makes no object of any."""
+        if not self._wasted_bytes:
+            return PackedSubscriptions(len(self), bytes(self._rows))
+        return PackedSubscriptions(len(self), b"".join(map(self._row, self._places)))
+
+    def _compact(self) -> None:
+        """Move the rows together, in the order of the numbers. O(subscriptions log subscriptions)."""
+        rows, begins = bytearray(), array("I")
+        for place in self._places:
+            begins.append(len(rows))
+            rows += self._row(place)
+        self._rows, self._places, self._wasted_bytes = rows, begins, 0
+        self._by_name = array("I", sorted(begins, key=self._key))
+
+    # ------------------------------------------------------------------ one row
+
+    def _at(self, number: int) -> int | None:
+        at = bisect_left(self._numbers, number)
+        return at if at < len(self._numbers) and self._numbers[at] == number else None
+
+    def _number(self, place: int) -> int:
+        return int.from_bytes(self._rows[place : place + 4], "little")
+
+    def _key(self, place: int) -> bytes:
+        """Return what the row is found by: topic, kind and name."""
+        _, topic, kind, name_bytes, _ = SUBSCRIPTION_HEAD.unpack_from(self._rows, place)
+        begin = place + SUBSCRIPTION_HEAD.size
+        return _key_of(topic, bytes(self._rows[begin : begin + name_bytes]), kind)
+
+    def _end(self, place: int) -> int:
+        *_, name_bytes, selector_bytes = SUBSCRIPTION_HEAD.unpack_from(self._rows, place)
+        return place + SUBSCRIPTION_HEAD.size + int(name_bytes) + int(selector_bytes)
+
+    def _row(self, place: int) -> bytes:
+        end = self._end(place)
+        return bytes(self._rows[place:end])
+
+    def _facts(self, place: int) -> Subscription:
+        (found,) = PackedSubscriptions(1, self._row(place))
+        return found
+
+    def _check(self) -> None:
+        assert list(self._numbers) == sorted(set(self._numbers))
+        assert sorted(self._places) == sorted(self._by_name)
+        keys = list(map(self._key, self._by_name))
+        assert keys == sorted(keys)
+        assert self._charged_bytes == sum(_row_charge(len(self._row(place))) for place in self._places)
+        for number, place in zip(self._numbers, self._places, strict=True):
+            assert self._facts(place).number == self._number(place) == number
+
+
+def _key_of(topic: int, name: bytes, kind: int = 0) -> bytes:
+    return topic.to_bytes(4, "big") + bytes((kind,)) + name
+
+
+class Cursor(NamedTuple):
+    """What a subscription that nobody uses has of a lane: it needs all from `next_sequence` on."""
+
+    next_sequence: int
+    sent_bytes: int
+    """Of what was sent to the topic, these bytes lie before it."""
+    first_sequence: int
+    """Where the statistics of the subscription begin to count, and at how many bytes."""
+    first_bytes: int
+
+
+_NO_NUMBERS: Final = array("I")
+_NO_COLUMNS: Final = (array("Q"), array("q"), array("Q"), array("q"))
+"""Of all lanes without cursors, which most are. Nothing is ever put in."""
+
+
+class Cursors:
+    """Number of a subscription -> its cursor in one lane. The state lock guards it."""
+
+    __slots__ = ("_account", "_numbers", "_columns", "_lowest")
+
+    def __init__(self, account: OpenAccount) -> None:
+        """account: pays for the columns."""
+        self._account = account
+        self._numbers = _NO_NUMBERS
+        """In order."""
+        self._columns = _NO_COLUMNS
+        """The fields of a Cursor."""
+        self._lowest: int | None = None
+        """The least next sequence; None: not known, or there is none."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[tuple[int, Cursor]]:
+        """Yield subscriptions and their cursors, as they are now."""
+        numbers, columns = self._numbers[:], [column[:] for column in self._columns]
+        return ((number, Cursor(*fields)) for number, *fields in zip(numbers, *columns, strict=True))
+
+    @property
+    def numbers(self) -> array[int]:
+        """The subscriptions, in order. Read-only."""
+        return self._numbers
+
+    @property
+    def next_sequences(self) -> array[int]:
+        """Where each of them goes on. Read-only."""
+        return self._columns[0]
+
+    @property
+    def sent_bytes(self) -> array[int]:
+        """How much was sent before that. Read-only."""
+        return self._columns[1]
+
+    @property
+    def lowest(self) -> int | None:
+        """Return the first sequence that any of them needs; None: there are none. O(subscriptions) at times."""
+        if self._lowest is None and self._numbers:
+            self._lowest = min(self._columns[0])
+        return self._lowest
+
+    def find(self, number: int) -> Cursor | None:
+        """Return a cursor, or None. O(log subscriptions)."""
+        at = self._at(number)
+        return None if at is None else Cursor(*(column[at] for column in self._columns))
+
+    def put(self, number: int, cursor: Cursor) -> None:
+        """Add the cursor of a subscription that has none here. O(subscriptions) copied bytes."""
+        if self._numbers is _NO_NUMBERS:
+            self._numbers, self._columns = array("I"), (array("Q"), array("q"), array("Q"), array("q"))
+        at = bisect_left(self._numbers, number)
+        self._numbers.insert(at, number)
+        for column, field in zip(self._columns, cursor, strict=True):
+            column.insert(at, field)
+        if self._lowest is not None or len(self._numbers) == 1:
+            self._lowest = min(cursor.next_sequence, cursor.next_sequence if self._lowest is None else self._lowest)
+        self._account.charge(CURSOR_BYTES)
+
+    def take(self, number: int) -> Cursor | None:
+        """Return a cursor, and forget it: somebody uses the subscription now. None: there is none."""
+        at = self._at(number)
+        if at is None:
+            return None
+        del self._numbers[at]
+        cursor = Cursor(*(column.pop(at) for column in self._columns))
+        if cursor.next_sequence == self._lowest:
+            self._lowest = None
+        self._account.release(CURSOR_BYTES)
+        return cursor
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._account.release(self.charge_bytes)
+        self._numbers, self._columns, self._lowest = _NO_NUMBERS, _NO_COLUMNS, None
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what is charged for all of them."""
+        return CURSOR_BYTES * len(self)
+
+    def _at(self, number: int) -> int | None:
+        at = bisect_left(self._numbers, number)
+        return at if at < len(self._numbers) and self._numbers[at] == number else None
+
+    def _check(self) -> None:
+        assert list(self._numbers) == sorted(set(self._numbers))
+        assert all(len(column) == len(self._numbers) for column in self._columns)
+        assert self.lowest == min(self._columns[0], default=None)
