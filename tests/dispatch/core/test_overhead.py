@@ -209,6 +209,23 @@ def test_where_memory_has_no_room_for_another_it_is_refused_and_the_store_goes_o
     bay.check()
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_first_message_of_a_priority_is_let_in_where_lists_and_caches_have_taken_all_memory(
+    persistent: bool,
+) -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    queues = [bay.queue(f"q{number}") for number in range(6)]
+    consumers = [queue.subscribe() for queue in queues]
+    for queue in queues:
+        queue.send_many(Message(bytes(1_000)) for _ in range(600))
+    assert bay.budget.free_bytes < LANE_BYTES
+    for priority in (0, 9):
+        for queue in queues:
+            queue.send(b"x", priority=priority, persistent=persistent)
+    bay.check()
+    assert [consumer.take()[0].priority for consumer in consumers] == [9] * len(queues)
+
+
 def test_a_limit_too_low_for_those_that_exist_is_refused_at_open(tmp_path: Path) -> None:
     with forebay.open(tmp_path, memory_limit="32MiB", sync="never", background=False) as bay:
         prices = bay.topic("prices")
