@@ -24,11 +24,15 @@ class LaneMemory:
     """No quota bounds it. The one thing that the path of every message asks."""
 
     def __init__(
-        self, lists: Holder, dispatch: Holder, head_queue_cache: HeadQueueCache, pending_cache: PendingCache
+        self,
+        lists_holder: Holder,
+        dispatch_holder: Holder,
+        head_queue_cache: HeadQueueCache,
+        pending_cache: PendingCache,
     ) -> None:
-        self.lists = lists
+        self.lists_holder = lists_holder
         """What direct messages are charged to."""
-        self.dispatch = dispatch
+        self.dispatch_holder = dispatch_holder
         """What deliveries in flight are charged to."""
         self.head_queue_cache = head_queue_cache
         self.pending_cache = pending_cache
@@ -36,7 +40,7 @@ class LaneMemory:
     @property
     def free_bytes(self) -> int:
         """Bytes that a list may still reserve."""
-        return self.lists.free_bytes
+        return self.lists_holder.free_bytes
 
     @property
     def unused_bytes(self) -> int:
@@ -113,7 +117,7 @@ class QuotaMemory(LaneMemory):
         return int(reserve_bytes * DISPATCH_AREA_SHARE), int(reserve_bytes * IN_FLIGHT_SHARE)
 
     def in_flight_rooms(self, bodies_bytes: int, all_bytes: int) -> tuple[int, int]:
-        held_bytes = self.dispatch.held_bytes
+        held_bytes = self.dispatch_holder.held_bytes
         bodies_reserve_bytes, all_reserve_bytes = self.in_flight_reserves
         return (
             max(bodies_bytes, 0) + max(bodies_reserve_bytes - held_bytes, 0),

@@ -39,8 +39,8 @@ class Queue(Sender):
     @property
     def _area(self) -> QueueArea:
         """Return what it is bound to, by its own type."""
-        assert isinstance(self._queue, QueueArea)
-        return self._queue
+        assert isinstance(self._destination, QueueArea)
+        return self._destination
 
     def subscribe(
         self,
@@ -69,7 +69,7 @@ class Queue(Sender):
         SettingsError, Closed; StoreFull where memory has no room for a deadline.
         """
         options = consumer_options(
-            self._engine.policies.of(self._queue.name),
+            self._engine.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -85,7 +85,7 @@ class Queue(Sender):
                 return self._attach(options)
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
-        engine, monitor, queue = self._engine, self._engine.monitor, self._queue
+        engine, monitor, queue = self._engine, self._engine.monitor, self._destination
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
@@ -105,7 +105,7 @@ class Queue(Sender):
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
-        if self._queue.is_forgotten:
+        if self._destination.is_forgotten:
             self._bind(self._engine.destinations.current(self._area))
         return self._area
 
@@ -129,7 +129,7 @@ class Queue(Sender):
         with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
             deliveries = consumer.take(1, timeout=timeout)
             if not deliveries:
-                raise Empty(self._queue.name, timeout or 0.0)
+                raise Empty(self._destination.name, timeout or 0.0)
             message = as_message(deliveries[0])
             consumer.ack(deliveries)
         return message

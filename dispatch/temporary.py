@@ -17,14 +17,14 @@ class Temporary:
     """A context manager: the destination is gone at the end of its block."""
 
     _engine: Engine
-    _queue: DestinationState
+    _destination: DestinationState
 
     def close(self) -> None:
         """Delete the destination with all that is in it, as `delete` does. Twice is once.
 
         While a transaction without an outcome knows it it stays, and goes when that is decided. StoreFailed.
         """
-        self._engine.temporaries.release(self._queue.number)
+        self._engine.temporaries.release(self._destination.number)
 
     def __enter__(self) -> Self:
         return self

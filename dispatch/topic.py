@@ -122,7 +122,7 @@ class Topic(Sender):
         StoreFull, Closed.
         """
         options = consumer_options(
-            self._engine.policies.of(self._queue.name),
+            self._engine.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -233,7 +233,7 @@ class Topic(Sender):
     def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
         """Return the consumer of a reader: what an event loop makes one of its own of. As `reader`."""
         options = consumer_options(
-            self._engine.policies.of(self._queue.name),
+            self._engine.policies.of(self._destination.name),
             selector=selector,
             prefetch=0,
             exclusive=False,
@@ -304,7 +304,7 @@ class TopicPattern(Topic):
         if durable is not None or shared:
             raise self._refusal("a durable subscription is of one topic: subscribe to each with that name")
         options = consumer_options(
-            self._engine.policies.of(self._queue.name),
+            self._engine.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -313,7 +313,7 @@ class TopicPattern(Topic):
             on_slow=on_slow,
             ack_deadline_seconds=ack_deadline_seconds,
         )
-        return self._engine.topics.subscribe_pattern(self._queue.name, options)
+        return self._engine.topics.subscribe_pattern(self._destination.name, options)
 
     def delete(self) -> None:
         """Refuse, as whatever is for one topic. SettingsError."""
@@ -330,7 +330,7 @@ class TopicPattern(Topic):
         raise self._refusal("name one of its topics")
 
     def _refusal(self, remedy: str) -> SettingsError:
-        return SettingsError(f"{self._queue.name!r} is a pattern: {remedy}")
+        return SettingsError(f"{self._destination.name!r} is a pattern: {remedy}")
 
 
 class TemporaryTopic(Topic, Temporary):

@@ -265,7 +265,7 @@ class Browsers:
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
-        for target in lane.queue.lists_over(lane):
+        for target in lane.destination.lists_over(lane):
             if target.direct and target.direct[-1][0] >= first:
                 at = bisect_left(target.direct, first, key=_sequence)
                 for message in islice(target.direct, at, at + BLOCK_MESSAGES):

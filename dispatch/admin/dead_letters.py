@@ -100,7 +100,7 @@ class DeadLetterMover:
             known = lane.attempts = counts.find(lane.stored.number)
             if was_killed:
                 self._untidy[lane] = 0
-            rule = self._policies.redelivery(lane.queue.name)
+            rule = self._policies.redelivery(lane.destination.name)
             for counted in known or ():
                 if rule.is_last(counted.attempts):
                     lane.dead.add(counted.first, counted.last)
@@ -147,13 +147,13 @@ class DeadLetterMover:
             if lane is None:
                 return False
             del self._waiting[lane]
-            if lane.queue.is_deleted or not lane.dead:
+            if lane.destination.is_deleted or not lane.dead:
                 lane.dead.clear()
                 return True
             self._waiting[lane] = None  # the others first, next time
             first = lane.dead.first
             last = min(next(iter(lane.dead))[1], first + self._batch_messages - 1)
-            rule = self._policies.redelivery(lane.queue.name)
+            rule = self._policies.redelivery(lane.destination.name)
         try:
             if rule.dead_letter_queue is None:
                 self._discard(lane, first, last)
@@ -166,7 +166,7 @@ class DeadLetterMover:
             if self._batch_messages > 1:
                 self._batch_messages = max(self._batch_messages // 4, 1)
                 return True
-            logger.warning("dead letters of %r wait: %s", lane.queue.name, error, event="dead_letters_wait")
+            logger.warning("dead letters of %r wait: %s", lane.destination.name, error, event="dead_letters_wait")
             self._retry_at = self._monitor.monotonic() + RETRY_SECONDS
             return False
         with self._monitor.lock, self._monitor.whole:
@@ -189,7 +189,7 @@ class DeadLetterMover:
             return
         lane, begin = next(iter(self._untidy.items()))
         runs = list(islice((run for run in lane.attempts or () if run.last >= begin), TIDY_RUNS))
-        if not runs or lane.queue.is_deleted:
+        if not runs or lane.destination.is_deleted:
             del self._untidy[lane]
             return
         lane.forget_attempts(runs[0].first, runs[-1].last)
@@ -215,7 +215,7 @@ class DeadLetterMover:
                     lane.store.remove(lane.stored, *run)
                     gone.add(*run)
             finally:
-                lane.queue.dead_lettered += gone.count
+                lane.destination.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
             position = self._store.journal.end
         self._publisher.confirm(position)
@@ -242,7 +242,7 @@ class DeadLetterMover:
                 ]
                 if stamped:
                     self._move(lane, to, stamped)
-                    lane.queue.dead_lettered += len(stamped)
+                    lane.destination.dead_lettered += len(stamped)
                 moved += len(stamped)
                 position = store.journal.end
             self._publisher.confirm(position)
@@ -275,7 +275,7 @@ class DeadLetterMover:
                 check(remaining)
                 self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                 for delivery in batch:
-                    consumer_of(delivery).credit_came()
+                    consumer_of(delivery).on_credit()
                 position = self._store.journal.end
             self._publisher.confirm(position)
             self._monitor.run_deferred()
@@ -309,12 +309,12 @@ class DeadLetterMover:
             for delivery in gone_ones:
                 self._target_area.settle(delivery)
             for delivery in gone_ones:
-                lane.queue.distribution.settled(lane, delivery.sequence, 1)
-            lane.queue.dead_lettered += len(gone_ones)
+                lane.destination.distribution.settled(lane, delivery.sequence, 1)
+            lane.destination.dead_lettered += len(gone_ones)
 
     def _rejected_to(self, lane: LaneState) -> str | None:
         """Return where rejected messages of a lane go. None: nowhere, also from a dead-letter queue."""
-        name = lane.queue.name
+        name = lane.destination.name
         if self._policies.is_dead_letter_queue(name):
             return None
         return self._policies.redelivery(name).dead_letter_queue
@@ -331,7 +331,7 @@ class DeadLetterMover:
             target = non_persistent_target = None
             if to is not None:
                 queue = self._destinations.queue_locked(to)
-                if lane.queue.has_groups:
+                if lane.destination.has_groups:
                     note_groups(self._destinations, self._target_area, queue)
                 if lane.is_persistent:
                     target = self._destinations.lane(queue.number << LANE_SHIFT | lane.stored.priority)
@@ -344,7 +344,7 @@ class DeadLetterMover:
         """Move dead letters, also where sends are refused. Requires: the lock."""
         with self._store.journal.accepting_replacements():
             queue = self._destinations.queue_locked(to)
-            if lane.queue.has_groups:
+            if lane.destination.has_groups:
                 note_groups(self._destinations, self._target_area, queue)
             if lane.is_persistent:
                 target = self._destinations.lane(queue.number << LANE_SHIFT | lane.stored.priority)
@@ -372,12 +372,12 @@ class DeadLetterMover:
         """With its id, and with headers that say why it is there."""
         sequence, properties, body, timestamp = message
         added: dict[str, HeaderValue] = {
-            FROM: lane.queue.name,
+            FROM: lane.destination.name,
             REASON: reason,
             ATTEMPTS: attempts,
             TIME: self._monitor.clock_ms(),
         }
-        subscription_name = lane.queue.subscription_name
+        subscription_name = lane.destination.subscription_name
         if subscription_name is not None:
             added[SUBSCRIPTION] = subscription_name
         try:

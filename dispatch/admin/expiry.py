@@ -61,7 +61,7 @@ class ExpirySweeper:
     def _sweep(self, lane: LaneState) -> int:
         timetable, now_ms = lane.store.timetable, self._now_ms()
         with self._monitor.lock, self._monitor.whole:
-            if lane.queue.is_deleted or self._monitor.is_closed or lane.stored.earliest[EXPIRY] > now_ms:
+            if lane.destination.is_deleted or self._monitor.is_closed or lane.stored.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(lane.stored, now_ms)
         removed, to = 0, self._dead_letter_queue(lane)
@@ -69,7 +69,7 @@ class ExpirySweeper:
             if self._store.index.is_crowded and not self._store.checkpoint():
                 break
             with self._monitor.lock, self._monitor.whole:
-                if lane.queue.is_deleted or self._monitor.is_closed:
+                if lane.destination.is_deleted or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
                 found = list(chain.from_iterable(timetable.expired(lane.stored, number, now_ms) for number in part))
@@ -78,15 +78,15 @@ class ExpirySweeper:
             if to is not None:
                 removed += self._bury(lane, to, found)
         with self._monitor.lock, self._monitor.whole:
-            if not (lane.queue.is_deleted or self._monitor.is_closed):
+            if not (lane.destination.is_deleted or self._monitor.is_closed):
                 timetable.refresh_expiry(lane.stored)
         return removed
 
     def _dead_letter_queue(self, lane: LaneState) -> str | None:
         """Return where expired messages go; None: they are removed, as in topics and without persistence."""
-        if lane.queue.kind == TOPIC or not lane.is_persistent:
+        if lane.destination.kind == TOPIC or not lane.is_persistent:
             return None
-        return self._policies.queue_for_expired(lane.queue.name)
+        return self._policies.queue_for_expired(lane.destination.name)
 
     def _bury(self, lane: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
         """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. Requires: no lock."""
@@ -98,7 +98,7 @@ class ExpirySweeper:
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
-            logger.warning("what has expired in %r waits: %s", lane.queue.name, error, event="expired_wait")
+            logger.warning("what has expired in %r waits: %s", lane.destination.name, error, event="expired_wait")
         with self._monitor.lock, self._monitor.whole:
             lane.expired += buried
         return buried

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from ..core.destinations import Destinations
 from ..core.model import DestinationState
-from ..core.monitor import Monitor, parts
+from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 
@@ -48,7 +48,7 @@ class IdleDestinations:
     def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
         """Close those that had nothing to do since the look before; return how many."""
         closed = 0
-        for part in parts(opened):
+        for part in in_sections(opened):
             with self._monitor.lock, self._monitor.whole:
                 undecided = self._transactions.destinations()
                 for one in part:

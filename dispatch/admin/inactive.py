@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
 from ..core.model import DestinationState
-from ..core.monitor import Monitor, parts
+from ..core.monitor import Monitor, in_sections
 from ..core.publisher import Publisher
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
@@ -76,7 +76,7 @@ class InactiveDestinations:
         with self._monitor.lock, self._monitor.whole:
             queues, topics = self._destinations.numbers(), self._topics.numbers()
         before, self._seen = self._seen, {}
-        for part in parts(queues):
+        for part in in_sections(queues):
             with self._monitor.lock, self._monitor.whole:
                 found = map(self._destinations.seen_numbered, part)
                 due = self._due([queue for queue in found if queue is not None], before, now)
@@ -84,7 +84,7 @@ class InactiveDestinations:
                 self._delete(
                     partial(_opened, self._destinations.opened_to_delete, queue.number), self._queue_admin.delete_locked
                 )
-        for part in parts(topics):
+        for part in in_sections(topics):
             with self._monitor.lock, self._monitor.whole:
                 found_topics = map(self._topics.seen_numbered, part)
                 due_topics = self._due([topic for topic in found_topics if topic is not None], before, now)

@@ -107,7 +107,7 @@ class Mover:
             if lane.is_timed:
                 free = [_with_times(lane, message) for message in free]
             if free:
-                if lane.queue.has_groups:
+                if lane.destination.has_groups:
                     note_groups(self._destinations, self._target_area, to)
                 with store.journal.whole:
                     self.commit(lane, target, free)
@@ -122,7 +122,7 @@ class Mover:
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if lane.queue.has_groups:
+            if lane.destination.has_groups:
                 note_groups(self._destinations, self._target_area, to)
             try:
                 for sequence, properties, body, timestamp in batch:

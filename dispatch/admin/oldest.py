@@ -79,7 +79,7 @@ class OldestMessages:
         if delivery is not None:
             return message_of(delivery)[3]
         message = lane.peek(sequence)
-        for target in lane.queue.lists_over(lane):
+        for target in lane.destination.lists_over(lane):
             if target.direct and target.direct[0][0] == sequence:
                 message = target.direct[0]
         for cache in lane.caches:

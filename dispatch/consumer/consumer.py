@@ -101,7 +101,7 @@ class Consumer(Taker):
 
     state             said by            it comes to it by                    it leaves it by
     open              none of the rest   Queue.subscribe, Topic.subscribe
-    waits for credit  _waits_for_credit  a take that finds `prefetch`, or     credit_came: an ack, memory that
+    waits for credit  _waits_for_credit  a take that finds `prefetch`, or     on_credit: an ack, memory that
                                          memory, used up                      comes free, another `prefetch`
     held up           _is_held_up        reconfigure: the queue is paused,    reconfigure: the queue is resumed,
                                          or another consumer is exclusive     that one is closed
@@ -139,7 +139,7 @@ class Consumer(Taker):
     def __init__(
         self,
         parts: ConsumerParts,
-        queue: DestinationState,
+        destination: DestinationState,
         consumer_group: ConsumerGroup,
         options: ConsumerOptions,
     ) -> None:
@@ -147,10 +147,10 @@ class Consumer(Taker):
         self.monitor = parts.monitor
         self._parts = parts
         self._journal = parts.store.journal
-        self._target_area, self._memory = parts.target_area, queue.memory
+        self._target_area, self._memory = parts.target_area, destination.memory
         self.ack_deadline_seconds = options.deadline_seconds or None
         self.confirmer: Confirmer = parts.publisher
-        self.queue = queue
+        self.destination = destination
         self.consumer_group = consumer_group
         self.prefetch_limit = options.prefetch
         self.is_draining = False
@@ -170,14 +170,14 @@ class Consumer(Taker):
         """It gets nothing, whatever is there."""
         self._credited = UNAWAITED
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
-        self._collect, self._collect_one = queue.distribution.collectors
+        self._collect, self._collect_one = destination.distribution.collectors
         self.priority = options.priority
         """Those of higher priority are served first. Read-only for callers."""
         self.is_exclusive = False
         """It gets all, or waits to take over. Read-only for callers."""
         self.on_slow = options.on_slow
         """Called, never under a lock, when it has become slow."""
-        self.slow_seconds = parts.policies.of(queue.name).slow_consumer_seconds
+        self.slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
         self.is_slow = False
         self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
@@ -191,7 +191,7 @@ class Consumer(Taker):
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
         """Called under the lock, whoever closes it: what an event loop needs to hear."""
-        self._limits = queue.admission
+        self._limits = destination.admission
         self._is_settling_plain = self._limits is None
         """An ack has nothing to do but to settle: no sender waits for room, and no take of this consumer for credit."""
         self.in_flight = 0
@@ -217,8 +217,8 @@ class Consumer(Taker):
             if self.is_draining:
                 return
             self.prefetch_limit = prefetch
-            self.credit_came()
-            self.queue.distribution.woken()
+            self.on_credit()
+            self.destination.distribution.offer_passed_over()
         self.monitor.run_deferred()
 
     def take(
@@ -564,7 +564,7 @@ class Consumer(Taker):
 
     def _after_ack(self) -> None:
         """Go on where the ack made room: for this consumer's takes, for senders. Requires: the lock."""
-        self.credit_came()
+        self.on_credit()
         if self._limits is not None:
             self._limits.room_came()
 
@@ -630,7 +630,7 @@ class Consumer(Taker):
         with self.monitor.lock, self.monitor.whole:
             self.check_held(batch)
             is_put_off = self._parts.redelivery.take_back(batch, delay)
-            self.credit_came()
+            self.on_credit()
         if is_put_off:
             self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self.monitor.run_deferred()
@@ -646,7 +646,7 @@ class Consumer(Taker):
         with self.monitor.lock, self.monitor.whole:
             self.check_held(batch)
             self._parts.redelivery.return_untried(batch)
-            self.credit_came()
+            self.on_credit()
         self.monitor.run_deferred()
 
     def reject(
@@ -708,7 +708,7 @@ class Consumer(Taker):
         if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
             raise SettingsError("the same delivery is in the batch twice")
 
-    def credit_came(self) -> None:
+    def on_credit(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
         if not self._waits_for_credit:
             return
@@ -731,8 +731,8 @@ class Consumer(Taker):
 
         What does so stands in the place of what others call, so that no other take asks.
         """
-        self._collect, collect_one = self.queue.distribution.collectors
-        if self.queue.holds_up(self):
+        self._collect, collect_one = self.destination.distribution.collectors
+        if self.destination.holds_up(self):
             self._collect_one = collect_nothing
             self._is_held_up = True
             self._note_credit_wait(True)
@@ -740,12 +740,12 @@ class Consumer(Taker):
         self._collect_one = collect_one
         if self._is_held_up:
             self._is_held_up = False
-            self.credit_came()
+            self.on_credit()
 
     def _stand_by(self) -> None:
         """While another consumer is exclusive: what this one settles frees its groups."""
-        if not self.queue.is_paused and not self._is_closed:
-            self.queue.distribution.stand_back(self)
+        if not self.destination.is_paused and not self._is_closed:
+            self.destination.distribution.revoke(self)
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Take messages from there from now on. Requires: the lock."""
@@ -815,14 +815,14 @@ class Consumer(Taker):
         self.is_draining = True
         self._target_area.waits_for_memory.pop(self, None)
         self.reconfigure()
-        distribution = self.queue.distribution
-        distribution.stand_back(self)
-        distribution.woken()
+        distribution = self.destination.distribution
+        distribution.revoke(self)
+        distribution.offer_passed_over()
         self._credited.notify_all()
         self.consumer_group.arrived.notify_all()
         self.find_out()
         # It may have been told of messages, and leaves them to others.
-        distribution.pass_on(self.consumer_group)
+        distribution.wake_others(self.consumer_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
@@ -864,25 +864,29 @@ class Consumer(Taker):
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = self._takes_no_more = True
-        consumer_group, target_area, distribution = self.consumer_group, self._target_area, self.queue.distribution
+        consumer_group, target_area, distribution = (
+            self.consumer_group,
+            self._target_area,
+            self.destination.distribution,
+        )
         target_area.waits_for_memory.pop(self, None)
-        self.queue.delivered += self.delivered
+        self.destination.delivered += self.delivered
         distribution.leave(self)
-        target_area.consumers.release(self.charge_bytes)
+        target_area.consumer_memory.release(self.charge_bytes)
         self._parts.reminder.closes(self, held)
         self._parts.redelivery.return_held(held, processed)
         self._parts.deadlines.unwatch(self)
         if self.is_exclusive:
             self._parts.exclusives.leave(self)
-        distribution.woken()
+        distribution.offer_passed_over()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
         self._readiness.end()
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
-        distribution.pass_on(consumer_group)
-        self.queue.on_consumer_closed()
+        distribution.wake_others(consumer_group)
+        self.destination.on_consumer_closed()
 
     def find_out(self) -> None:
         """See Taker."""
@@ -914,7 +918,7 @@ class Consumer(Taker):
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{self.in_flight} in flight{', draining' * self.is_draining}"
-        return f"<Consumer of {self.queue.name!r} {state}>"
+        return f"<Consumer of {self.destination.name!r} {state}>"
 
     def __enter__(self) -> Consumer:
         return self

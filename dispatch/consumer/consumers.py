@@ -29,22 +29,22 @@ class Consumers:
         """
         self._overhead.require_subscriber(topics, options.selector, options.charge_bytes)
 
-    def attach(self, queue: DestinationState, options: ConsumerOptions) -> Consumer:
+    def attach(self, destination: DestinationState, options: ConsumerOptions) -> Consumer:
         """Make a consumer of a queue or subscription.
 
         StoreFull: memory has no room for it. Requires: the lock, and `deadlines.room`.
         """
         parts, target_area, charge_bytes = self._parts, self._parts.target_area, options.charge_bytes
-        self._overhead.require_consumer(queue, options.selector, charge_bytes)
+        self._overhead.require_consumer(destination, options.selector, charge_bytes)
         if options.priority:
-            begin_assigning(target_area, queue)
-        group = target_area.subscribe(queue, options.selector)
-        target_area.consumers.charge(charge_bytes)
-        consumer = Consumer(parts, queue, group, options)
+            begin_assigning(target_area, destination)
+        group = target_area.subscribe(destination, options.selector)
+        target_area.consumer_memory.charge(charge_bytes)
+        consumer = Consumer(parts, destination, group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
         group.add_consumer(consumer)
-        queue.distribution.join(consumer, group)
+        destination.distribution.join(consumer, group)
         consumer.arm()
         if target_area.starving(consumer.consumer_group) is not None:
             target_area.wake(group)

@@ -221,7 +221,7 @@ def give_back(delivery: Delivery) -> None:
 def came_back(delivery: Delivery) -> bool:
     """Return whether a delivery that is settled is in its place again, to be delivered once more."""
     lane = lane_of(delivery)
-    with lane.queue.monitor.lock:
+    with lane.destination.monitor.lock:
         if delivery.sequence in lane.parked:
             return False
         return lane.stored.is_pending(delivery.sequence) and delivery.sequence not in lane.dead

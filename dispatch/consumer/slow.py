@@ -43,7 +43,7 @@ def _is_at_rest(target_area: TargetArea, consumer: Taker) -> bool:
     """Tell whether the consumer holds nothing and there is nothing for it."""
     if consumer.in_flight:
         return False
-    return consumer.queue.holds_up(consumer) or not target_area.has_any(consumer.consumer_group)
+    return consumer.destination.holds_up(consumer) or not target_area.has_any(consumer.consumer_group)
 
 
 def _has_moved(consumer: Taker) -> bool:
@@ -56,7 +56,7 @@ def _has_moved(consumer: Taker) -> bool:
 
 
 def _tell(target_area: TargetArea, consumer: Taker) -> None:
-    queue = consumer.queue
+    queue = consumer.destination
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
         queue.name,
@@ -64,7 +64,7 @@ def _tell(target_area: TargetArea, consumer: Taker) -> None:
         consumer.in_flight,
         event="consumer_slow",
     )
-    queue.distribution.stand_back(consumer)
-    queue.distribution.woken()
+    queue.distribution.revoke(consumer)
+    queue.distribution.offer_passed_over()
     if consumer.on_slow is not None:
         target_area.monitor.deferred.append(partial(consumer.on_slow, consumer))

@@ -47,7 +47,7 @@ class StuckConsumers:
             seen = (consumer.delivered, consumer.in_flight)
             if seen == consumer.seen:
                 seen = consumer.seen  # one tuple for both: there are thousands
-            if not consumer.is_waiting or seen != consumer.stuck_seen or not consumer.queue.depth:
+            if not consumer.is_waiting or seen != consumer.stuck_seen or not consumer.destination.depth:
                 consumer.stuck_seen = seen
                 consumer.stuck_since = now
             elif now - consumer.stuck_since >= STUCK_SECONDS and now >= consumer.tell_at:
@@ -81,7 +81,7 @@ class AckReminder:
             logger.warning(
                 "a consumer of %r closed and had acknowledged none of its %d deliveries, so they come again: "
                 "call ack() of each delivery, or of the consumer, when it is processed",
-                consumer.queue.name,
+                consumer.destination.name,
                 len(held),
                 event="ack_forgotten",
             )

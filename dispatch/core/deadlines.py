@@ -239,7 +239,7 @@ class AckDeadlines:
         queues: dict[DestinationState, dict[Taker, int]] = {}
         for consumer, number in limits.items():
             if consumer.in_flight:
-                queues.setdefault(consumer.queue, {})[consumer] = number
+                queues.setdefault(consumer.destination, {})[consumer] = number
         for queue, numbers in queues.items():
             for lane in queue.all_lanes():
                 self._collect_lane(lane, numbers, late)
@@ -297,7 +297,7 @@ class AckDeadlines:
         for delivery in late:
             mark_late(delivery)
         for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
-            consumer.credit_came()
+            consumer.on_credit()
         self._untold += len(late)
         if now - self._told_at >= TOLD_AGAIN_SECONDS:
             logger.warning(

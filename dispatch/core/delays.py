@@ -61,7 +61,7 @@ class DelayedRedelivery:
         for number, waiting in list(self._index.put_off.items()):
             lane = self._find(number)
             if lane is not None and waiting.pending_messages:
-                over = lane.queue.distribution.remember_put_off(lane, self.runs(lane))
+                over = lane.destination.distribution.remember_put_off(lane, self.runs(lane))
                 for first, last in over:
                     waiting.forget(first, last)
                     forgotten += last - first + 1
@@ -199,16 +199,16 @@ class TimedLanes:
         self._next_due_ms = min(self._next_due_ms, lane.stored.earliest[DUE])
         if lane in self._sweep_at:
             return
-        self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.queue.name)
+        self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
         self.next_sweep = min(self.next_sweep, self._sweep_at[lane])
         for reader in lane.readers():
             reader.is_timed = True
-            for target in reader.queue.lists_over(reader):
+            for target in reader.destination.lists_over(reader):
                 target.watch_times()
 
-    def forget(self, queue: DestinationState) -> None:
+    def forget(self, destination: DestinationState) -> None:
         """Drop the lanes of a queue that is deleted. Requires: the lock."""
-        for lane in [lane for lane in self._sweep_at if lane.queue is queue]:
+        for lane in [lane for lane in self._sweep_at if lane.destination is destination]:
             del self._sweep_at[lane]
             self._met.pop(lane, None)
 
@@ -252,8 +252,8 @@ class TimedLanes:
             lane.expired += lane.store.remove_one(lane.stored, sequence)
             if lane.attempts is not None:
                 lane.forget_attempts(sequence, sequence)
-            if lane.queue.admission is not None:
-                lane.queue.admission.room_came()
+            if lane.destination.admission is not None:
+                lane.destination.admission.room_came()
             return
         swept = lane.swept_lane
         if swept not in self._met:
@@ -270,6 +270,6 @@ class TimedLanes:
             due = [lane for lane, at in self._sweep_at.items() if at <= now or lane in self._met]
             self._met.clear()
             for lane in due:
-                self._sweep_at[lane] = now + self._sweep_seconds(lane.queue.name)
+                self._sweep_at[lane] = now + self._sweep_seconds(lane.destination.name)
             self.next_sweep = min(self._sweep_at.values(), default=inf)
         return due

@@ -131,7 +131,7 @@ class Destinations:
             return self.opened(number)
         self.require_row(name)
         charge_bytes = row_bytes(name) + OPEN_QUEUE_BYTES
-        self.make_way(charge_bytes)
+        self.make_room(charge_bytes)
         with self._overhead.one_more(charge_bytes):
             destination = self._store.create_destination(name, is_temporary=is_temporary)
             return self._add(destination.number, name)
@@ -146,15 +146,15 @@ class Destinations:
         self.register(queue)
         return queue
 
-    def register(self, queue: DestinationState) -> None:
+    def register(self, destination: DestinationState) -> None:
         """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
-        self._in_turn[queue] = None
-        queue.is_watched = self._windows.watch(queue.number, queue.name)
-        policy = self._policies.of(queue.name)
-        queue.rebalances_groups = policy.group_rebalance
-        queue.inactive_seconds = self.inactive_seconds(queue.number, queue.name)
+        self._in_turn[destination] = None
+        destination.is_watched = self._windows.watch(destination.number, destination.name)
+        policy = self._policies.of(destination.name)
+        destination.rebalances_groups = policy.group_rebalance
+        destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
         if policy.is_limiting:
-            queue.admission = DestinationLimits(queue, policy, self._monitor.lock, self._monitor.monotonic)
+            destination.admission = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
 
     def inactive_seconds(self, number: int, name: str) -> float | None:
         """Return after how long without use a queue or topic is deleted; None: it stays. Requires: the lock."""
@@ -162,14 +162,14 @@ class Destinations:
         is_kept = policy.duplicate_window or self._store.destinations[number].is_temporary
         return None if is_kept else policy.inactive_seconds
 
-    def note_groups(self, queue: DestinationState) -> None:
+    def note_groups(self, destination: DestinationState) -> None:
         """Record that a queue has messages with groups, also after a restart. StoreFull: memory has no room for it.
 
         Requires: the lock.
         """
         with self._overhead.one_more(GROUPS_BYTES):
-            self._store.note_groups(queue.number)
-            queue.has_groups = True
+            self._store.note_groups(destination.number)
+            destination.has_groups = True
 
     def restore(self) -> list[QueueArea]:
         """Open the queues that opening the store found in use; return those that have messages with groups.
@@ -209,14 +209,14 @@ class Destinations:
         self._overhead.one_less(row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
-    def unregister(self, queue: DestinationState) -> None:
+    def unregister(self, destination: DestinationState) -> None:
         """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
-        self._in_turn.pop(queue, None)
-        self._timed.forget(queue)
-        for lane_number in lanes_of(queue.number):
+        self._in_turn.pop(destination, None)
+        self._timed.forget(destination)
+        for lane_number in lanes_of(destination.number):
             self._non_persistent.take(lane_number)
-        self._windows.forget(queue.number)
-        self._publisher.forget(queue)
+        self._windows.forget(destination.number)
+        self._publisher.forget(destination)
 
     # ------------------------------------------------------------------ open and closed queues
 
@@ -248,7 +248,7 @@ class Destinations:
         queue = self.by_number.get(number)
         if queue is None:
             name = self._store.destinations[number].name
-            self.make_way(OPEN_QUEUE_BYTES)
+            self.make_room(OPEN_QUEUE_BYTES)
             with self._overhead.one_more(OPEN_QUEUE_BYTES):
                 queue = self._add(number, name)
             self.count_on(queue)
@@ -429,7 +429,7 @@ class Destinations:
         """Return where they go on, and forget it: somebody has the lane now."""
         return self._non_persistent.take(number)
 
-    def make_way(self, charge_bytes: int) -> None:
+    def make_room(self, charge_bytes: int) -> None:
         """Close queues and topics that have nothing, those opened first before others, where memory has no room.
 
         O(those looked at): what is in use is looked at again when all others were. Requires: the lock.
@@ -451,23 +451,23 @@ class Destinations:
 
     # ------------------------------------------------------------------ lanes
 
-    def create_lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
+    def create_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic. Requires: no lock.
 
         Closed: it is deleted. StoreFull: memory has no room for the lists of its consumers.
         """
         with self._monitor.lock, self._monitor.whole:
-            queue.raise_if_not_sendable()
-            lane = queue.lanes[priority]
+            destination.raise_if_not_sendable()
+            lane = destination.lanes[priority]
             if lane is None:
-                self._overhead.require_lanes(queue, queue.lane_bytes)
-                lane = self._add_lane(queue, priority)
+                self._overhead.require_lanes(destination, destination.lane_bytes)
+                lane = self._add_lane(destination, priority)
             return lane
 
-    def _add_lane(self, queue: DestinationState, priority: int) -> PersistentLaneState:
-        lane = queue.lanes[priority] = queue.make_lane(priority)
+    def _add_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+        lane = destination.lanes[priority] = destination.make_lane(priority)
         self._target_area.add_lane(lane)
-        non_persistent = queue.non_persistent_lanes[priority]
+        non_persistent = destination.non_persistent_lanes[priority]
         if non_persistent is not None:
             non_persistent.persistent = lane
         return lane
@@ -476,36 +476,36 @@ class Destinations:
         """Return the lane of that number, of a queue that exists. Requires: the lock."""
         return self.lane_of(self.opened(number >> LANE_SHIFT), number & LANE_MASK)
 
-    def lane_of(self, queue: DestinationState, priority: int) -> PersistentLaneState:
+    def lane_of(self, destination: DestinationState, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
-        return queue.lanes[priority] or self._add_lane(queue, priority)
+        return destination.lanes[priority] or self._add_lane(destination, priority)
 
-    def create_non_persistent_lane(self, queue: DestinationState, priority: int) -> NonPersistentLaneState:
+    def create_non_persistent_lane(self, destination: DestinationState, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
         with self._monitor.lock, self._monitor.whole:
-            queue.raise_if_not_sendable()
-            if queue.non_persistent_lanes[priority] is None:
-                self._overhead.require_lanes(queue, NON_PERSISTENT_LANE_BYTES)
-            return self.non_persistent_lane(queue, priority)
+            destination.raise_if_not_sendable()
+            if destination.non_persistent_lanes[priority] is None:
+                self._overhead.require_lanes(destination, NON_PERSISTENT_LANE_BYTES)
+            return self.non_persistent_lane(destination, priority)
 
     def non_persistent_lane(
-        self, queue: DestinationState, priority: int, pool: int | None = None, id_prefix: str | None = None
+        self, destination: DestinationState, priority: int, pool: int | None = None, id_prefix: str | None = None
     ) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority, made on first use. Requires: the lock.
 
         pool, id_prefix: of the topic that a subscription's lane is part of.
         """
-        lane = queue.non_persistent_lanes[priority]
+        lane = destination.non_persistent_lanes[priority]
         if lane is None:
-            memory = queue.memory
+            memory = destination.memory
             caches = (memory.pending_cache, memory.head_queue_cache)
-            stored = self._overflow.lane(queue.number, priority, caches, pool)
+            stored = self._overflow.lane(destination.number, priority, caches, pool)
             stored.skip_to(self._non_persistent.take(stored.number))
-            prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(queue.number, priority)
-            lane = queue.non_persistent_lanes[priority] = SpillingLane(
-                queue, stored, prefix, self._overflow, self._timed.note
+            prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
+            lane = destination.non_persistent_lanes[priority] = SpillingLane(
+                destination, stored, prefix, self._overflow, self._timed.note
             )
-            lane.persistent = queue.lanes[priority]
+            lane.persistent = destination.lanes[priority]
             self._target_area.add_lane(lane)
         return lane
 

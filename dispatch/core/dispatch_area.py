@@ -54,8 +54,8 @@ class DispatchArea(ListKeeper):
         """By pattern, the memory of destinations whose policy has either."""
         self.memories: tuple[LaneMemory, ...] = (common_memory, *quota_memories.values())
         """The common memory and those of the patterns: each destination has one of them."""
-        self.lists_holder = common_memory.lists
-        self.dispatch = common_memory.dispatch
+        self.lists_holder = common_memory.lists_holder
+        self.dispatch_holder = common_memory.dispatch_holder
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self._now_ms = store.steady.now_ms
@@ -69,8 +69,8 @@ class DispatchArea(ListKeeper):
         self.in_flight_bytes_max = shares.in_flight_bytes_max
         for memory in self.quota_memories.values():
             bodies_bytes, all_bytes = memory.in_flight_reserves
-            self.dispatch_bytes_max -= max(memory.dispatch.held_bytes, bodies_bytes)
-            self.in_flight_bytes_max -= max(memory.dispatch.held_bytes, all_bytes)
+            self.dispatch_bytes_max -= max(memory.dispatch_holder.held_bytes, bodies_bytes)
+            self.in_flight_bytes_max -= max(memory.dispatch_holder.held_bytes, all_bytes)
 
     # ------------------------------------------------------------------ handing out
 
@@ -83,7 +83,7 @@ class DispatchArea(ListKeeper):
         if not target.direct or target.returned.count or not target.is_plain:
             return None
         sequence, properties, body, timestamp = target.direct[0]
-        dispatch = self.dispatch
+        dispatch = self.dispatch_holder
         lane = target.lane
         attempts = lane.attempts
         if body is None or (attempts is not None and attempts.find(sequence) is not None):
@@ -241,7 +241,7 @@ class DispatchArea(ListKeeper):
             if _has_expired(lane, message, now_ms):
                 charge = charge_bytes(message)
                 target.direct_bytes -= charge
-                lane.memory.lists.release(charge)
+                lane.memory.lists_holder.release(charge)
                 self._on_expired(lane, message[0])
             else:
                 kept.append(message)
@@ -277,7 +277,7 @@ class DispatchArea(ListKeeper):
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
         if lane.memory.is_common:
             # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
-            self.dispatch.held_bytes -= charge
+            self.dispatch_holder.held_bytes -= charge
             self.budget.held_bytes -= charge
         else:
             self._release_in_flight(lane.memory, charge)
@@ -301,18 +301,18 @@ class DispatchArea(ListKeeper):
     def relieve(self) -> None:
         """Let those take, and load, who waited for the memory that came free."""
         for waiting in list(self.waits_for_memory):
-            waiting.credit_came()
+            waiting.on_credit()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 
     def _in_flight_rooms(self, memory: LaneMemory) -> tuple[int, int]:
         """Return how many more bytes the destinations of a memory may have in flight: with bodies, and at all."""
-        held_bytes = self.dispatch.held_bytes
+        held_bytes = self.dispatch_holder.held_bytes
         return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
 
     def _note_in_flight(self, memory: LaneMemory, more_bytes: int) -> None:
         """Leave less, or more, to the others, after destinations with a quota have got so much more in flight."""
-        after_bytes = memory.dispatch.held_bytes
+        after_bytes = memory.dispatch_holder.held_bytes
         before_bytes = after_bytes - more_bytes
         bodies_bytes, all_bytes = memory.in_flight_reserves
         self.dispatch_bytes_max -= max(after_bytes, bodies_bytes) - max(before_bytes, bodies_bytes)
@@ -323,21 +323,21 @@ class DispatchArea(ListKeeper):
         memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
         target.direct_bytes -= taken_bytes
         target.taken_bytes += taken_bytes
-        memory.lists.hand_over(memory.dispatch, moved_bytes)
+        memory.lists_holder.hand_over(memory.dispatch_holder, moved_bytes)
         if not memory.is_common:
             self._note_in_flight(memory, moved_bytes)
         if released_bytes:
-            memory.lists.release(released_bytes)
+            memory.lists_holder.release(released_bytes)
 
     def _release_in_flight(self, memory: LaneMemory, charge: int) -> None:
-        memory.dispatch.release(charge)
+        memory.dispatch_holder.release(charge)
         if not memory.is_common:
             self._note_in_flight(memory, -charge)
 
     @property
     def in_flight_bytes(self) -> int:
         """What all deliveries in flight hold."""
-        return sum(memory.dispatch.held_bytes for memory in self.memories)
+        return sum(memory.dispatch_holder.held_bytes for memory in self.memories)
 
     @property
     def is_short(self) -> bool:
@@ -351,7 +351,8 @@ class DispatchArea(ListKeeper):
     def audit_in_flight(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
         """Return what deliveries of these lanes should be charged. AssertionError where the bounds are wrong."""
         kept = [
-            max(memory.dispatch.held_bytes, memory.in_flight_reserves[0]) for memory in self.quota_memories.values()
+            max(memory.dispatch_holder.held_bytes, memory.in_flight_reserves[0])
+            for memory in self.quota_memories.values()
         ]
         assert self.dispatch_bytes_max == shares.dispatch_bytes_max - sum(kept)
         in_flight = {id(delivery): delivery for lane in lanes for delivery in lane.in_flight.values()}

@@ -66,7 +66,7 @@ class TargetArea(DispatchArea):
         on_lane_gone: see ListKeeper. The last three are called under the lock."""
         lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
         self.groups = GroupMemory(budget.holder("groups"))
-        self.consumers = Tab(budget.holders["consumers"])
+        self.consumer_memory = Tab(budget.holders["consumers"])
         self.destinations = destinations
         self.header_reads = Tab(budget.holders["read_buffers"])
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
@@ -112,7 +112,7 @@ class TargetArea(DispatchArea):
         for memory in self.quota_memories.values():
             self._keep_share(memory)
         self.watch.shares_changed()
-        self.consumers.settle()
+        self.consumer_memory.settle()
         self.destinations.settle()
         self._move_high_watermarks()
         for target in self.lists:
@@ -134,35 +134,37 @@ class TargetArea(DispatchArea):
 
     # ------------------------------------------------------------------ consumer groups
 
-    def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
+    def subscribe(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
         """Return the consumer group for this selector, made with its lists if it is new."""
         key = selector.text if selector is not None else None
-        consumer_group = queue.consumer_groups.get(key)
+        consumer_group = destination.consumer_groups.get(key)
         if consumer_group is None:
-            for lane in queue.all_lanes():
-                for target in queue.lists_over(lane) if not lane.is_persistent else ():
+            for lane in destination.all_lanes():
+                for target in destination.lists_over(lane) if not lane.is_persistent else ():
                     self._lay_open(target)
-            consumer_group = queue.consumer_groups[key] = queue.distribution.make_consumer_group(queue, selector)
+            consumer_group = destination.consumer_groups[key] = destination.distribution.make_consumer_group(
+                destination, selector
+            )
             if not consumer_group.is_charged:
                 consumer_group.is_charged = True
-                self.consumers.charge(group_charge(selector))
+                self.consumer_memory.charge(group_charge(selector))
                 self.listless_groups += 1
-            for lane in queue.all_lanes():
+            for lane in destination.all_lanes():
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
-            if len(queue.consumer_groups) <= 2:
-                self.find_sole_lists(queue)
-            for target in consumer_group.lists if len(queue.consumer_groups) > 1 else ():
+            if len(destination.consumer_groups) <= 2:
+                self.find_sole_lists(destination)
+            for target in consumer_group.lists if len(destination.consumer_groups) > 1 else ():
                 target.share()
         return consumer_group
 
     def add_lane(self, lane: LaneState) -> None:
         """Give each consumer group a list over a lane that came into being."""
-        for consumer_group in lane.queue.consumer_groups.values():
+        for consumer_group in lane.destination.consumer_groups.values():
             self.add_list(lane, consumer_group)
             arrange(consumer_group)
-        lane.queue.distribution.add_lane(lane)
-        self.find_sole_lists(lane.queue)
+        lane.destination.distribution.add_lane(lane)
+        self.find_sole_lists(lane.destination)
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
         target = TargetList(lane, consumer_group, 0)
@@ -176,7 +178,7 @@ class TargetArea(DispatchArea):
     def adopt(self, target: TargetList) -> None:
         """Give a new list its share of memory from now on."""
         self.make_room(LIST_BYTES, None)
-        self.consumers.charge(LIST_BYTES)
+        self.consumer_memory.charge(LIST_BYTES)
         self.lists[target] = None
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
@@ -184,11 +186,13 @@ class TargetArea(DispatchArea):
         watermark_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
         target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
 
-    def find_sole_lists(self, queue: DestinationState) -> None:
+    def find_sole_lists(self, destination: DestinationState) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
-        consumer_groups = list(queue.consumer_groups.values())
-        is_sole = len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.distribution.is_ordinary
-        for lane in queue.all_lanes():
+        consumer_groups = list(destination.consumer_groups.values())
+        is_sole = (
+            len(consumer_groups) == 1 and consumer_groups[0].selector is None and destination.distribution.is_ordinary
+        )
+        for lane in destination.all_lanes():
             lane.sole = None
             if is_sole:
                 lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
@@ -204,39 +208,39 @@ class TargetArea(DispatchArea):
         target.release(charges_bytes(messages))
         target.lane.leave_ram(messages)
 
-    def unsubscribe(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
+    def unsubscribe(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
         key = consumer_group.selector.text if consumer_group.selector is not None else None
-        del queue.consumer_groups[key]
-        queue.misses += consumer_group.misses
+        del destination.consumer_groups[key]
+        destination.misses += consumer_group.misses
         if consumer_group.is_charged:
-            self.consumers.release(group_charge(consumer_group.selector))
+            self.consumer_memory.release(group_charge(consumer_group.selector))
             self.listless_groups -= not consumer_group.lists
         for target in consumer_group.lists:
             self._end_list(target)
         consumer_group.lists.clear()
-        if len(queue.consumer_groups) <= 1:
-            self.find_sole_lists(queue)
+        if len(destination.consumer_groups) <= 1:
+            self.find_sole_lists(destination)
 
-    def withdraw(self, queue: DestinationState, consumer_group: ConsumerGroup) -> None:
+    def withdraw(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Take from a consumer group that reads several destinations its lists over one of them."""
         kept: list[TargetList] = []
         for target in consumer_group.lists:
-            if target.lane.queue is queue:
+            if target.lane.destination is destination:
                 self._end_list(target)
             else:
                 kept.append(target)
         self.listless_groups += bool(consumer_group.lists) and not kept
         consumer_group.lists[:] = kept
-        queue.consumer_groups.clear()
-        self.find_sole_lists(queue)
+        destination.consumer_groups.clear()
+        self.find_sole_lists(destination)
 
     def _end_list(self, target: TargetList) -> None:
         """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
         self.drop(target)
         has_supply = target.has_supply
         memory, lane_number = target.lane.memory, target.lane.stored.number
-        memory.lists.release(target.direct_bytes)
+        memory.lists_holder.release(target.direct_bytes)
         memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
         for message in target.direct:
@@ -255,7 +259,7 @@ class TargetArea(DispatchArea):
         self.waits_for_memory.pop(target, None)
         self.watch.end(target)
         del self.lists[target]
-        self.consumers.release(LIST_BYTES)
+        self.consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None
 
@@ -276,7 +280,7 @@ class TargetArea(DispatchArea):
             if target.taken_bytes:
                 target.measure((target.taken_bytes - target.measured_bytes) / seconds)
                 target.measured_bytes = target.taken_bytes
-        self.consumers.settle()
+        self.consumer_memory.settle()
         self.destinations.settle()
         self._move_high_watermarks()
         self.watch.measured()
@@ -329,7 +333,7 @@ class TargetArea(DispatchArea):
         sole = lane.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
             charge = charges_bytes(messages) if content_bytes is None else contents_charge(len(messages), content_bytes)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and lane.memory.lists.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and lane.memory.lists_holder.reserve(charge):
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
                 lane.published = sole.frontier = messages[-1][0] + 1
@@ -357,7 +361,7 @@ class TargetArea(DispatchArea):
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
-        for consumer_group in lane.queue.consumer_groups.values():
+        for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane and target.frontier == lane.published:
                     target.frontier = first
@@ -366,9 +370,9 @@ class TargetArea(DispatchArea):
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """See LaneState.arrive_unloaded."""
         lane.published = end
-        if not lane.queue.consumer_groups:
+        if not lane.destination.consumer_groups:
             lane.memory.head_queue_cache.stop(lane.stored.number)
-        for consumer_group in lane.queue.consumer_groups.values():
+        for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane:
                     self.loads.request(target)
@@ -380,7 +384,7 @@ class TargetArea(DispatchArea):
         Returns whether it is in RAM for all who may want it.
         """
         number = lane.stored.number
-        consumer_groups = lane.queue.consumer_groups
+        consumer_groups = lane.destination.consumer_groups
         if not consumer_groups:
             heads = lane.memory.head_queue_cache
             if lane.stored.pending_messages == 1:
@@ -402,7 +406,7 @@ class TargetArea(DispatchArea):
                 if (
                     is_wanted
                     and target.direct_bytes + charge <= target.high_watermark_bytes
-                    and lane.memory.lists.reserve(charge)
+                    and lane.memory.lists_holder.reserve(charge)
                 ):
                     target.append(message, charge)
                     target.frontier = sequence + 1
@@ -449,18 +453,18 @@ class TargetArea(DispatchArea):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
             lane.leave_ram((message,))
-        lane.queue.distribution.offer_again(lane, message)
+        lane.destination.distribution.offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages again of which the delay is over."""
-        lane.queue.distribution.offer_put_off(lane, runs)
+        lane.destination.distribution.offer_put_off(lane, runs)
 
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
         O(runs); and what lists that share have in RAM, or know to match.
         """
-        for consumer_group in lane.queue.consumer_groups.values():
+        for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is not lane or not runs:
                     continue
@@ -478,16 +482,16 @@ class TargetArea(DispatchArea):
                 self.loads.request(target)
                 self.wake(consumer_group)
         if runs:
-            lane.queue.distribution.make_way()
+            lane.destination.distribution.reassign()
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
         lane.purges += 1
         for first, last in gone if lane.attempts is not None else ():
             lane.forget_attempts(first, last)
-        for target in lane.queue.lists_over(lane):
+        for target in lane.destination.lists_over(lane):
             target.release(target.forget(gone))
-        lane.queue.distribution.forget(lane, gone)
+        lane.destination.distribution.forget(lane, gone)
         lane.pending_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.forget_runs(lane.stored.number, gone)
         lane.memory.head_queue_cache.reopen(lane.stored.number)
@@ -523,7 +527,7 @@ class TargetArea(DispatchArea):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
             lists_bytes[target.lane.memory] += charges_bytes(target.direct) + loading_bytes
         for memory, held_bytes in lists_bytes.items():
-            assert memory.lists.held_bytes == held_bytes
+            assert memory.lists_holder.held_bytes == held_bytes
             assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes
         return {
             "target_lists": sum(lists_bytes.values()),

@@ -65,7 +65,7 @@ class Taker(Settler):
     """A consumer, as far as lists, groups and transactions know it."""
 
     __slots__ = (
-        "queue",
+        "destination",
         "consumer_group",
         "priority",
         "prefetch_limit",
@@ -85,7 +85,7 @@ class Taker(Settler):
         "is_synchronous",
     )
 
-    queue: DestinationState
+    destination: DestinationState
     consumer_group: ConsumerGroup
     """Has the lists that it takes from."""
     priority: int
@@ -151,7 +151,7 @@ class Taker(Settler):
         """Whether it waits for messages, or for room to hold any. Requires: the lock."""
 
     @abstractmethod
-    def credit_came(self) -> None:
+    def on_credit(self) -> None:
         """Go on if the consumer waited for credit and has some now. Requires: the lock."""
 
     @abstractmethod
@@ -217,9 +217,9 @@ class HandsOut:
         """Return whether nothing is handed out for now, to nobody."""
         return False
 
-    def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
+    def make_consumer_group(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
         """Return a new consumer group of the queue."""
-        return queue.make_consumer_group(selector)
+        return destination.make_consumer_group(selector)
 
     def single_groups(self) -> Iterable[ConsumerGroup]:
         """Return those consumer groups that are of one consumer alone, beside those of the queue."""
@@ -232,14 +232,14 @@ class HandsOut:
     def leave(self, consumer: Taker) -> None:
         """Let a closed consumer go, before what it holds is given back."""
 
-    def stand_back(self, consumer: Taker) -> None:
+    def revoke(self, consumer: Taker) -> None:
         """Give the consumer nothing more: what is kept for it is for others."""
 
-    def woken(self) -> None:
+    def offer_passed_over(self) -> None:
         """Offer again what was passed over for want of credit."""
 
-    def pass_on(self, consumer_group: ConsumerGroup) -> None:
-        """Wake others of a group: one that was woken takes nothing any more. `woken` came before."""
+    def wake_others(self, consumer_group: ConsumerGroup) -> None:
+        """Wake others of a group: one that was woken takes nothing any more. `offer_passed_over` came before."""
 
 
 @trait
@@ -257,7 +257,7 @@ class HearsOfLanes:
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Offer messages of which the delay is over."""
 
-    def make_way(self) -> None:
+    def reassign(self) -> None:
         """Put older messages before what was assigned already."""
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
@@ -494,7 +494,7 @@ class TargetList(ListContents):
     )
 
     def __init__(self, lane: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
-        super().__init__(lane.queue.target_area.consumers)
+        super().__init__(lane.destination.target_area.consumer_memory)
         self.lane = lane
         self.consumer_group = consumer_group
         self.skip_names = lane.skip_names(consumer_group.selector)
@@ -593,11 +593,11 @@ class TargetList(ListContents):
 
     def release(self, charge: int) -> None:
         """Release what messages were charged to it that RAM lets go."""
-        self.lane.memory.lists.release(charge)
+        self.lane.memory.lists_holder.release(charge)
 
-    def credit_came(self) -> None:
+    def on_credit(self) -> None:
         """Let the loader try again, if enough memory came free now: it had given the list up for want of it."""
-        self.lane.queue.target_area.try_again(self)
+        self.lane.destination.target_area.try_again(self)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """Return a message whose body is direct, or was taken from a cache by the load under way. O(direct)."""
@@ -673,7 +673,7 @@ class ListKeeper(ABC):
 
     monitor: Monitor
     store: MessageStore
-    consumers: Tab
+    consumer_memory: Tab
     """Pays for consumers and their lists."""
     destinations: Tab
     """Pays for destinations that are open, and for their lanes."""
@@ -758,18 +758,18 @@ class PaidRead:
 class LaneState(LaneMessages):
     """One lane as the dispatch floor sees it. The state lock guards it."""
 
-    __slots__ = ("queue", "sole", "purges", "unwanted", "is_timed", "pending_cache", "caches", "charged_bytes")
+    __slots__ = ("destination", "sole", "purges", "unwanted", "is_timed", "pending_cache", "caches", "charged_bytes")
     state_bytes: ClassVar[int] = LANE_STATE_BYTES
     """What it is charged for itself."""
     delivery_mode: ClassVar[str] = "PERSISTENT"
 
-    def __init__(self, queue: DestinationState, stored: PendingLane, id_prefix: str) -> None:
-        """queue: what its consumers take from, or its topic."""
-        target_area, memory = queue.target_area, queue.memory
+    def __init__(self, destination: DestinationState, stored: PendingLane, id_prefix: str) -> None:
+        """destination: what its consumers take from, or its topic."""
+        target_area, memory = destination.target_area, destination.memory
         store = target_area.store
         syncs = target_area.syncs_always
         super().__init__(stored, id_prefix, memory, store, store.index.attempts, syncs=syncs)
-        self.queue = queue
+        self.destination = destination
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
         self.purges = 0
@@ -789,7 +789,7 @@ class LaneState(LaneMessages):
     @property
     def destination_name(self) -> str:
         """See LaneMessages."""
-        return self.queue.name
+        return self.destination.name
 
     def is_retained(self, sequence: int) -> bool:
         """See LaneMessages."""
@@ -845,12 +845,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        self.queue.store.record_delivery_counts(self.stored.number, runs)
+        self.destination.store.record_delivery_counts(self.stored.number, runs)
         self.attempts = self.delivery_counts.find(self.stored.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        self.queue.store.record_returns(self.stored.number, runs, now_ms)
+        self.destination.store.record_returns(self.stored.number, runs, now_ms)
         self.attempts = self.delivery_counts.find(self.stored.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -874,7 +874,7 @@ class LaneState(LaneMessages):
         """Let a stored message be dispatched. It never waits for memory: at worst it stays a reference."""
         sequence = message[0]
         self.published = sequence + 1
-        target_area = self.queue.target_area
+        target_area = self.destination.target_area
         sole = self.sole
         if sole is None:
             target_area.offer_to_groups(self, message)
@@ -882,7 +882,7 @@ class LaneState(LaneMessages):
         if sole.frontier == sequence and not sole.references.count:
             body = message[2]  # charge_bytes, without its call: every single message comes by
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
                 sole.frontier = sequence + 1
@@ -899,7 +899,7 @@ class LaneState(LaneMessages):
 
     def arrive_unloaded(self, end: int) -> None:
         """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
-        self.queue.target_area.offer_unloaded(self, end)
+        self.destination.target_area.offer_unloaded(self, end)
 
     # What follows is asked or told by those who move messages between RAM and disk. The defaults are those of a lane
     # whose messages are all in the journal: what leaves RAM can be read again, so nothing is to be kept.
@@ -979,7 +979,7 @@ class LaneState(LaneMessages):
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message as read_one does, in pieces; its body is empty where it is not in RAM."""
-        target_area = self.queue.target_area
+        target_area = self.destination.target_area
         paid = PaidRead(target_area.monitor, target_area.header_reads)
         try:
             return self._read(sequence, partial(self.store.read_headers, pay=paid.pay))
@@ -987,9 +987,9 @@ class LaneState(LaneMessages):
             paid.end()
 
     def _read(self, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
-        monitor = self.queue.monitor
+        monitor = self.destination.monitor
         with monitor.lock:
-            self.queue.store.raise_if_closed()
+            self.destination.store.raise_if_closed()
             if not self.stored.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = self.peek(sequence)
@@ -1003,7 +1003,7 @@ class LaneState(LaneMessages):
 
     def not_read(self, problem: str) -> StoreFailed:
         """See LaneMessages."""
-        return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")
+        return StoreFailed(f"a message of {self.destination.name!r} can't be read ({problem})")
 
 
 class PersistentLaneState(LaneState):
@@ -1019,10 +1019,10 @@ class PersistentLaneState(LaneState):
     __slots__ = ("sent_lane", "acked_lane")
 
     def __init__(
-        self, queue: DestinationState, sent_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
+        self, destination: DestinationState, sent_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
     ) -> None:
         """subscription: the lane of a subscription to that topic's lane; None: messages are those of the lane."""
-        super().__init__(queue, subscription or sent_lane, id_prefix)
+        super().__init__(destination, subscription or sent_lane, id_prefix)
         self.sent_lane = sent_lane
         """The lane that records add messages to."""
         self.acked_lane: JournaledLane = subscription or sent_lane
@@ -1037,15 +1037,15 @@ class PersistentLaneState(LaneState):
         """See LaneState."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        return self.queue.store.next_candidate(self.sent_lane, names, sequence, selector.may_match)
+        return self.destination.store.next_candidate(self.sent_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """See LaneState."""
-        self.queue.store.note_survey(self.sent_lane, survey)
+        self.destination.store.note_survey(self.sent_lane, survey)
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""
-        self.queue.target_area.pass_unreadable(self, sequence)
+        self.destination.target_area.pass_unreadable(self, sequence)
 
     def drop(self) -> None:
         """See LaneState."""
@@ -1060,8 +1060,8 @@ class NonPersistentLaneState(LaneState):
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
-    def __init__(self, queue: DestinationState, stored: NonPersistentLane, id_prefix: str) -> None:
-        super().__init__(queue, stored, id_prefix)
+    def __init__(self, destination: DestinationState, stored: NonPersistentLane, id_prefix: str) -> None:
+        super().__init__(destination, stored, id_prefix)
         self.tmp_lane = stored
         """`stored`, by its own type."""
         self.persistent: LaneState | None = None

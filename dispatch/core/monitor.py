@@ -56,7 +56,7 @@ class Monitor:
         self.is_closed = False
         self.deferred: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
-        self.put_off: deque[Callable[[], object]] = deque()
+        self.postponed_calls: deque[Callable[[], object]] = deque()
         """Calls that came from inside a call of the same thread: they are made as soon as it has left."""
 
     def step_aside(self) -> None:
@@ -80,7 +80,7 @@ class Monitor:
         """Make the call when this thread, which is inside a section of the store, has left it: at the end of the call
         that it is in, or by the background within a second. Takes no lock.
         """
-        self.put_off.append(call)
+        self.postponed_calls.append(call)
         self._poke()
 
     def _poke(self) -> None:
@@ -95,14 +95,14 @@ class Monitor:
                 due.extend(self.deferred)
                 self.deferred.clear()
             emit_late()
-            if self.put_off and not holds_one():
+            if self.postponed_calls and not holds_one():
                 with suppress(IndexError):  # another thread makes the rest
-                    for _ in range(len(self.put_off)):
-                        due.append(self.put_off.popleft())
+                    for _ in range(len(self.postponed_calls)):
+                        due.append(self.postponed_calls.popleft())
             _call_all(due)
         finally:
             if due:  # interrupted: the rest is called with the callbacks of the next call
-                self.put_off.extend(due)
+                self.postponed_calls.extend(due)
                 self._poke()
 
     def run_last(self) -> None:
@@ -127,7 +127,7 @@ def _nothing() -> None:
     """Stand in for a callback."""
 
 
-def parts(everything: Sequence[T]) -> Iterator[Sequence[T]]:
+def in_sections(everything: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield what is looked at in one section: between two of them others may have the lock."""
     for begin in range(0, len(everything), AT_ONCE):
         yield everything[begin : begin + AT_ONCE]

@@ -26,14 +26,14 @@ class SpillingLane(NonPersistentLaneState):
 
     def __init__(
         self,
-        queue: DestinationState,
+        destination: DestinationState,
         stored: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
         note_times: Callable[[LaneState], None],
     ) -> None:
         """note_times: registers a lane that got messages with times."""
-        super().__init__(queue, stored, id_prefix)
+        super().__init__(destination, stored, id_prefix)
         self.overflow = overflow
         self.note_times = note_times
         self.store = overflow
@@ -59,7 +59,7 @@ class SpillingLane(NonPersistentLaneState):
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references:
             charge = length + OVERHEAD_BYTES
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists.reserve(charge):
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
                 self.published = sole.frontier = sequence + 1
@@ -67,7 +67,7 @@ class SpillingLane(NonPersistentLaneState):
                 if consumer_group.waiting:
                     consumer_group.arrived.notify()
                 if consumer_group.is_armed:
-                    self.queue.target_area.wake(consumer_group)
+                    self.destination.target_area.wake(consumer_group)
                 return sequence
         try:
             if sole is not None:
@@ -81,7 +81,7 @@ class SpillingLane(NonPersistentLaneState):
         if sole is None:
             self.arrive(message)
         elif sole.consumer_group.is_awaited:
-            self.queue.target_area.wake(sole.consumer_group)
+            self.destination.target_area.wake(sole.consumer_group)
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
@@ -114,7 +114,7 @@ class SpillingLane(NonPersistentLaneState):
             try:
                 stored.skip_to(sequence)
             finally:
-                self.queue.target_area.pass_holes(self, stored.next_sequence)
+                self.destination.target_area.pass_holes(self, stored.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """Put a message aside whose only list is full, or far behind."""
@@ -125,13 +125,13 @@ class SpillingLane(NonPersistentLaneState):
 
     def arrive(self, message: StoredMessage) -> None:
         """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
-        sequence, stored, target_area = message[0], self.tmp_lane, self.queue.target_area
+        sequence, stored, target_area = message[0], self.tmp_lane, self.destination.target_area
         self.published = sequence + 1
         if target_area.offer_to_groups(self, message) or stored.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(stored.number, message):
             # Lists that have it took the memory: where others come to it later, it must be found.
-            for target in self.queue.lists_over(self):
+            for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
                     target.release(charge_bytes(target.evict_last()))
             self.overflow.keep(stored, (message,))
@@ -193,7 +193,7 @@ class SpillingLane(NonPersistentLaneState):
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
         # What came back may be in a list again, for others.
-        found = (target.peek(sequence) for target in self.queue.lists_over(self))
+        found = (target.peek(sequence) for target in self.destination.lists_over(self))
         return next((message for message in found if message is not None), None)
 
     def cut_load(self, load: Load) -> Sequence[int]:

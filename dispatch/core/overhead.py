@@ -121,7 +121,7 @@ class DestinationOverhead:
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Have lists and caches give way to what a holder is about to be charged; return how much that may be."""
         target_area, shares = self._target_area, self._target_area.shares
-        both_bytes = self.holder.held_bytes + target_area.consumers.holder.held_bytes
+        both_bytes = self.holder.held_bytes + target_area.consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
@@ -138,21 +138,21 @@ class DestinationOverhead:
         self._require(charge_bytes, self.holder, users=(opened,))
         if lists := opened.lists_a_lane:
             kept_bytes = LIST_BYTES * max(self._target_area.listless_groups - opened.first_lists, 0)
-            self._require(LIST_BYTES * lists, self._target_area.consumers.holder, kept_bytes, (opened,))
+            self._require(LIST_BYTES * lists, self._target_area.consumer_memory.holder, kept_bytes, (opened,))
 
-    def require_consumer(self, queue: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
+    def require_consumer(self, destination: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
         """Make room for a consumer of a queue or subscription. StoreFull: memory has none for it.
 
         The memory that the first message of a queue needs for lists of its consumers is left.
         """
-        lists_bytes = LIST_BYTES * sum(1 for _ in queue.all_lanes())
+        lists_bytes = LIST_BYTES * sum(1 for _ in destination.all_lanes())
         charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_groups
-        if (selector.text if selector is not None else None) not in queue.consumer_groups:
+        if (selector.text if selector is not None else None) not in destination.consumer_groups:
             charge_bytes += group_charge(selector) + lists_bytes
             kept_bytes += 0 if lists_bytes else LIST_BYTES
-        if not queue.distribution.is_ordinary:
+        if not destination.distribution.is_ordinary:
             charge_bytes += ASSIGNED_BYTES + lists_bytes
-        self._require(charge_bytes, self._target_area.consumers.holder, kept_bytes, (queue,))
+        self._require(charge_bytes, self._target_area.consumer_memory.holder, kept_bytes, (destination,))
 
     def require_subscriber(
         self, topics: Collection[DestinationState], selector: Selector | None, consumer_bytes: int
@@ -164,7 +164,7 @@ class DestinationOverhead:
         existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
         kept_bytes = LIST_BYTES * (self._target_area.listless_groups + (not sum(lanes)))
         self._require(existing_bytes, self.holder, users=topics)
-        self._require(charge_bytes + existing_bytes, self._target_area.consumers.holder, kept_bytes, topics)
+        self._require(charge_bytes + existing_bytes, self._target_area.consumer_memory.holder, kept_bytes, topics)
 
     def require(self, charge_bytes: int) -> None:
         """Make room for what charges for itself. StoreFull: memory has none for it."""

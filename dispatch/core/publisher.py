@@ -49,7 +49,7 @@ class Confirmer(ABC):
 class Postponed(ABC):
     """A non-persistent message that was accepted and that no lane has yet: its transaction is committed."""
 
-    queue: DestinationState
+    destination: DestinationState
     charge_bytes: int
     """What it holds of the budget, until a lane has it."""
 
@@ -239,20 +239,20 @@ class Publisher(Confirmer):
                 message.reserve_again()
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
-    def is_to_publish(self, queue: DestinationState) -> bool:
+    def is_to_publish(self, destination: DestinationState) -> bool:
         """Return whether anything waits for a sync in a queue. O(what waits). Requires: the lock."""
-        is_in_lane = any(lane.queue is queue for _, lane, _, _ in self.unpublished)
-        return is_in_lane or any(message.queue is queue for _, message in self.postponed)
+        is_in_lane = any(lane.destination is destination for _, lane, _, _ in self.unpublished)
+        return is_in_lane or any(message.destination is destination for _, message in self.postponed)
 
-    def forget(self, queue: DestinationState) -> None:
+    def forget(self, destination: DestinationState) -> None:
         """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
-        self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+        self.unpublished = deque(entry for entry in self.unpublished if entry[1].destination is not destination)
         self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)
         self._refund()
         for _, message in self.postponed:
-            if message.queue is queue:
+            if message.destination is destination:
                 message.release()
-        self.postponed = deque(entry for entry in self.postponed if entry[1].queue is not queue)
+        self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
     def _publish(self) -> None:
         """Dispatch what has become durable, in the order in which it was stored."""

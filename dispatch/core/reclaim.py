@@ -131,7 +131,7 @@ class Reclaim:
         self, missing: Callable[[], int], keep: TargetList | None, least: int, least_seconds: float
     ) -> None:
         """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
-        found = (sum(memory.lists.held_bytes for memory in self.memories), self.measurements)
+        found = (sum(memory.lists_holder.held_bytes for memory in self.memories), self.measurements)
         if found == self._exhausted and least_seconds >= self._exhausted_seconds:
             return  # no list had so much at the last look, and nothing has come to any since
         others = self._others(keep, least, least_seconds)
@@ -140,7 +140,7 @@ class Reclaim:
         if keep is not None and counterpart is not None and missing() > 0:
             self._share_with_counterpart(keep, counterpart, missing, least)
         if not has_more and least_seconds > 0:
-            held_bytes = sum(memory.lists.held_bytes for memory in self.memories)
+            held_bytes = sum(memory.lists_holder.held_bytes for memory in self.memories)
             self._exhausted, self._exhausted_seconds = (held_bytes, self.measurements), least_seconds
 
     def _shorten(
@@ -171,7 +171,7 @@ class Reclaim:
             while missing_bytes > 0 and _can_give(richest, stop, least_seconds) and (is_own or memory.spare_bytes):
                 evicted.append(richest.evict_last())
                 charge = charge_bytes(evicted[-1])
-                memory.lists.release(charge)
+                memory.lists_holder.release(charge)
                 missing_bytes -= charge
             richest.lane.leave_ram_at_once(evicted)
             if evicted and _can_give(richest, least, least_seconds):
@@ -186,7 +186,7 @@ class Reclaim:
         What they hold is handed out by turns, so a list that took all from the other would have to wait for it.
         least: 0: the counterpart gives its last message to one that has none.
         """
-        lists, free_bytes = target.lane.memory.lists, target.lane.memory.free_bytes
+        lists, free_bytes = target.lane.memory.lists_holder, target.lane.memory.free_bytes
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
         evicted: list[StoredMessage] = []
         while counterpart.direct and missing() > 0:

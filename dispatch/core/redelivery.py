@@ -40,7 +40,7 @@ class Redelivery:
     def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
         """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
         lane.dead.add(first, last)
-        lane.queue.distribution.settled(lane, first, last - first + 1)
+        lane.destination.distribution.settled(lane, first, last - first + 1)
         self.dead[lane] = None
         self._wake_maintenance()
 
@@ -51,7 +51,7 @@ class Redelivery:
         """
         is_put_off = False
         for lane, held in _by_lane(deliveries).items():
-            rule = self._policies.redelivery(lane.queue.name)
+            rule = self._policies.redelivery(lane.destination.name)
             if not delay and not rule.delay_seconds:
                 self._count(lane, held)
                 for delivery in held:
@@ -71,7 +71,7 @@ class Redelivery:
             Returned(first, last - first + 1, attempts, due_at[attempts])
             for first, last, attempts in counted_runs(deliveries)
         ]
-        if not lane.queue.is_deleted:
+        if not lane.destination.is_deleted:
             lane.record_returns(runs, self._delayed.due_at(0.0))
         for delivery in deliveries:
             if not due_at[delivery.attempts]:
@@ -79,7 +79,7 @@ class Redelivery:
                 continue
             self._target_area.settle(delivery)
             lane.redelivered += 1
-            lane.queue.distribution.comes_back(delivery, is_delayed=True)
+            lane.destination.distribution.comes_back(delivery, is_delayed=True)
             lane.leave_ram((message_of(delivery),))
         for first, messages, _, due in runs:
             if due:
@@ -92,7 +92,7 @@ class Redelivery:
         does not say otherwise. processed: what had one instead, whatever was looked at and the policy says.
         """
         for lane, held in _by_lane(deliveries).items():
-            rule = self._policies.redelivery(lane.queue.name)
+            rule = self._policies.redelivery(lane.destination.name)
             counted: list[Delivery] = []
             uncounted: list[Delivery] = []
             for delivery in held:
@@ -106,7 +106,7 @@ class Redelivery:
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
         """Give deliveries that nobody tried their places again, at once; no attempt counts."""
         for lane, held in _by_lane(deliveries).items():
-            self._return_untried(lane, held, self._policies.redelivery(lane.queue.name))
+            self._return_untried(lane, held, self._policies.redelivery(lane.destination.name))
 
     def _return_untried(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule) -> None:
         self._uncount(lane, deliveries)
@@ -124,7 +124,7 @@ class Redelivery:
             self.dead_letter(lane, sequence, sequence)
             return
         lane.redelivered += 1
-        lane.queue.distribution.comes_back(delivery, is_delayed=False)
+        lane.destination.distribution.comes_back(delivery, is_delayed=False)
         self._target_area.offer_again(lane, message)
 
     def release(self, lane: LaneState, first: int, last: int) -> None:
@@ -132,14 +132,14 @@ class Redelivery:
         known = lane.attempts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
         lane.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
-        rule, known = self._policies.redelivery(lane.queue.name), lane.attempts
+        rule, known = self._policies.redelivery(lane.destination.name), lane.attempts
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
                 self.dead_letter(lane, sequence, sequence)
             else:
                 lane.redelivered += 1
                 self._target_area.offer_again(lane, (sequence, b"", None, 0))
-        lane.queue.distribution.make_way()
+        lane.destination.distribution.reassign()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
         """Record the attempts, for a process that knows nothing of these objects."""
@@ -149,7 +149,7 @@ class Redelivery:
     def _count(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
         known = lane.attempts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
-        if fresh and not lane.queue.is_deleted:
+        if fresh and not lane.destination.is_deleted:
             lane.record_attempts(counted_runs(fresh))
 
     def _uncount(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
@@ -158,7 +158,7 @@ class Redelivery:
         Not below one: what says so much in the journal can't be unsaid, and does not grow.
         """
         known = lane.attempts
-        if known is None or lane.queue.is_deleted:
+        if known is None or lane.destination.is_deleted:
             return
         counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
         runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]

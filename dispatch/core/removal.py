@@ -88,8 +88,8 @@ class Removals:
         if gone:
             self._delayed.cancel(lane, gone)
             self._target_area.forget(lane, gone)
-        if lane.queue.admission is not None:
-            lane.queue.admission.room_came()
+        if lane.destination.admission is not None:
+            lane.destination.admission.room_came()
 
     def drop_lane(self, lane: LaneState) -> None:
         """Empty a lane that is about to go: senders, loads and deliveries that still know it find nothing in it."""

@@ -20,7 +20,7 @@ class ExclusiveConsumers:
 
     def join(self, consumer: Taker) -> None:
         """Give everything to an exclusive consumer, or let it wait for the one that has it."""
-        queue = consumer.queue
+        queue = consumer.destination
         consumer.is_exclusive = True
         line = self._lines.get(queue)
         if line is None:
@@ -31,7 +31,7 @@ class ExclusiveConsumers:
 
     def leave(self, consumer: Taker) -> None:
         """Let a closed exclusive consumer go, which has given back what it held."""
-        queue = consumer.queue
+        queue = consumer.destination
         line = self._lines[queue]
         line.leave(consumer)
         if line.first() is None:
@@ -52,7 +52,7 @@ def _choose(queue: DestinationState, line: _Line) -> None:
     for consumer in list(queue.consumers()):
         consumer.reconfigure()
         if queue.holds_up(consumer):
-            queue.distribution.stand_back(consumer)
+            queue.distribution.revoke(consumer)
     for consumer_group in queue.consumer_groups.values():
         # A take that waits for messages there must look again, or it would swallow what is meant for another.
         consumer_group.arrived.notify_all()

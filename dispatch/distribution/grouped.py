@@ -84,7 +84,7 @@ class GroupAssigner(Distribution):
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own beside the unassigned ones."""
         assert isinstance(unassigned, UnassignedMessages)
-        self.target_area.consumers.charge(ASSIGNED_BYTES)
+        self.target_area.consumer_memory.charge(ASSIGNED_BYTES)
         assigned = self._assigned_by_consumer[consumer] = AssignedMessages(unassigned, consumer)
         self._precedence.join(consumer, unassigned)
         for lane in self.queue.all_lanes():
@@ -121,7 +121,7 @@ class GroupAssigner(Distribution):
         assigned.lists.clear()
         self._assigning.offer_withheld(consumer)
         del self._assigned_by_consumer[consumer]
-        self.target_area.consumers.release(ASSIGNED_BYTES)
+        self.target_area.consumer_memory.release(ASSIGNED_BYTES)
         self._precedence.leave(consumer)
         unassigned.note_served(consumer)
         unassigned.remove_consumer(consumer)
@@ -130,7 +130,7 @@ class GroupAssigner(Distribution):
         if not unassigned.consumers:
             self.target_area.unsubscribe(self.queue, unassigned)
 
-    def stand_back(self, consumer: Taker) -> None:
+    def revoke(self, consumer: Taker) -> None:
         """Give back what is assigned to a consumer that is slow or drains, or is not the exclusive one.
 
         Of its groups it keeps those that it holds messages of, or all, if it is slow, the policy says so and nobody is
@@ -141,7 +141,7 @@ class GroupAssigner(Distribution):
         else:
             self._assigning.empty(self._assigned_by_consumer[consumer])
 
-    def woken(self) -> None:
+    def offer_passed_over(self) -> None:
         """Wake who was passed over and may have something now."""
         for consumer in {
             consumer
@@ -185,7 +185,7 @@ class GroupAssigner(Distribution):
         self._served += 1
         assigned.served = self._served
         if consumer.priority > self._precedence.lowest:
-            self.woken()
+            self.offer_passed_over()
         return deliveries
 
     @property
@@ -227,7 +227,7 @@ class GroupAssigner(Distribution):
 
     # ------------------------------------------------------------------ what comes back, is settled, is gone
 
-    def make_way(self) -> None:
+    def reassign(self) -> None:
         """Make assigned messages unassigned again, behind older ones of unknown groups that have come. O(owners)."""
         for consumer in self.groups.owners():
             self._assigning.empty(self._assigned_by_consumer[consumer])

@@ -30,16 +30,16 @@ class OrdinaryDistribution(Distribution):
         consumer_group = consumer.consumer_group
         consumer_group.remove_consumer(consumer)
         if not consumer_group.consumers:
-            self._target_area.unsubscribe(consumer.queue, consumer_group)
+            self._target_area.unsubscribe(consumer.destination, consumer_group)
 
-    def pass_on(self, consumer_group: ConsumerGroup) -> None:
+    def wake_others(self, consumer_group: ConsumerGroup) -> None:
         """See HandsOut."""
         self._target_area.wake(consumer_group)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put the message into its place in every list that has passed it."""
         sequence = message[0]
-        for consumer_group in lane.queue.consumer_groups.values():
+        for consumer_group in lane.destination.consumer_groups.values():
             if consumer_group.verdict(lane, message) is False:
                 continue
             for target in consumer_group.lists:

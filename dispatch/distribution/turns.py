@@ -50,12 +50,12 @@ class Turns(OrdinaryDistribution):
         for priority, found in groupby(firsts, lambda target: target.lane.stored.priority):
             lists = list(found)
             last = self._served.get(priority, 0)
-            begin = next((at for at, target in enumerate(lists) if target.lane.queue.number > last), 0)
+            begin = next((at for at, target in enumerate(lists) if target.lane.destination.number > last), 0)
             for target in (*lists[begin:], *lists[:begin]):
                 before = len(deliveries)
                 max_bytes = self._hand_out(consumer, target, most, max_bytes, deliveries)
                 if len(deliveries) > before:
-                    self._served[priority] = target.lane.queue.number
+                    self._served[priority] = target.lane.destination.number
                 if len(deliveries) >= most:
                     return deliveries
             if any(_has_more(target) for target in lists):
@@ -83,7 +83,7 @@ class Turns(OrdinaryDistribution):
                 target_area.settle(delivery)
         target_area.withdraw(member, consumer_group)
         for consumer in list(consumer_group.consumers):
-            consumer.credit_came()
+            consumer.on_credit()
 
     def leave(self, consumer: Taker) -> None:
         """See HandsOut. No member has a consumer group any more."""

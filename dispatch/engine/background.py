@@ -27,7 +27,7 @@ class Wakeups:
 
     def __init__(self, *, has_threads: bool) -> None:
         """has_threads: False: what is due is done by the host's calls of `step`, and by whoever asks."""
-        self._has_threads = has_threads
+        self.has_threads = has_threads
         self.load = Wakeup()
         self.maintenance = Wakeup()
         self.wants_cleanup = False
@@ -43,7 +43,7 @@ class Wakeups:
 
     def ask_for_cleanup(self) -> bool:
         """Have a cleanup done now by the thread that does it; False: there is none."""
-        if not self._has_threads:
+        if not self.has_threads:
             return False
         self.wants_cleanup = True
         self.maintenance.set()
@@ -51,7 +51,7 @@ class Wakeups:
 
     def leave_checkpoint(self, store: MessageStore) -> bool:
         """Leave the checkpoint that is due to a thread. Return False where there is none, or it would be too late."""
-        if not self._has_threads or store.is_checkpoint_urgent:
+        if not self.has_threads or store.is_checkpoint_urgent:
             return False
         if not self.maintenance.is_set():  # asked first: while it comes, each message asks again
             self.maintenance.set()
@@ -154,7 +154,7 @@ class Background:
             wanted.clear()
             if not self._is_stopping:
                 self._guarded(self._maintain)
-                if monitor.deferred or monitor.put_off:
+                if monitor.deferred or monitor.postponed_calls:
                     monitor.run_deferred()
 
     def _guarded(self, work: Callable[[], int]) -> int:

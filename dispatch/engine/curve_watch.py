@@ -143,6 +143,6 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
         return known
     # Of what was examined so far, this share was for this list.
     examined = max(target.frontier - lane.first_sequence, 0) * charge
-    consumer_groups = max(len(lane.queue.consumer_groups), 1)  # there is none left when the last list ends
+    consumer_groups = max(len(lane.destination.consumer_groups), 1)  # there is none left when the last list ends
     share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / consumer_groups
     return known + unseen * min(share, 1.0)

@@ -73,7 +73,7 @@ from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
 from ..core.model import DestinationState, LaneState, Taker
-from ..core.monitor import Monitor, parts
+from ..core.monitor import Monitor, in_sections
 from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census, DestinationOverhead
 from ..core.parts import CoreParts
 from ..core.publisher import Publisher
@@ -728,7 +728,7 @@ class Engine:
         with self.monitor.lock:
             numbers, topic_numbers = self.destinations.numbers(), self.topics.numbers()
         destinations: dict[str, DestinationStatistics] = {}
-        for part in parts(numbers):
+        for part in in_sections(numbers):
             with self.monitor.lock:
                 for number in part:
                     queue = self.destinations.seen_numbered(number)
@@ -759,7 +759,7 @@ class Engine:
         """Bring the live curve up to now, some lists at a time. Requires: no lock."""
         with self.monitor.lock:
             lists = list(self.target_area.lists)
-        for part in parts(lists):
+        for part in in_sections(lists):
             with self.monitor.lock, self.monitor.whole:
                 for target in part:
                     if target in self.target_area.lists:
@@ -839,7 +839,7 @@ class Engine:
             + sum(group_charge(group.selector) for group in groups)
             + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self.target_area.lists)
-            - self.target_area.consumers.owed_bytes
+            - self.target_area.consumer_memory.owed_bytes
         )
 
     def _existing_charge(self) -> int:

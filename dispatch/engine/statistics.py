@@ -12,7 +12,7 @@ from ...store.histogram import DurationStatistics
 from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import DestinationState, LaneState
-from ..core.monitor import Monitor, parts
+from ..core.monitor import Monitor, in_sections
 from ..topics.state import TopicState
 from .duties import FailingDuty
 
@@ -154,7 +154,7 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
     with monitor.lock:
         names = topic.durable
     subscriptions: dict[str, DestinationStatistics] = {}
-    for part in parts(names[:subscriptions_max]):
+    for part in in_sections(names[:subscriptions_max]):
         with monitor.lock:
             for name in part:
                 if (seen := topic.seen_subscription(name)) is not None:

@@ -259,7 +259,7 @@ def _consumer_row(number: int, consumer: Taker) -> dict[str, Any]:
     figures = consumer.statistics()
     selector = consumer.consumer_group.selector
     return {
-        "queue": consumer.queue.name,
+        "queue": consumer.destination.name,
         "number": number,
         "selector": _cut(selector.text, SELECTOR_MAX) if selector is not None else None,
         "prefetch": consumer.prefetch,

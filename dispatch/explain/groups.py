@@ -22,7 +22,7 @@ def exclusive_cause(queue: DestinationState, messages: int) -> Cause:
 
 def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
     """Say how many of the free messages others come first for. Requires: the lock; nothing is within its reach."""
-    distribution = consumer.queue.distribution
+    distribution = consumer.destination.distribution
     causes: list[Cause] = []
     kept = distribution.kept_for_others(consumer)
     owned = min(sum(kept), free)
@@ -31,7 +31,7 @@ def assignment_causes(consumer: Consumer, free: int) -> list[Cause]:
         holder = f"{count} other consumer{plural(count)}"
         their = "its" if count == 1 else "their"
         causes.append(Cause(GROUP, holder, owned, 0, None, f"{their} takes, or {their} close"))
-    waiting = min(waiting_messages(consumer.queue), free - owned)
+    waiting = min(waiting_messages(consumer.destination), free - owned)
     if waiting:
         causes.append(group_delayed_cause(waiting))
     rest = free - owned - waiting

@@ -156,9 +156,9 @@ def explain_consumer(owners: Owners, consumer: Consumer) -> Explanation:
         owners.due.release()
         causes = tuple(_consumer_causes(owners, consumer))
         if causes[0].reason not in (CLOSED, DRAINING):
-            causes = _with_pause(consumer.queue, causes)
+            causes = _with_pause(consumer.destination, causes)
     owners.monitor.run_deferred()
-    name = consumer.queue.qualified_name
+    name = consumer.destination.qualified_name
     if causes[0].reason == READY:
         count = causes[0].messages
         return Explanation(f"Nothing keeps the consumer of {name} from {count:,} message{plural(count)}.", causes)
@@ -247,7 +247,7 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
-    queue, target_area = consumer.queue, owners.target_area
+    queue, target_area = consumer.destination, owners.target_area
     name = queue.qualified_name
     if consumer.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
@@ -266,7 +266,7 @@ def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
         return [_paused(queue, places.free)]
     if consumer.credit <= 0:
         return _prefetch_causes(owners, consumer, places)
-    if consumer.in_flight and target_area.is_short_for(consumer.queue.memory):
+    if consumer.in_flight and target_area.is_short_for(consumer.destination.memory):
         return _in_flight_memory(owners)
     if is_direct:
         direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
@@ -316,7 +316,7 @@ def _in_flight_memory(owners: Owners) -> list[Cause]:
     parts: dict[str, _Part] = {}
     for lane in {target.lane for target in owners.target_area.lists}:
         for delivery in lane.in_flight.values():
-            parts.setdefault(lane.queue.qualified_name, _Part()).add(delivery)
+            parts.setdefault(lane.destination.qualified_name, _Part()).add(delivery)
     for transaction in owners.transactions.undecided.values():
         for delivery in transaction.held:
             parts.setdefault(f"transaction {transaction.name}", _Part()).add(delivery)
@@ -330,7 +330,7 @@ def _elsewhere(owners: Owners, consumer: Consumer, places: _Places) -> list[Caus
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
         wanted: dict[Taker, _Part] = {}
-        for delivery in (held for lane in consumer.queue.all_lanes() for held in lane.in_flight.values()):
+        for delivery in (held for lane in consumer.destination.all_lanes() for held in lane.in_flight.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(consumer_of(delivery), _Part()).add(delivery)
             else:
@@ -342,10 +342,10 @@ def _elsewhere(owners: Owners, consumer: Consumer, places: _Places) -> list[Caus
     unmatched -= sum(cause.messages for cause in assigned)
     unreadable = min(unmatched, places.unreadable) if consumer_group.selector is not None else unmatched
     if unreadable:
-        causes.append(_unreadable(consumer.queue, unreadable))
+        causes.append(_unreadable(consumer.destination, unreadable))
     if unmatched > unreadable:
         frees = "a message that it matches, or a consumer with another selector"
-        causes.append(Cause(SELECTOR, consumer.queue.qualified_name, unmatched - unreadable, 0, None, frees))
+        causes.append(Cause(SELECTOR, consumer.destination.qualified_name, unmatched - unreadable, 0, None, frees))
     return causes
 
 

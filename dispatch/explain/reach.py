@@ -115,5 +115,5 @@ def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
 
 def _is_late(lane: LaneState, sequence: int) -> bool:
     """Tell whether the message has expired."""
-    now_ms = lane.queue.store.steady.now_ms
+    now_ms = lane.destination.store.steady.now_ms
     return lane.is_timed and 0 < lane.stored.times_of(sequence).expires_at <= now_ms()

@@ -37,5 +37,5 @@ def why_stuck(owners: Owners, consumer: Taker) -> tuple[int, str] | None:
     if reason == PREFETCH and consumer.in_flight == consumer.delivered:
         sentence += " It has acknowledged none so far: call ack() of each delivery when it is processed."
     # Where others take the rest, a selector that matches nothing at the moment is a matter of course.
-    is_alone = reason == SELECTOR and len(consumer.queue.consumer_groups) == 1
+    is_alone = reason == SELECTOR and len(consumer.destination.consumer_groups) == 1
     return level_of(is_stuck=is_alone or reason in _WARNED_OF), sentence

@@ -255,7 +255,7 @@ class EagerLoader:
             if not cache.may_have(lane_number, load.last):
                 continue
             is_shared = cache.is_shared(lane_number)
-            reserve = memory.lists.reserve if is_shared else memory.lists.reserve_again
+            reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane_number, sequence)
                 if message is not None:
@@ -286,7 +286,7 @@ class EagerLoader:
                 if message is None or sequence in load.held:
                     continue
                 charge = charge_bytes(message)
-                if not unaffordable and lane.memory.lists.reserve(charge):
+                if not unaffordable and lane.memory.lists_holder.reserve(charge):
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     cache.served += 1
@@ -377,10 +377,10 @@ class EagerLoader:
         if memory.free_bytes < wanted + buffer_bytes:
             target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
         load.target.wanted_bytes = wanted + buffer_bytes
-        if not memory.lists.reserve(wanted):
+        if not memory.lists_holder.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
-            memory.lists.release(wanted)
+            memory.lists_holder.release(wanted)
             return False
         load.reserved_bytes += wanted
         load.buffer_bytes = buffer_bytes
@@ -388,7 +388,7 @@ class EagerLoader:
 
     def _make_lazy(self, load: Load, sequence: int) -> None:
         """Keep the message's place without its body, which is read when somebody looks at it."""
-        target_area, lists = self._target_area, load.target.lane.memory.lists
+        target_area, lists = self._target_area, load.target.lane.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
             if not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
@@ -408,7 +408,7 @@ class EagerLoader:
             kept_bytes = LAST_BYTES // 2  # what it has next is due between what this list has
         else:
             kept_bytes = FIRST_BYTES
-        return self._target_area.overflow.account.lend(target.lane.memory.lists, OVERHEAD_BYTES, kept_bytes)
+        return self._target_area.overflow.account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. Requires: the lock."""

@@ -188,7 +188,7 @@ class PlayedLane:
         """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
         self.state = PlayedLaneState(QueueArea(target_area, number, str(number)), self.lane)
-        self.state.queue.lanes[0] = self.state
+        self.state.destination.lanes[0] = self.state
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`; return their sequences in the lane."""
@@ -353,14 +353,14 @@ class TracePlayer:
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
         consumer_group = PlayedConsumerGroup(selector, self._wanted.get(listed, SequenceSet()), lane)
-        lane.state.queue.consumer_groups[selector.text if selector is not None else None] = consumer_group
+        lane.state.destination.consumer_groups[selector.text if selector is not None else None] = consumer_group
         target_area.add_list(lane.state, consumer_group)
-        target_area.find_sole_lists(lane.state.queue)
+        target_area.find_sole_lists(lane.state.destination)
         self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(consumer_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self.target_area.unsubscribe(target.lane.queue, target.consumer_group)
+        self.target_area.unsubscribe(target.lane.destination, target.consumer_group)
 
     def _take(self, number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]

@@ -232,7 +232,7 @@ class Recorder:
     def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
         """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
         at, stored.noted = stored.noted, end
-        if lane.queue.is_deleted:
+        if lane.destination.is_deleted:
             return
         while at < end and (run := lane.stored.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
@@ -445,7 +445,7 @@ class RecordedTargetArea(TargetArea):
 
     def add_lane(self, lane: LaneState) -> None:
         super().add_lane(lane)
-        if lane.queue.has_lists:
+        if lane.destination.has_lists:
             self._recorder.begin((lane,))
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
@@ -462,7 +462,7 @@ class RecordedTargetArea(TargetArea):
         super().measure(seconds)
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
-        if lane.queue.has_lists:
+        if lane.destination.has_lists:
             self._recorder.look(lane)
             self._recorder.unloaded(lane, end)
         super().offer_unloaded(lane, end)
@@ -503,7 +503,7 @@ class RecordedTargetArea(TargetArea):
         super().offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        for first, last in runs if lane.queue.distribution.is_ordinary else ():
+        for first, last in runs if lane.destination.distribution.is_ordinary else ():
             for sequence in range(first, last + 1):
                 self._recorder.offered(lane, sequence, is_loaded=False)
         super().offer_put_off(lane, runs)

@@ -57,13 +57,13 @@ class _Oldest:
         return removed
 
 
-def drop_oldest(removals: Removals, queue: DestinationState, messages: int, size_bytes: int) -> int:
+def drop_oldest(removals: Removals, destination: DestinationState, messages: int, size_bytes: int) -> int:
     """Remove at least so many messages, and of so many bytes, as far as there are; how many.
 
     Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
     """
     removed = 0
-    for persistent, non_persistent in zip_longest(queue.lanes, queue.non_persistent_lanes):
+    for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
         lanes = [_Oldest(removals, lane) for lane in (persistent, non_persistent) if lane is not None]
         try:
             while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
@@ -79,7 +79,7 @@ def drop_oldest(removals: Removals, queue: DestinationState, messages: int, size
         finally:
             for oldest in lanes:
                 removals.forget(oldest.lane, oldest.gone)
-    queue.dropped += removed
+    destination.dropped += removed
     return removed
 
 
@@ -100,7 +100,7 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
 
 
 def dead_letter_on_overflow(
-    producers: Producers, queue: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
+    producers: Producers, destination: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
 ) -> str | None:
     """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
 
@@ -108,14 +108,14 @@ def dead_letter_on_overflow(
     Requires: no lock.
     """
     store = producers.store
-    to = producers.policies.redelivery(queue.name).dead_letter_queue
+    to = producers.policies.redelivery(destination.name).dead_letter_queue
     if to is None:
         with producers.lock, producers.monitor.whole:
-            queue.dropped += 1
+            destination.dropped += 1
         return None
     store.require_index_room(INDEX_BLOCKS)
     timestamp = producers.clock_ms()
-    own_id, group, properties = _stamped(queue, timestamp, properties)
+    own_id, group, properties = _stamped(destination, timestamp, properties)
     with producers.lock, producers.monitor.whole:
         producers.monitor.raise_if_closed()
         with store.journal.accepting_replacements():
@@ -131,13 +131,13 @@ def dead_letter_on_overflow(
                 non_persistent = producers.destinations.non_persistent_lane(dead_letters, priority)
                 id_prefix = non_persistent.id_prefix
                 sequence = non_persistent.add(timestamp, properties, body)
-        queue.dead_lettered += 1
+        destination.dead_lettered += 1
     return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
 
-def _stamped(queue: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
+def _stamped(destination: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
     """(own id, group, properties without times, and with headers that say why it is there, where they have room)."""
-    added: dict[str, HeaderValue] = {FROM: queue.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
+    added: dict[str, HeaderValue] = {FROM: destination.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
     headers, own_id = decode_properties(properties) if properties else ({}, None)
     group = group_of(properties) if properties else None
     try:

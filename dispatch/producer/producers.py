@@ -69,7 +69,7 @@ class Producers:
 
     # ------------------------------------------------------------------ ids that count once, times
 
-    def fresh(self, queue: DestinationState, batch: Sequence[tuple[bytes, bytes]]) -> int:
+    def fresh(self, destination: DestinationState, batch: Sequence[tuple[bytes, bytes]]) -> int:
         """Return how many of the first are not stored yet, and different from each other. Requires: no lock.
 
         TransactionError as DuplicateWindows.is_stored.
@@ -77,7 +77,7 @@ class Producers:
         seen: set[Identity] = set()
         with self.lock, self.monitor.whole:
             for count, (properties, _) in enumerate(batch):
-                found = identity_of(queue.number, properties)
+                found = identity_of(destination.number, properties)
                 if found is None:
                     continue
                 if found in seen or self.windows.is_stored(found):
@@ -97,7 +97,7 @@ class Producers:
 
         StoreFull: ids says how many of the first are in.
         """
-        identities = [identity_of(lane.queue.number, properties) for properties, _ in batch]
+        identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
         with self.lock, self.monitor.whole:
             if has_times(batch[0][0]):
                 timestamp = self.store.steady.now_ms()
@@ -146,7 +146,7 @@ class Producers:
     ) -> None:
         """Store non-persistent messages once each. What no crash leaves, no id outlives. Requires: the lock."""
         for (properties, body), own_id in zip(batch, own_ids, strict=True):
-            found = identity_of(lane.queue.number, properties)
+            found = identity_of(lane.destination.number, properties)
             if found is not None and own_id is not None and self.windows.is_stored(found):
                 ids.append(own_id)
                 continue

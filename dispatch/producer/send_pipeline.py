@@ -73,9 +73,9 @@ class Batch:
 class SendPipeline:
     """Stores batches in one queue or topic, in this order: admit, store, wait for space, confirm."""
 
-    def __init__(self, producers: Producers, queue: DestinationState, confirmer: Confirmer) -> None:
+    def __init__(self, producers: Producers, destination: DestinationState, confirmer: Confirmer) -> None:
         self._producers = producers
-        self._queue = queue
+        self._destination = destination
         self._confirmer = confirmer
 
     # ------------------------------------------------------------------ with waits
@@ -102,7 +102,7 @@ class SendPipeline:
         What the duplicate window knows needs none. In a transaction nothing is given up: it is all or nothing.
         StoreFull: the ids say how many are in.
         """
-        limits = self._queue.admission
+        limits = self._destination.admission
         if limits is None:
             before = len(batch.ids)
             full = self._try_to_store(batch)
@@ -147,9 +147,9 @@ class SendPipeline:
 
     def _count_fresh(self, batch: Batch, begin: int) -> int:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
-        if not self._queue.is_watched or batch.transaction is not None:
+        if not self._destination.is_watched or batch.transaction is not None:
             return len(batch.contents) - begin
-        return self._producers.fresh(self._queue, batch.contents[begin:])
+        return self._producers.fresh(self._destination, batch.contents[begin:])
 
     def _admit(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
@@ -192,7 +192,7 @@ class SendPipeline:
 
         space = self._producers.space
         line = space.line(batch.persistent is True)
-        yield from space.retry(line, self._queue, batch.sizes, full, batch.deadline, attempt, self._confirmer)
+        yield from space.retry(line, self._destination, batch.sizes, full, batch.deadline, attempt, self._confirmer)
 
     # ------------------------------------------------------------------ at once
 
@@ -211,7 +211,7 @@ class SendPipeline:
         if batch.transaction is not None:
             batch.transaction.add(lane, timestamp, contents, own_ids, ids)
             return
-        if self._queue.is_watched:
+        if self._destination.is_watched:
             producers.store_once(lane, timestamp, contents, own_ids, ids)
         elif has_times(contents[0][0]):
             producers.store_timed(lane, contents, own_ids, ids)
@@ -262,7 +262,7 @@ class SendPipeline:
         with producers.lock, producers.monitor.whole:
             if producers.monitor.is_closed:
                 raise Closed("the store")
-            if self._queue.is_watched:
+            if self._destination.is_watched:
                 producers.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return
             times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []
@@ -277,7 +277,7 @@ class SendPipeline:
 
     def _drop_oldest(self, messages: int, size_bytes: int) -> int:
         """Remove so much of what waits, as far as there is; return how many messages. Requires: the lock."""
-        return drop_oldest(self._producers.removals, self._queue, messages, size_bytes)
+        return drop_oldest(self._producers.removals, self._destination, messages, size_bytes)
 
     def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
         """Put one message where the policy says, and return its id."""
@@ -288,7 +288,7 @@ class SendPipeline:
         own_id = batch.own_ids[0]
         if limits.diverts:
             priority, content = lane.stored.priority, batch.contents[0]
-            stored_id = dead_letter_on_overflow(self._producers, self._queue, priority, is_persistent, *content)
+            stored_id = dead_letter_on_overflow(self._producers, self._destination, priority, is_persistent, *content)
             if stored_id is not None:
                 return stored_id
         if own_id is not None:
@@ -302,8 +302,8 @@ class SendPipeline:
         """Return the lane of a priority, made if it is not there. ArgumentError, SettingsError."""
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
-        lane = self._queue.lanes[priority]
-        return lane if lane is not None else self._producers.destinations.create_lane(self._queue, priority)
+        lane = self._destination.lanes[priority]
+        return lane if lane is not None else self._producers.destinations.create_lane(self._destination, priority)
 
     def non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
         """Return what takes the non-persistent messages of a priority, made if it is not there."""
@@ -311,7 +311,7 @@ class SendPipeline:
             raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
-        destination = self._queue
+        destination = self._destination
         if isinstance(destination, TopicState):
             return destination.fan_outs.get(priority) or self._producers.topics.fan_out(destination, priority)
         return destination.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(

@@ -89,24 +89,24 @@ def as_bytes(body: object) -> bytes:
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, producers: Producers, queue: DestinationState, confirmer: Confirmer | None = None) -> None:
+    def __init__(self, producers: Producers, destination: DestinationState, confirmer: Confirmer | None = None) -> None:
         """confirmer: of an event loop; None: a thread that sends waits itself."""
         self.producers = producers
-        self._queue = queue
+        self._destination = destination
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.publisher
-        self._pipeline = SendPipeline(producers, queue, self._confirmer)
-        self._limits = queue.admission
+        self._pipeline = SendPipeline(producers, destination, self._confirmer)
+        self._limits = destination.admission
         self._times_made: tuple[tuple[object, ...], bytes] = ((), b"")
         """What the times of the last message were made of, and their field: the next one often has the same."""
 
     @property
     def name(self) -> str:
-        return self._queue.name
+        return self._destination.name
 
     @property
     def destination(self) -> DestinationState:
         """Where it sends to now: what stands for a destination that was closed, or deleted, for want of use."""
-        return self._queue
+        return self._destination
 
     # ------------------------------------------------------------------ one message
 
@@ -154,12 +154,12 @@ class Sender:
             properties = lifetime + properties
         if (size := len(body) + len(properties)) > producers.max_message_bytes:
             raise self._too_large(size)
-        if transaction is not None or (message_id is not None and self._queue.is_watched):
+        if transaction is not None or (message_id is not None and self._destination.is_watched):
             return self._send_encoded(priority, persistent, properties, body, message_id, transaction, timeout)
         try:
             if persistent is not True:
                 return self._keep(persistent, priority, now_ms, properties, body, message_id)
-            lane = self._queue.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             lane = lane or self._pipeline.lane(priority)
             entries = producers.monitor.entries
             if producers.is_inside():
@@ -205,7 +205,7 @@ class Sender:
         producers = self.producers
         lane: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
-            lane = self._queue.non_persistent_lanes[priority]
+            lane = self._destination.non_persistent_lanes[priority]
         if lane is None or persistent is not False:
             lane = self._pipeline.non_persistent_target(persistent, priority)
         monitor = producers.monitor
@@ -491,7 +491,7 @@ class Sender:
     def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
         """Return what lies before a body; the queue's first message with a group prepares it for groups."""
         properties = encoded_properties(headers, message_id, group, producer)
-        if group is not None and not self._queue.has_groups:
+        if group is not None and not self._destination.has_groups:
             self._use_groups()
         return properties
 
@@ -499,10 +499,10 @@ class Sender:
         """Prepare the queue for its first message with a group."""
         producers = self.producers
         try:
-            use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+            use_groups(producers.monitor, producers.destinations, producers.target_area, self._destination)
         except Closed as refused:
             with self._anew(refused):
-                use_groups(producers.monitor, producers.destinations, producers.target_area, self._queue)
+                use_groups(producers.monitor, producers.destinations, producers.target_area, self._destination)
 
     def _times(self, message: Message, is_relative: bool) -> bytes:
         """Encode what the message's properties begin with. SettingsError for times that cannot be."""
@@ -542,7 +542,7 @@ class Sender:
 
         Raises `refused` where that was not the reason. Requires: no lock.
         """
-        known = self._queue  # perhaps another thread with this handle has just opened it again
+        known = self._destination  # perhaps another thread with this handle has just opened it again
         if known.is_deleted and not known.is_forgotten:
             raise refused
         with self._held_again() as queue:
@@ -553,11 +553,11 @@ class Sender:
         """Keep what stands for the destination open, which is made anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
-    def _bind(self, queue: DestinationState) -> None:
+    def _bind(self, destination: DestinationState) -> None:
         """Send there from now on."""
-        self._queue = queue
-        self._pipeline = SendPipeline(self.producers, queue, self._confirmer)
-        self._limits = queue.admission
+        self._destination = destination
+        self._pipeline = SendPipeline(self.producers, destination, self._confirmer)
+        self._limits = destination.admission
 
     def __dir__(self) -> list[str]:
         """Return what is public; the rest is for the engine."""

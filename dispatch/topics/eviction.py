@@ -55,7 +55,7 @@ class Evictor(EvictionRule):
         """Note the subscribers that have just got a message that is not persistent."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
         for lane in lanes:
-            subscription = lane.queue
+            subscription = lane.destination
             assert isinstance(subscription, SubscriptionState)
             if key is not None and not subscription.misses_nothing:
                 self._note_key(key, subscription, (lane, message[0]))

@@ -67,4 +67,4 @@ class TopicReader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<TopicReader of {self._consumer.queue.name!r}>"
+        return f"<TopicReader of {self._consumer.destination.name!r}>"

@@ -178,7 +178,7 @@ class Topics(PatternKeeper):
         self._destinations.require_row(name)
         charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES
         members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
-        self._destinations.make_way(charge_bytes + members_bytes)
+        self._destinations.make_room(charge_bytes + members_bytes)
         self._overhead.require(charge_bytes + members_bytes)
         with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
@@ -213,7 +213,7 @@ class Topics(PatternKeeper):
         name = self._message_store.destinations[number].name
         topic = self.by_name.get(name)
         if topic is None:
-            self._destinations.make_way(OPEN_TOPIC_BYTES)
+            self._destinations.make_room(OPEN_TOPIC_BYTES)
             with self._overhead.one_more(OPEN_TOPIC_BYTES):
                 topic = self._add(number, name)
             self._destinations.count_on(topic)

@@ -418,7 +418,7 @@ class TopicLaneState(PersistentLaneState):
             target.first_to_load
             for lane in others
             if lane is not None and lane is not but
-            for target in lane.queue.lists_over(lane)
+            for target in lane.destination.lists_over(lane)
         ]
 
     def arrive(self, message: StoredMessage) -> None:
@@ -449,7 +449,7 @@ class TopicLaneState(PersistentLaneState):
             if lane.sole is None:
                 one_by_one.append(lane)
             else:
-                lane.queue.target_area.offer_many(lane, messages)
+                lane.destination.target_area.offer_many(lane, messages)
         if one_by_one:
             for message in messages:
                 self._offer(message, one_by_one)
@@ -479,7 +479,7 @@ class TopicLaneState(PersistentLaneState):
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
             if count and lane.sole is not None:
-                lane.queue.target_area.offer_many(lane, messages[:count])
+                lane.destination.target_area.offer_many(lane, messages[:count])
         for at, message in enumerate(messages):
             one_by_one = [lane for lane, count in admitted if at < count and lane.sole is None]
             if one_by_one:
@@ -538,8 +538,8 @@ class SubscriptionLaneState(PersistentLaneState):
     def meet(self) -> None:
         """Keep in RAM once, for others that have just come, what its list had for itself. O(its messages)."""
         self._is_followed = self._has_neighbours = True
-        for target in self.queue.lists_over(self):
-            self.queue.target_area.shorten(target)
+        for target in self.destination.lists_over(self):
+            self.destination.target_area.shorten(target)
 
     def _first_of_others(self) -> int:
         """Return the first sequence that another subscription may look for in RAM."""
@@ -584,7 +584,7 @@ class SubscriptionLaneState(PersistentLaneState):
         self._has_neighbours = any(abs(at - front) <= reach for front in others)
         shared.drop_before(min([at, *others]))
         if self._has_neighbours:
-            self.queue.target_area.shorten(load.target)
+            self.destination.target_area.shorten(load.target)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """See LaneState."""
@@ -819,7 +819,7 @@ class FanOut:
         self._destinations = destinations
         self._buffer = overflow.buffer
         self._removals = removals
-        self.queue = topic
+        self.destination = topic
         self.priority = priority
         self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
@@ -860,8 +860,8 @@ class FanOut:
         finally:
             self._buffer.arriving = None
         lane.retained = range(lane.retained.start if lane.retained else sequence, sequence + 1)
-        if self.queue.evictor is not None:
-            self.queue.evictor.given((lane,), message)
+        if self.destination.evictor is not None:
+            self.destination.evictor.given((lane,), message)
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Give one message to all who want it; returns its sequence. StoreFull, SpillFailed: nobody has it."""
@@ -872,12 +872,12 @@ class FanOut:
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
-        if self.queue.is_deleted:
+        if self.destination.is_deleted:
             raise Closed("the topic")
         sequence = self.next_sequence
         self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it
         self.sent_bytes += len(properties) + len(body)
-        topic, evictor = self.queue, self.queue.evictor
+        topic, evictor = self.destination, self.destination.evictor
         verdicts = topic.verdicts
         message = (sequence, properties, body, timestamp)
         given: list[NonPersistentLaneState] = []

@@ -104,7 +104,7 @@ class NonPersistentTarget(Protocol):
     """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
-    def queue(self) -> DestinationState: ...
+    def destination(self) -> DestinationState: ...
 
     @property
     def id_prefix(self) -> str: ...
@@ -129,7 +129,7 @@ class _Kept(Postponed):
         """found: what of it must not be stored twice."""
         self._registry = registry
         self._target = target
-        self.queue = target.queue
+        self.destination = target.destination
         self._timestamp = timestamp
         self._properties = properties
         self._body = body
@@ -247,9 +247,9 @@ class Transaction:
         """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
-            lane.queue.raise_if_deleted()
+            lane.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                if own_id is not None and lane.queue.is_watched:
+                if own_id is not None and lane.destination.is_watched:
                     self._add_once(lane, timestamp, properties, body)
                     ids.append(own_id)
                     continue
@@ -262,7 +262,7 @@ class Transaction:
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
         branch = self._branch
-        found = identity_of(lane.queue.number, properties)
+        found = identity_of(lane.destination.number, properties)
         assert found is not None
         duplicates = self._store.duplicates
         if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
@@ -288,11 +288,11 @@ class Transaction:
         """Take in messages that are not persistent; otherwise as `add`."""
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
-            target.queue.raise_if_deleted()
+            target.destination.raise_if_deleted()
             for (properties, body), own_id in zip(contents, own_ids, strict=True):
                 found = None
-                if own_id is not None and target.queue.is_watched:
-                    found = identity_of(target.queue.number, properties)
+                if own_id is not None and target.destination.is_watched:
+                    found = identity_of(target.destination.number, properties)
                     assert found is not None
                     is_own = self._store.duplicates.decides(found) == self._branch.number
                     if is_own or self.registry.windows.is_stored(found):
@@ -462,12 +462,12 @@ class Transaction:
         sent: dict[DestinationState, int] = {}
         acknowledged: dict[DestinationState, int] = {}
         for part in self._branch:
-            queue = self._lanes[part.lane_number].queue
+            queue = self._lanes[part.lane_number].destination
             sent[queue] = sent.get(queue, 0) + part.messages
         for kept in self._kept:
-            sent[kept.queue] = sent.get(kept.queue, 0) + 1
+            sent[kept.destination] = sent.get(kept.destination, 0) + 1
         for number, lane in self._lanes.items():
-            acknowledged[lane.queue] = acknowledged.get(lane.queue, 0) + self.acknowledged_in(number).count
+            acknowledged[lane.destination] = acknowledged.get(lane.destination, 0) + self.acknowledged_in(number).count
         return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
 
     def concerns(self, numbers: Container[int]) -> bool:
@@ -480,9 +480,9 @@ class Transaction:
     def destinations(self) -> Iterator[int]:
         """Yield the numbers of those to which it sent, or where it acknowledged; some twice. Requires: the lock."""
         for lane in self._lanes.values():
-            yield lane.queue.number
+            yield lane.destination.number
         for kept in self._kept:
-            yield kept.queue.number
+            yield kept.destination.number
 
     def meet(self, lanes: Iterable[LaneState]) -> None:
         """Learn of lanes in which it sends or acknowledges: it is found again after a restart. Requires: the lock."""
@@ -500,7 +500,7 @@ class Transaction:
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery
                 target_area.settle(delivery)
-                consumer_of(delivery).credit_came()
+                consumer_of(delivery).on_credit()
 
     # ------------------------------------------------------------------ outcomes
 
@@ -558,14 +558,14 @@ class Transaction:
             lane = self._lanes[number]
             lane.acknowledged += messages
             lane.parked.remove(first, first + messages - 1)
-            lane.queue.distribution.settled(lane, first, messages)
+            lane.destination.distribution.settled(lane, first, messages)
             if lane.attempts is not None:
                 lane.forget_attempts(first, first + messages - 1)
-            if lane.queue.admission is not None:
-                lane.queue.admission.room_came()
+            if lane.destination.admission is not None:
+                lane.destination.admission.room_came()
         for rejected_from, rejected in self._rejected.items():
             rejected_from.acknowledged -= rejected
-            rejected_from.queue.dead_lettered += rejected
+            rejected_from.destination.dead_lettered += rejected
         self._settle_held()
         self._give_kept()
         self._end(COMMITTED)
@@ -663,7 +663,7 @@ class Transaction:
             self._take_back(delivery)
         is_put_off = self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
-            consumer_of(delivery).credit_came()
+            consumer_of(delivery).on_credit()
         self._end(ROLLED_BACK)
         return is_put_off
 

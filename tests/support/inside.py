@@ -289,7 +289,7 @@ class Inside:
 
     def call_put_off(self) -> None:
         """Make the calls that came from inside another one, as the background does."""
-        if self.__engine.monitor.put_off:
+        if self.__engine.monitor.postponed_calls:
             self.__engine.monitor.run_deferred()
 
     def call_ready(self) -> None:
@@ -341,6 +341,7 @@ class Inside:
     def has_thread(self, thread: threading.Thread) -> None:
         """Let that thread count as the one of the background."""
         self.__engine.background._threads = [thread]
+        self.__engine.wakeups.has_threads = True
 
     def guard_with(self, guard: MemoryGuard) -> None:
         self.__engine.guard = guard
@@ -382,8 +383,8 @@ def engine_of(monitor: Monitor) -> Engine:
 
 
 def queue_of(consumer: Consumer) -> Queue:
-    assert isinstance(consumer.queue, QueueArea)
-    return Queue(engine_of(consumer.monitor), consumer.queue)
+    assert isinstance(consumer.destination, QueueArea)
+    return Queue(engine_of(consumer.monitor), consumer.destination)
 
 
 def explain(subject: Queue | Consumer) -> Explanation:

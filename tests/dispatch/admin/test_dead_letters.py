@@ -199,7 +199,7 @@ def test_they_go_while_memory_is_used_up() -> None:
 
 def test_headers_that_make_no_sense_go_as_they_are() -> None:
     simulated = failing(1)
-    lane = simulated.lane(simulated.queue()._queue, 4)
+    lane = simulated.lane(simulated.queue()._destination, 4)
     with simulated.lock:
         sequence = simulated.store.add(lane.sent_lane, 7, b"\xff\xff\xff", b"body")
         lane.arrive((sequence, b"\xff\xff\xff", b"body", 7))

@@ -31,7 +31,7 @@ def limited(**fields: Any) -> SimulatedBay:
 
 
 def admission_of(queue: Queue) -> DestinationLimits:
-    found = queue._queue.admission
+    found = queue._destination.admission
     assert found is not None
     return found
 
@@ -58,9 +58,9 @@ def acknowledge(queue: Queue, messages: int) -> list[bytes]:
 
 def test_a_queue_without_limits_has_no_part_in_this() -> None:
     bay = limited(max_messages=1)
-    assert bay.queue("prices")._queue.admission is None
-    assert bay.queue("orders")._queue.admission is not None
-    assert SimulatedBay(policies={">": DestinationPolicy(prefetch=1)}).queue()._queue.admission is None
+    assert bay.queue("prices")._destination.admission is None
+    assert bay.queue("orders")._destination.admission is not None
+    assert SimulatedBay(policies={">": DestinationPolicy(prefetch=1)}).queue()._destination.admission is None
 
 
 def test_a_full_queue_refuses_what_is_above_max_messages_until_one_is_acknowledged() -> None:

@@ -367,7 +367,7 @@ def test_a_turn_ends_by_the_messages_it_dealt_with(batch: int) -> None:
         queue = await bay.aio.queue("orders")
         await queue.send_many([Message(b"x")] * 4000)
         async with queue.subscribe(prefetch=0) as consumer:
-            (lane,) = queue._sender._queue.all_lanes()
+            (lane,) = queue._sender._destination.all_lanes()
             turns = Turns(lambda: consumer._consumer.delivered + lane.acknowledged)
             while taken := await consumer.take(batch):
                 await consumer.ack(taken)

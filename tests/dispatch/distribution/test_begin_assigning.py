@@ -28,7 +28,7 @@ def test_a_priority_leaves_the_rule_of_a_pattern_as_it_is() -> None:
     bay = SimulatedBay()
     bay.bay.topic("prices.a")
     consumer = bay.bay.topic("prices.>").subscribe(priority=5)
-    assert type(consumer.queue.distribution) is Turns
+    assert type(consumer.destination.distribution) is Turns
     bay.bay.topic("prices.a").send(b"1")
     assert [delivery.body for delivery in consumer.take()] == [b"1"]
 

@@ -186,8 +186,8 @@ def test_order_within_groups_and_every_charge_hold_through_random_delays(seed: i
             gone.close()
             consumers[at] = queue.subscribe(prefetch=5)
         bay.bay._engine.audit()
-        if isinstance(queue._queue.distribution, GroupAssigner):
-            queue._queue.distribution.groups._check()
+        if isinstance(queue._destination.distribution, GroupAssigner):
+            queue._destination.distribution.groups._check()
     for consumer in consumers:
         consumer.close()
     left = sum(sent.values()) - len(acked)

@@ -187,7 +187,7 @@ def test_groups_that_nobody_uses_any_more_leave_nothing_in_memory(queue: Queue) 
         for begin in range(0, 20_000, 256):
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
-        assigner = queue._queue.distribution
+        assigner = queue._destination.distribution
         assert isinstance(assigner, GroupAssigner)
         assert assigner.groups.owned(consumer) <= BUCKETS
         assert consumer.take() == []
@@ -294,7 +294,7 @@ def test_a_delayed_message_holds_back_its_own_group_only(bay: SimulatedBay, queu
         assert consumer.take(10) == []
         bay.clock.advance(5.0)
         assert bodies(consumer.take(10)) == [b"1", b"2", b"5"]
-        assert not queue._queue.distribution.groups._held_back  # type: ignore[attr-defined]
+        assert not queue._destination.distribution.groups._held_back  # type: ignore[attr-defined]
 
 
 def test_a_delay_ends_with_the_message(bay: SimulatedBay, queue: Queue) -> None:
@@ -351,7 +351,7 @@ def test_that_a_queue_has_groups_survives_its_data_logs(bay: SimulatedBay) -> No
                 consumer.ack(taken)
     assert bay.bay.cleanup().deleted
     bay.reopen()
-    assert bay.queue()._queue.has_groups
+    assert bay.queue()._destination.has_groups
 
 
 def test_groups_move_with_their_messages(bay: SimulatedBay, queue: Queue) -> None:
@@ -625,7 +625,7 @@ def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(mon
             found = left.queue(name)
             if any(message.group for message in found.browse()):
                 known += 1
-                assert found._queue.has_groups
+                assert found._destination.has_groups
     assert known > 5
 
 

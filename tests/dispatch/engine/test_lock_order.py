@@ -94,6 +94,6 @@ def test_two_threads_that_make_calls_which_were_put_off_lose_none() -> None:
     bay = SimulatedBay()
     made: list[int] = []
     monitor = bay.bay.queue("orders").monitor
-    monitor.put_off = Contended([lambda: made.append(1), lambda: made.append(2)])
+    monitor.postponed_calls = Contended([lambda: made.append(1), lambda: made.append(2)])
     monitor.run_deferred()
     assert made == [1, 2]

@@ -37,7 +37,7 @@ def in_flight(bay: SimulatedBay, wanted_bytes: int, size: int = KIB) -> tuple[Co
     """A consumer that holds so much."""
     consumer = bay.queue("held").subscribe(prefetch=0)
     deliveries: list[Delivery] = []
-    while bay.target_area.dispatch.held_bytes < wanted_bytes:
+    while bay.target_area.dispatch_holder.held_bytes < wanted_bytes:
         fill(bay, "held", 1000, size)
         deliveries += consumer.take(1000)
         bay.bay.step()
@@ -229,7 +229,7 @@ def test_what_is_in_flight_is_awaited_and_the_limit_falls_as_it_is_settled() -> 
     report = bay.bay.resize("8MiB")
     assert not report.is_settled
     assert set(report.awaited) == {"dispatch_area"}
-    assert report.awaited["dispatch_area"] == bay.target_area.dispatch.held_bytes > 24 * MIB
+    assert report.awaited["dispatch_area"] == bay.target_area.dispatch_holder.held_bytes > 24 * MIB
     assert report.held_bytes <= report.limit_bytes <= report.held_bytes + 2 * MIB
     limits = [report.limit_bytes]
     for begin in range(0, len(deliveries), 1000):

@@ -309,7 +309,7 @@ def a_subscription_with_everything_in_flight() -> Staged:
 def a_limit_that_falls_and_nothing_left_to_give() -> Staged:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     holder = bay.queue("held").subscribe(prefetch=0)
-    while bay.target_area.dispatch.held_bytes < 16 * MIB:
+    while bay.target_area.dispatch_holder.held_bytes < 16 * MIB:
         bay.queue("held").send_many(Message(bytes(KIB)) for _ in range(1000))
         holder.take(1000)
     send(bay, 400)

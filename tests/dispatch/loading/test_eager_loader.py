@@ -159,7 +159,7 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
         send_equal(bay.queue(name), 3000, BODY)
     bay.reopen()
     hog = bay.queue("one").subscribe(prefetch=0)
-    while bay.target_area.dispatch.held_bytes < bay.target_area.dispatch_bytes_max * 9 // 10:
+    while bay.target_area.dispatch_holder.held_bytes < bay.target_area.dispatch_bytes_max * 9 // 10:
         hog.take(10)
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names[1:]]
     loads = bay.loader.load_count

@@ -70,7 +70,7 @@ class Interrupted(BaseException):
 def test_an_interrupted_wait_gives_back_its_place_and_its_room() -> None:
     queue = SimulatedBay(policies={"orders": DestinationPolicy(max_messages=1)}).queue()
     queue.send(b"1")
-    limits = queue._queue.admission
+    limits = queue._destination.admission
     assert limits is not None
     steps = limits.room((1,), Reservation(), condition_of(queue.monitor.lock))
     wait = next(steps)

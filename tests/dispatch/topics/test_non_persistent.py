@@ -253,7 +253,7 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
         store.check()
     target_area = store.target_area
     assert len(deliveries) > 4_000
-    assert target_area.dispatch.held_bytes <= target_area.in_flight_bytes_max
+    assert target_area.dispatch_holder.held_bytes <= target_area.in_flight_bytes_max
     lazy = [delivery for delivery in deliveries if delivery._body is None]
     assert lazy
     for n, delivery in enumerate(deliveries):

@@ -44,7 +44,7 @@ DISPATCH_BUGS = (
     Bug(
         "eviction gives nothing back",
         "Reclaim._shorten",
-        "memory.lists.release(charge)",
+        "memory.lists_holder.release(charge)",
         "pass",
         "tests/dispatch/core/test_target_list.py::test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fullest_list",
     ),
@@ -72,8 +72,8 @@ DISPATCH_BUGS = (
     Bug(
         "lower priorities come first",
         "arrange",
-        "(-target.lane.stored.priority, target.lane.queue.number, not target.lane.is_persistent)",
-        "(target.lane.stored.priority, target.lane.queue.number, not target.lane.is_persistent)",
+        "(-target.lane.stored.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(target.lane.stored.priority, target.lane.destination.number, not target.lane.is_persistent)",
         "tests/dispatch/producer/test_queue.py::test_a_higher_priority_that_comes_later_is_delivered_first",
     ),
     Bug(

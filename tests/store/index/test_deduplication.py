@@ -169,7 +169,7 @@ def test_a_queue_with_limits_gives_back_the_room_of_duplicates() -> None:
         queue.send(b"x", message_id="a")
     queue.send(b"y", message_id="b")
     assert queue.depth == 2
-    admission = queue._queue.admission
+    admission = queue._destination.admission
     assert admission is not None and admission._reserved_messages == admission._reserved_bytes == 0
 
 
