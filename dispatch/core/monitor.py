@@ -44,7 +44,10 @@ class Monitor:
         of the interpreter and not 24, which is 6 % of a message's 1,355; see decision 17.
         """
         self.entries = 0
-        """Sections of single messages that have begun. Who finds another number inside than before has waited."""
+        """Sections of single messages that have begun. A call that finds another number inside than before has waited.
+
+        A take only counts: the ack that follows it steps aside.
+        """
         self.whole = Whole(self.lock)
         """`with lock, whole:` is for what changes something: it is done whole, or the store lets nobody in any more."""
         self._wait = clock.wait
