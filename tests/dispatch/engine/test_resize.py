@@ -365,15 +365,15 @@ def spread(bay: SimulatedBay, queues: int) -> None:
 
 def test_dirty_blocks_are_written_and_leave() -> None:
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
-    spread(bay, 60)
+    spread(bay, 30)
     index = bay.index
-    assert len(index.cache.dirty) == 600 > MIB // 4 // 5632
+    assert len(index.cache.dirty) == 300 > MIB // 4 // 5632
     report = bay.bay.resize("4MiB")
     assert report.is_settled and limit_of(bay) == 4 * MIB
     assert index.held_bytes <= 4 * MIB // 16
     assert bay.budget.holders["index"].guaranteed_bytes == 4 * MIB // 8 * 3 // 4
     bay.check()
-    for number in range(60):
+    for number in range(30):
         with bay.queue(f"q{number}").subscribe() as consumer:
             assert [consumer.take()[0].priority for _ in range(10)] == list(range(9, -1, -1))
 
@@ -382,7 +382,7 @@ def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pyte
     from forebay.store.metadata.store import MetadataFull
 
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
-    spread(bay, 60)
+    spread(bay, 30)
     metadata = bay.metadata_store
     commit = metadata.commit
 
@@ -393,7 +393,7 @@ def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pyte
     report = bay.bay.resize("4MiB")
     assert not report.is_settled
     assert report.awaited["index"] == bay.index.held_bytes > MIB
-    for number in range(60):
+    for number in range(30):
         with bay.queue(f"q{number}").subscribe() as consumer:
             consumer.ack(consumer.take(5))
     bay.check()

@@ -176,7 +176,7 @@ def test_non_persistent_messages_of_a_commit_wait_for_memory_and_none_is_lost() 
     filler = bay.queue("filler")
     filled = fill(filler)
     consumer = filler.subscribe()
-    consumer.ack(consumer.take(300))
+    consumer.ack(consumer.take(600))
     transaction = bay.bay.transaction()
     for queue in queues:
         queue.send(b"x", persistent=False, transaction=transaction)
@@ -185,7 +185,7 @@ def test_non_persistent_messages_of_a_commit_wait_for_memory_and_none_is_lost() 
     bay.check()
     waiting = [queue for queue in queues if not queue.depth]
     assert waiting, "the first message of a lane takes more than its own charge"
-    acknowledged = 300
+    acknowledged = 600
     while acknowledged < filled:
         taken = consumer.take(1_000)
         consumer.ack(taken)
