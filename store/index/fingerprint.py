@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
-from operator import itemgetter
+from operator import itemgetter, mul
 from types import NoneType
 from typing import Final, cast
 
@@ -39,7 +39,9 @@ _SUMMARY: Final = 2
 _NULL, _TRUE, _FALSE, _NUMBER, _STRING = 1, 2, 4, 8, 16
 _HEAD: Final = struct.Struct(f"<BBBdd{PREFIX_BYTES}s{PREFIX_BYTES}s")
 _DOUBLE: Final = struct.Struct("<d")
-_STEP: Final = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio
+_STEP: Final = 0x9E3779B97F4A7C15
+"""2**64 by the golden ratio. Multiplied by `mul`: machine code ends the process where an interruption comes inside `*`
+of large numbers."""
 _MASK: Final = 2**64 - 1
 _HALF_MASK: Final = 2**32 - 1
 _ONE: Final = ord("1")
@@ -295,7 +297,7 @@ def _filter(hashes: list[int], count: int, size: int) -> bytes:
     bits = 8 * size
     digits = bytearray(b"0" * bits)
     for hashed in hashes:  # as _filter_bits, without a call: a scan comes by for each value
-        mixed = (hashed + 1) * _STEP & _MASK
+        mixed = mul(hashed + 1, _STEP) & _MASK
         at, step = (mixed >> 32) % bits, ((mixed & _HALF_MASK) | 1) % bits
         for _ in range(count):
             digits[at] = _ONE
@@ -306,7 +308,7 @@ def _filter(hashes: list[int], count: int, size: int) -> bytes:
 
 def _filter_bits(hashed: int, count: int, bits: int) -> list[int]:
     """Return the bits of a value in a Bloom filter of so many bits."""
-    mixed = (hashed + 1) * _STEP & _MASK
+    mixed = mul(hashed + 1, _STEP) & _MASK
     at, step = mixed >> 32, (mixed & _HALF_MASK) | 1
     return [(at + turn * step) % bits for turn in range(count)]
 

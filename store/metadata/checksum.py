@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import mul
 
 from ..index.block import packed_earliest, packed_messages
 from ..numbering import UNLIMITED
@@ -47,10 +48,11 @@ def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
         for lane_number, block, crc, due, expiry in rows:
             count += 1
             if due or expiry:
-                mixed = due * _MIX + expiry * _MIX_EXPIRY & _MASK
+                mixed = mul(due, _MIX) + mul(expiry, _MIX_EXPIRY) & _MASK
                 crc ^= mixed ^ mixed >> 32
-            # Mixed, so that no swap of checksums and no shift of equal blocks keeps the sum.
-            term = ((lane_number << 40) + block + 1) * (crc + 1) * _MIX & _MASK
+            # Mixed, so that no swap of checksums and no shift of equal blocks keeps the sum. By `mul`, because machine
+            # code ends the process where an interruption comes inside `*` of large numbers.
+            term = mul(mul((lane_number << 40) + block + 1, crc + 1), _MIX) & _MASK
             checksum += term ^ term >> 32
             if lane_number == lane_before and block == block_before + 1:
                 runs[lane_number][-1] = (first, block)

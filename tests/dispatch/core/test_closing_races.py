@@ -102,7 +102,7 @@ def test_threads_that_use_queues_and_topics_notice_nothing_of_one_that_closes_th
         finally:
             sys.setswitchinterval(before)
         assert not failures, failures
-        assert closed > ROUNDS // 2
+        assert closed > ROUNDS // 8, "they met hardly any closing"
         for name in NAMES:
             left = bay.queue(name).depth
             sent, taken = (sum(each[at][name] for each in counts) for at in (0, 1))

@@ -1,0 +1,45 @@
+"""An interruption inside the product of large numbers is an exception in both builds, and no end of the process."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from forebay.store.index.fingerprint import BlockSurvey
+from forebay.store.metadata.checksum import survey
+
+ROWS = [(17 << 4 | 4, block, 0xFFFFFFFF - block, 1_700_000_000_000, 1_700_000_000_001) for block in range(2_000)]
+
+
+class Interruption(Exception):
+    pass
+
+
+def fingerprint() -> None:
+    surveyed = BlockSurvey(frozenset(("n",)), 1)
+    for index in range(512):
+        surveyed.add(index, {"n": f"value {index}"})
+    surveyed.pack()
+
+
+@pytest.mark.parametrize("call", [lambda: survey(ROWS), fingerprint], ids=["checksum", "fingerprint"])
+def test_an_interruption_inside_a_sum_of_large_products_comes_out_of_it(call: Callable[[], object]) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interruption
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    try:
+        while interrupted < 20:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0002)
+                while True:
+                    call()
+            except Interruption:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
