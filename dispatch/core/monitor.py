@@ -65,9 +65,9 @@ class Monitor:
     def step_aside(self) -> None:
         """Have this thread give up the interpreter for a moment once it has let the lock go. Requires: the lock.
 
-        For a section that was waited for. Else two busy threads pass the lock to and fro at each message: who waits in
-        it gets it at the next release, before it has the interpreter, so the other finds it taken again at once. See
-        decision 25.
+        For a section that was waited for. Else two busy threads pass the lock to and fro at each message: the thread
+        that waits gets the lock at the next release, before it has the interpreter, so the other thread finds the lock
+        taken again at once. See decision 25.
         """
         self.deferred.append(self._pause)
 
