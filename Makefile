@@ -44,9 +44,10 @@ RUN := $(VENV)/bin/python
 # -P: without the current directory on the path, where `import store` would work by accident.
 # --confcutdir: pytest would import the root __init__.py as a package named after the folder.
 PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
-# A process for each core; one of them has all tests with Spark.
 HELPERS := tests/support:tests/model:tests/house/planted
-SHARED := -n $(WORKERS) --dist loadgroup
+# A process for each core; one of them has all tests with Spark. Where one ends, by a crash or by the time limit of a
+# test, the run ends and names that test: a replacement would wait for ever for the tests of the one before.
+SHARED := -n $(WORKERS) --dist loadgroup --max-worker-restart=0
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
 # $(1): options, $(2): what.
