@@ -369,7 +369,7 @@ def apply_commit(
     index.use(data_log)
     for lane_number, first, messages in commit.acks:
         # Blocks inside a run are empty after it, so one run leaves two dirty at most.
-        acked_lane(lane_number).remove(first, first + messages - 1, data_log)
+        index.remove(acked_lane(lane_number), first, first + messages - 1, data_log)
         make_room()
 
 

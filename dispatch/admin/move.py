@@ -45,6 +45,7 @@ class Mover:
     ) -> None:
         self._monitor = parts.monitor
         self._store = parts.store
+        self._now_ms = parts.store.steady.now_ms
         self._target_area = parts.target_area
         self._publisher = parts.publisher
         self._destinations = parts.destinations
@@ -103,9 +104,7 @@ class Mover:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             are_free = set(self._removals.free_sequences(lane, batch[0][0], batch[-1][0]))
-            free = [message for message in batch if message[0] in are_free]
-            if lane.is_timed:
-                free = [_with_times(lane, message) for message in free]
+            free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
             if free:
                 if lane.destination.has_groups:
                     note_groups(self._destinations, self._target_area, to)
@@ -114,6 +113,14 @@ class Mover:
             position = store.journal.end
         self._publisher.confirm(position)
         return len(free)
+
+    def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:
+        """Give the message its times as they are now: a delay that a transaction began ends when it would have."""
+        sequence, properties, body, timestamp = message
+        if not has_times(properties):
+            return message
+        times = lane.stored.times_of(sequence).left(self._now_ms())
+        return sequence, with_times(properties, times), body, timestamp
 
     def _move_non_persistent(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
         """Move message by message: no crash leaves any of them."""
@@ -128,7 +135,8 @@ class Mover:
                 for sequence, properties, body, timestamp in batch:
                     if sequence not in lane.in_flight and lane.stored.is_pending(sequence) and body is not None:
                         if has_times(properties):
-                            target.add_timed(timestamp, properties, body, lane.stored.times_of(sequence))
+                            times = lane.stored.times_of(sequence).left(self._now_ms())
+                            target.add_timed(timestamp, properties, body, times)
                         else:
                             target.add(timestamp, properties, body)
                         lane.store.remove_one(lane.stored, sequence)
@@ -183,12 +191,6 @@ class Mover:
             )
             written.append((branch.last_position, lengths, part))
         return written
-
-
-def _with_times(lane: LaneState, message: StoredMessage) -> StoredMessage:
-    """Give the message its times as they are now: a delay that a transaction began ends when it would have ended."""
-    sequence, properties, body, timestamp = message
-    return sequence, with_times(properties, lane.stored.times_of(sequence)), body, timestamp
 
 
 def _runs_of(messages: list[StoredMessage]) -> SequenceSet:

@@ -246,8 +246,8 @@ class TimedLanes:
     def meet(self, lane: LaneState, sequence: int) -> None:
         """Have an expired message removed that a list has passed over. Requires: the lock."""
         if not lane.is_persistent:
-            if sequence in lane.in_flight:
-                return  # another list's consumer has it, until it comes back
+            if not lane.is_free(sequence):
+                return  # another list's consumer has it, or put it off: a sweep removes it when it comes back
             # RAM may have had the only copy.
             lane.expired += lane.store.remove_one(lane.stored, sequence)
             if lane.attempts is not None:

@@ -43,6 +43,10 @@ class Times(NamedTuple):
         """Return the times that a commit at that moment makes of these."""
         return self if self.due_at >= 0 else Times(self.expires_at, now_ms - self.due_at)
 
+    def left(self, now_ms: int) -> Times:
+        """Return the times that a message has which arrives anew: a delay that is over is none."""
+        return self if self.due_at > now_ms else Times(self.expires_at, 0)
+
 
 NO_TIMES: Final = Times(0, 0)
 

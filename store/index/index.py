@@ -25,7 +25,7 @@ from .delivery_counts import DeliveryCountTable
 from .fingerprints import Fingerprints, Row, RowReader
 from .idle_lanes import IdleLanes
 from .lane import Lane
-from .pending_lane import PendingLane
+from .pending_lane import JournaledLane, PendingLane
 from .put_off_lane import PutOffLane
 
 INDEX_LANE_BYTES: Final = 1536
@@ -169,10 +169,15 @@ class Index:
         made = self.put_off[number] = self.cache.put_off[number] = PutOffLane(self.cache, number)
         return made
 
-    def trim_put_off(self, lane: PendingLane, first: int, last: int) -> None:
-        """Forget when first..last come back, which are gone. O(1) where nothing of the lane waits."""
+    def remove(self, lane: JournaledLane, first: int, last: int, ack_data_log: int) -> int:
+        """Take first..last out of a lane, and forget when they come back. Return how many of them were pending.
+
+        The path of whoever removes what no consumer holds: a replay, a commit. ack_data_log: see JournaledLane.remove.
+        """
+        removed = lane.remove(first, last, ack_data_log)
         if self.put_off and (known := self.put_off.get(lane.number)) is not None:
             known.forget(first, last)
+        return removed
 
     def forget_put_off(self, destination: int) -> None:
         """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""

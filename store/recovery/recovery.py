@@ -431,8 +431,7 @@ class Recovery:
             for extent in list(lane.extents(*run)):
                 if extent.data_log == data_log:
                     first, last = extent.first_sequence, extent.first_sequence + extent.messages - 1
-                    forgotten += lane.remove(first, last, NO_RECORD)
-                    self._index.trim_put_off(lane, first, last)
+                    forgotten += self._index.remove(lane, first, last, NO_RECORD)
                     self._index.attempts.trim(lane, first, last)
             if self._index.is_crowded:
                 self._checkpoint(end)

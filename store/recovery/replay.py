@@ -138,8 +138,7 @@ class Replay:
                 index.use(data_log)
                 acked_lane = self._subscriptions.lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
-                    acked_lane.remove(first, first + messages - 1, data_log)
-                    index.trim_put_off(acked_lane, first, first + messages - 1)
+                    index.remove(acked_lane, first, first + messages - 1, data_log)
             case Counted():
                 number = payload.number << LANE_SHIFT | payload.priority
                 for run in payload.runs:
@@ -237,8 +236,7 @@ class Replay:
             self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_sequence)
             if messages:
                 lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
-                lane.remove(sequence, sequence + messages - 1, data_log)
-                index.trim_put_off(lane, sequence, sequence + messages - 1)
+                index.remove(lane, sequence, sequence + messages - 1, data_log)
                 next_sequence += 1
                 continue
             next_sequence += len(offsets)
@@ -447,7 +445,7 @@ class Replay:
         for extent in lane.placed(data_log, offset, offset + 1, first, last):
             for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
                 if sequence not in left.get(lane.number, none):
-                    lane.remove(sequence, sequence, by_data_log)
+                    self._index.remove(lane, sequence, sequence, by_data_log)
 
     def _remove_everywhere_but(
         self, left: dict[int, SequenceSet], data_log: int, by_data_log: int, relieve: Callable[[], None]
@@ -464,7 +462,7 @@ class Replay:
                     if extent.data_log == data_log:
                         for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
                             if sequence not in left.get(lane.number, none):
-                                lane.remove(sequence, sequence, by_data_log)
+                                self._index.remove(lane, sequence, sequence, by_data_log)
                 relieve()
 
     def register(self, destinations: Iterable[Destination]) -> None:

@@ -215,6 +215,20 @@ def test_wait_ends_for_what_is_moved_and_goes_with_what_is_purged() -> None:
     simulated.check()
 
 
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_what_was_moved_away_while_it_waited_is_not_waited_for_after_a_kill(is_index_lost: bool) -> None:
+    simulated = waiting(5.0)
+    queue = simulated.queue()
+    queue.send(b"1")
+    with queue.subscribe() as consumer:
+        consumer.nack(consumer.take(1))
+    assert queue.move(simulated.queue("others")) == 1
+    simulated.crash(is_index_lost=is_index_lost)
+    simulated.check()
+    assert simulated.queue().depth == 0 and simulated.next_due() is None
+    assert len(simulated.queue("others").subscribe().take(5)) == 1
+
+
 def test_message_that_expires_while_it_waits_does_not_come_back() -> None:
     simulated = waiting(5.0)
     queue = simulated.queue()

@@ -292,6 +292,27 @@ def test_moved_message_keeps_its_delay() -> None:
     assert sorted(taken(simulated, "others")) == [b"later", b"not kept"]
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_moved_message_whose_delay_is_over_waits_for_nothing_and_keeps_its_place(
+    persistent: bool, is_reopened: bool
+) -> None:
+    simulated = SimulatedBay()
+    with simulated.bay.transaction() as transaction:
+        simulated.queue().send_many(
+            (Message(b"first", delay=10, persistent=persistent), Message(b"second", persistent=persistent)),
+            transaction=transaction,
+        )
+    simulated.clock.advance(10)
+    simulated.step()
+    if is_reopened:
+        simulated.reopen()
+    found = [b"first", b"second"] if persistent or not is_reopened else []
+    assert simulated.queue().move(simulated.queue("others")) == len(found)
+    with simulated.queue("others").subscribe() as consumer:  # before a step of the background work
+        assert bodies(consumer.take(5)) == found
+
+
 def test_purge_and_delete_take_delayed_messages_too() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()
