@@ -410,6 +410,7 @@ class Destinations:
         for lane in lanes:
             self._close_lane(lane)
         opened.drop_lanes()
+        opened.consumer_groups = {}  # which keeps no room: hosts may keep handles of queues by the thousand
         is_kept = self._counted.put(opened.number, counted)
         self._overhead.one_less(charge_bytes - COUNTED_BYTES * is_kept)
 

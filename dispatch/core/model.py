@@ -61,6 +61,10 @@ NON_PERSISTENT_LANE_BYTES: Final = 3072
 tracemalloc over 1,000 of each, used once."""
 
 
+_NO_LANES: Final[list[Any]] = [None] * PRIORITIES
+"""Of all queues and topics that are closed or deleted, whose handles hosts may keep by the thousand."""
+
+
 class Taker(Settler):
     """A consumer, as far as lists, groups and transactions know it."""
 
@@ -1193,8 +1197,7 @@ class DestinationState(CountedDestination):
 
     def drop_lanes(self) -> None:
         """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
-        self.lanes = [None] * PRIORITIES
-        self.non_persistent_lanes = [None] * PRIORITIES
+        self.lanes = self.non_persistent_lanes = _NO_LANES
 
     def all_lanes(self) -> Iterator[LaneState]:
         """Yield the lanes that exist, highest priority first."""
