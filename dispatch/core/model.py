@@ -1267,13 +1267,13 @@ class DestinationState(CountedDestination):
 
 def lane_of(delivery: Delivery) -> LaneState:
     """Return the lane that a delivery was handed out from."""
-    lane = delivery._lane
+    lane = delivery.lane
     assert isinstance(lane, LaneState)
     return lane
 
 
 def consumer_of(delivery: Delivery) -> Taker:
     """Return to whom a delivery was handed out."""
-    consumer = delivery._consumer
+    consumer = delivery.consumer
     assert isinstance(consumer, Taker)
     return consumer
