@@ -95,22 +95,9 @@ class ConsumerParts:
 
 
 class Consumer(Taker):
-    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time.
+    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
 
-    It is in one of these states, the lowest line that holds. Whoever changes it holds the state lock.
-
-    state             said by            it comes to it by                    it leaves it by
-    open              none of the rest   Queue.subscribe, Topic.subscribe
-    waits for credit  _waits_for_credit  a take that finds `prefetch`, or     on_credit: an ack, memory that
-                                         memory, used up                      comes free, another `prefetch`
-    held up           _is_held_up        reconfigure: the queue is paused,    reconfigure: the queue is resumed,
-                                         or another consumer is exclusive     that one is closed
-    draining          _takes_no_more     drain; its takes raise Closed        close
-    closed            _is_closed         close, also of the queue or store    nothing
-
-    Who is held up or drains has no credit either: `_waits_for_credit` stands for all three where a wake-up asks.
-    """
-
+    # docs/internals/dispatch-consumer.md has its states, who brings it into each, and who ends it: all under the lock.
     # Thousands of consumers of a queue are nothing unusual: a dict of so many attributes takes 1.2 KiB each.
     __slots__ = (
         "__weakref__",
