@@ -21,7 +21,9 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 def empty(bay: forebay.Forebay) -> TargetList:
     lane = LaneState(QueueArea(targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), "")
-    return TargetList(lane, ConsumerGroup(None), 1 << 30)
+    target = TargetList(lane, ConsumerGroup(None))
+    target.move_high_watermark(1 << 30, 1.0)
+    return target
 
 
 def filled(bay: forebay.Forebay) -> TargetList:

@@ -28,6 +28,8 @@ EXISTING_SHARE: Final = 0.875
 """Most of it that both may take together; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
 """Part of the limit that the high watermarks of all TargetLists add up to."""
+LOW_WATERMARK_SHARE: Final = 0.5
+"""Part of what is read ahead for a TargetList that is left when the loader is called."""
 LARGE_MESSAGE_SHARE: Final = 0.125
 """A message above this share of the limit is never loaded ahead: its delivery reads the body when it is used."""
 

@@ -30,7 +30,7 @@ from ..consumer.processing import (
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
 from ..consumer.statistics import ConsumerStatistics
-from ..core.delivery import LATE, Delivery, is_in_flight, is_lazy, mark_seen, number_of
+from ..core.delivery import LATE, Delivery, is_in_flight, is_lazy, mark_seen
 from ..core.model import ConsumerGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
@@ -158,7 +158,7 @@ class AsyncDelivery:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self._delivery) and number_of(self._delivery) != LATE:
+        if not is_in_flight(self._delivery) and self._delivery.number != LATE:
             return
         if kind is None:
             await self.ack()

@@ -95,22 +95,9 @@ class ConsumerParts:
 
 
 class Consumer(Taker):
-    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time.
+    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
 
-    It is in one of these states, the lowest line that holds. Whoever changes it holds the state lock.
-
-    state             said by            it comes to it by                    it leaves it by
-    open              none of the rest   Queue.subscribe, Topic.subscribe
-    waits for credit  _waits_for_credit  a take that finds `prefetch`, or     on_credit: an ack, memory that
-                                         memory, used up                      comes free, another `prefetch`
-    held up           _is_held_up        reconfigure: the queue is paused,    reconfigure: the queue is resumed,
-                                         or another consumer is exclusive     that one is closed
-    draining          _takes_no_more     drain; its takes raise Closed        close
-    closed            _is_closed         close, also of the queue or store    nothing
-
-    Who is held up or drains has no credit either: `_waits_for_credit` stands for all three where a wake-up asks.
-    """
-
+    # docs/internals/dispatch-consumer.md has its states, who brings it into each, and who ends it: all under the lock.
     # Thousands of consumers of a queue are nothing unusual: a dict of so many attributes takes 1.2 KiB each.
     __slots__ = (
         "__weakref__",
@@ -397,7 +384,7 @@ class Consumer(Taker):
             except Closed:
                 return
             for delivery in deliveries:
-                delivery._is_seen = True
+                delivery.is_seen = True
                 yield delivery
 
     def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[Delivery]]:
@@ -511,7 +498,7 @@ class Consumer(Taker):
         else:
             self._ack_batch(_batch(deliveries))
             return
-        lane, sequence, monitor = delivery._lane, delivery.sequence, self.monitor
+        lane, sequence, monitor = delivery.lane, delivery.sequence, self.monitor
         entries = monitor.entries
         try:
             if monitor.is_inside():
@@ -523,7 +510,7 @@ class Consumer(Taker):
                     if monitor.entries != entries:
                         monitor.step_aside()
                     monitor.entries += 1
-                    if delivery._consumer is not self or lane.in_flight.get(sequence) is not delivery:
+                    if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self.check_held((delivery,))
                     lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
@@ -558,7 +545,7 @@ class Consumer(Taker):
             except StoreFull as full:
                 self.monitor.run_deferred()
                 self._make_disk_room(full)
-                rest = tuple(held for held in rest if held._lane.in_flight.get(held.sequence) is held)
+                rest = tuple(held for held in rest if held.lane.in_flight.get(held.sequence) is held)
                 continue
             self.confirmer.confirm(position)
 
@@ -599,10 +586,10 @@ class Consumer(Taker):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence
-            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end]._lane is first._lane:
+            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end].lane is first.lane:
                 sequence += 1
                 end += 1
-            lane = first._lane
+            lane = first.lane
             lane.acknowledged += lane.store.remove(lane.stored, first.sequence, sequence)
             target_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
@@ -614,8 +601,8 @@ class Consumer(Taker):
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
             self.check_held((delivery,))
-            number = delivery._number
-            held = [other for other in self._held() if other._number <= number]
+            number = delivery.number
+            held = [other for other in self._held() if other.number <= number]
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
@@ -694,16 +681,16 @@ class Consumer(Taker):
         for delivery in deliveries:
             if type(delivery) is not Delivery:
                 raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
-            if delivery._consumer is not self:
+            if delivery.consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
-            if delivery._lane.in_flight.get(delivery.sequence) is not delivery:
-                if delivery._number == LATE:
+            if delivery.lane.in_flight.get(delivery.sequence) is not delivery:
+                if delivery.number == LATE:
                     deadline = self.ack_deadline_seconds or 0.0
                     raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
                 self._parts.transactions.raise_if_held(delivery)
                 raise StateError("the delivery is settled already, or its consumer was closed")
-            is_ascending = is_ascending and delivery._number > last_number
-            last_number = delivery._number
+            is_ascending = is_ascending and delivery.number > last_number
+            last_number = delivery.number
         # In the order in which they were taken there can be none twice, and nothing to remember.
         if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
             raise SettingsError("the same delivery is in the batch twice")
@@ -762,7 +749,7 @@ class Consumer(Taker):
         lanes: list[LaneState] = [target.lane for target in self.consumer_group.lists]
         for lane in lanes if self.in_flight else ():
             for delivery in lane.in_flight.values():
-                if delivery._consumer is self:
+                if delivery.consumer is self:
                     held.append(delivery)
                     if len(held) == self.in_flight:
                         return held
@@ -846,7 +833,7 @@ class Consumer(Taker):
         for delivery in deliveries:
             if type(delivery) is not Delivery:
                 raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
-            if delivery._consumer is not self:
+            if delivery.consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: name it there")
 
     def _end(self, processed: frozenset[Delivery] | None) -> None:

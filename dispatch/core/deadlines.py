@@ -18,7 +18,7 @@ from typing import Final
 from ...cache.budget import Holder
 from ...store.errors import StoreFull
 from ...store.late_log import LateLogger
-from .delivery import Delivery, mark_late, number_of
+from .delivery import Delivery, mark_late
 from .lists import TargetArea
 from .model import DestinationState, LaneState, Taker, consumer_of, lane_of
 from .monitor import Monitor
@@ -164,7 +164,7 @@ class AckDeadlines:
         self._charge(EXTENSION_BYTES * fresh)
         until = self._monitor.monotonic() + seconds
         for delivery in deliveries:
-            extended[lane_of(delivery), delivery.sequence] = number_of(delivery), until
+            extended[lane_of(delivery), delivery.sequence] = delivery.number, until
         self._next_extended = min(self._next_extended, until)
         self.next_look = min(self.next_look, until)
 
@@ -255,7 +255,7 @@ class AckDeadlines:
             limit = limits.get(consumer)
             if limit is None:
                 continue
-            if number_of(delivery) > limit:
+            if delivery.number > limit:
                 waiting.discard(consumer)
                 if not waiting:
                     return
@@ -269,7 +269,7 @@ class AckDeadlines:
         if not extended:
             return False
         found = extended.get((lane_of(delivery), delivery.sequence))
-        return found is not None and found[0] == number_of(delivery)
+        return found is not None and found[0] == delivery.number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
         """Collect what was extended and is late now. O(extended deliveries)."""
@@ -324,4 +324,4 @@ class AckDeadlines:
 
 def _is_held(consumer: Taker, key: _Key, number: int) -> bool:
     delivery = key[0].in_flight.get(key[1])
-    return delivery is not None and consumer_of(delivery) is consumer and number_of(delivery) == number
+    return delivery is not None and consumer_of(delivery) is consumer and delivery.number == number

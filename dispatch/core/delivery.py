@@ -28,6 +28,26 @@ from ...store.sequence_set import SequenceSet
 from ..config.redelivery_delays import REJECTED
 from .contracts import LaneStore
 
+PUBLIC: Final = (
+    "ack",
+    "attempts",
+    "body",
+    "destination",
+    "expires_at",
+    "extend",
+    "group",
+    "headers",
+    "id",
+    "nack",
+    "persistent",
+    "priority",
+    "reject",
+    "release",
+    "retained",
+    "sequence",
+    "timestamp",
+)
+"""What a delivery has for users."""
 LATE: Final = -1
 """The number of a delivery that was not settled before its deadline, and has gone back."""
 
@@ -242,20 +262,20 @@ class Delivery:
     """
 
     __slots__ = (
-        "_consumer",
-        "_lane",
+        "consumer",
+        "lane",
         "sequence",
-        "_properties",
-        "_body",
-        "_timestamp",
+        "held_properties",
+        "held_body",
+        "held_timestamp",
         "attempts",
-        "_number",
-        "_group",
-        "_is_seen",
+        "number",
+        "held_group",
+        "is_seen",
     )
-    _group: str | None
+    held_group: str | None
     """The group of a lazy delivery that a GroupAssigner made; else not set."""
-    _is_seen: bool
+    is_seen: bool
     """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
     def __init__(
@@ -269,103 +289,103 @@ class Delivery:
         attempts: int,
         number: int,
     ) -> None:
-        self._consumer = consumer
-        self._lane = lane
+        self.consumer = consumer
+        self.lane = lane
         self.sequence = sequence
         """Place in its lane, that is among the messages of this priority in this destination."""
-        self._properties = properties
-        self._body = body
-        self._timestamp = timestamp
+        self.held_properties = properties
+        self.held_body = body
+        self.held_timestamp = timestamp
         self.attempts = attempts
         """1 at the first delivery."""
-        self._number = number
+        self.number = number
         """Counts the deliveries of its consumer."""
 
     @property
     def body(self) -> bytes:
         """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
-        self._is_seen = True
-        if self._body is None:
-            return self._load()[2] or b""
-        return self._body
+        self.is_seen = True
+        if self.held_body is None:
+            return self.read()[2] or b""
+        return self.held_body
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
         """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
-        self._is_seen = True
-        properties = self._load()[1] if self._body is None else self._properties
+        self.is_seen = True
+        properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
             return decode_properties(properties)[0] if properties else {}
         except RecordDamaged as damage:
-            raise self._lane.not_read(str(damage)) from None
+            raise self.lane.not_read(str(damage)) from None
 
     @property
     def group(self) -> str | None:
         """The group it was sent with. O(1); one read of the journal when the delivery is lazy."""
-        properties = self._load()[1] if self._body is None else self._properties
+        properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
             return group_of(properties)
         except RecordDamaged as damage:
-            raise self._lane.not_read(str(damage)) from None
+            raise self.lane.not_read(str(damage)) from None
 
     @property
     def id(self) -> str:
         """The message id that send returned. O(1); one read of the journal when the delivery is lazy."""
-        properties = self._load()[1] if self._body is None else self._properties
+        properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
             own = message_id_of(properties) if properties else None
         except RecordDamaged as damage:
-            raise self._lane.not_read(str(damage)) from None
-        return own if own is not None else f"{self._lane.id_prefix}{self.sequence}"
+            raise self.lane.not_read(str(damage)) from None
+        return own if own is not None else f"{self.lane.id_prefix}{self.sequence}"
 
     @property
     def timestamp(self) -> int:
         """When it was sent, in ms since 1970 (UTC)."""
-        return self._load()[3] if self._body is None else self._timestamp
+        return self.read()[3] if self.held_body is None else self.held_timestamp
 
     @property
     def expires_at(self) -> int | None:
         """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
-        properties = self._load()[1] if self._body is None else self._properties
+        properties = self.read()[1] if self.held_body is None else self.held_properties
         return times_of(properties).expires_at or None
 
     @property
     def priority(self) -> int:
-        return self._lane.stored.priority
+        return self.lane.stored.priority
 
     @property
     def persistent(self) -> bool:
         """False: it was sent so, and is lost when the process ends."""
-        return self._lane.is_persistent
+        return self.lane.is_persistent
 
     @property
     def retained(self) -> bool:
         """Whether it is what the topic retained, given to a subscription that was new; False: it was sent since."""
-        return self._lane.is_retained(self.sequence)
+        return self.lane.is_retained(self.sequence)
 
     @property
     def destination(self) -> str:
-        return self._lane.destination_name
+        return self.lane.destination_name
 
     def ack(self, transaction: Any = None) -> None:
         """Settle it as done: after this returns, or the transaction commits, it is never delivered again."""
-        self._consumer.ack(self, transaction=transaction)
+        self.consumer.ack(self, transaction=transaction)
 
     def nack(self, delay: float = 0.0) -> None:
         """Give it back as not done: it returns to its place, to be delivered again after delay seconds."""
-        self._consumer.nack(self, delay=delay)
+        self.consumer.nack(self, delay=delay)
 
     def release(self) -> None:
         """Give it back as not tried: it returns to its place at once, and no attempt counts."""
-        self._consumer.release(self)
+        self.consumer.release(self)
 
     def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
         """Make it a dead letter now, or with the commit: it is never to be processed. See Consumer.reject."""
-        self._consumer.reject(self, reason, transaction=transaction)
+        self.consumer.reject(self, reason, transaction=transaction)
 
     def extend(self, seconds: float) -> None:
         """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
-        self._consumer.extend(self, seconds)
+        self.consumer.extend(self, seconds)
 
     def __enter__(self) -> Delivery:
         """Settle it at the end of the block: `ack`, or `nack` where the block raises.
@@ -373,11 +393,11 @@ class Delivery:
         What the block settled itself, or what went back with its consumer, is left as it is. An error of the ack is
         raised, AckTooLate among them; where the block raises, that counts.
         """
-        self._is_seen = True
+        self.is_seen = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self) and self._number != LATE:
+        if not is_in_flight(self) and self.number != LATE:
             return
         if kind is None:
             self.ack()
@@ -385,70 +405,68 @@ class Delivery:
             with suppress(ForebayError):
                 self.nack()
 
-    def _load(self) -> tuple[int, bytes, bytes | None, int]:
-        return self._lane.read_one(self.sequence)
+    def read(self) -> tuple[int, bytes, bytes | None, int]:
+        return self.lane.read_one(self.sequence)
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the library."""
+        return list(PUBLIC)
 
     def __repr__(self) -> str:
-        return f"<Delivery {self._lane.id_prefix}{self.sequence} attempt {self.attempts}>"
+        return f"<Delivery {self.lane.id_prefix}{self.sequence} attempt {self.attempts}>"
 
 
-# What the library asks of a Delivery and hosts do not see. Where every single ack comes by (core/dispatch_area.py,
-# consumer/consumer.py), its attributes are read without these calls.
-
-
-def number_of(delivery: Delivery) -> int:
-    """Return which of its consumer's deliveries it is; LATE where its deadline has passed."""
-    return delivery._number
+# What the library asks of a Delivery and hosts do not see.
 
 
 def mark_late(delivery: Delivery) -> None:
     """Note that it was not settled before its deadline."""
-    delivery._number = LATE
+    delivery.number = LATE
 
 
 def message_of(delivery: Delivery) -> StoredMessage:
     """Return what was handed out; a lazy one has no body, as in a list."""
-    return delivery.sequence, delivery._properties, delivery._body, delivery._timestamp
+    return delivery.sequence, delivery.held_properties, delivery.held_body, delivery.held_timestamp
 
 
 def content_of(delivery: Delivery) -> StoredMessage:
     """Return what was handed out with its body; a lazy one is read. StoreFailed. Requires: no lock."""
-    return delivery._load() if delivery._body is None else message_of(delivery)
+    return delivery.read() if delivery.held_body is None else message_of(delivery)
 
 
 def is_lazy(delivery: Delivery) -> bool:
     """Return whether RAM does not hold its body."""
-    return delivery._body is None
+    return delivery.held_body is None
 
 
 def content_bytes(delivery: Delivery) -> int:
     """Return the bytes of its body and headers in RAM; none of a lazy one."""
-    return 0 if delivery._body is None else len(delivery._properties) + len(delivery._body)
+    return 0 if delivery.held_body is None else len(delivery.held_properties) + len(delivery.held_body)
 
 
 def is_seen(delivery: Delivery) -> bool:
     """Return whether somebody has looked at its body or headers, or was handed it by an iteration."""
-    return getattr(delivery, "_is_seen", False)
+    return getattr(delivery, "is_seen", False)
 
 
 def mark_seen(delivery: Delivery) -> None:
     """Note that somebody has it in hand."""
-    delivery._is_seen = True
+    delivery.is_seen = True
 
 
 def kept_group(delivery: Delivery) -> str | None:
     """Return the group that was kept for it; None: there was none to keep."""
-    return getattr(delivery, "_group", None)
+    return getattr(delivery, "held_group", None)
 
 
 def keep_group(delivery: Delivery, group: str | None) -> None:
     """Keep the group of a lazy delivery, whose headers RAM does not hold."""
-    delivery._group = group
+    delivery.held_group = group
 
 
 def is_in_flight(delivery: Delivery) -> bool:
     """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
-    return delivery._lane.in_flight.get(delivery.sequence) is delivery
+    return delivery.lane.in_flight.get(delivery.sequence) is delivery
 
 
 def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:

@@ -271,17 +271,17 @@ class DispatchArea(ListKeeper):
 
     def settle(self, delivery: Delivery) -> None:
         """Take the delivery out of the DispatchArea with its charge."""
-        lane = delivery._lane
+        lane = delivery.lane
         del lane.in_flight[delivery.sequence]
-        body = delivery._body
-        charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
+        body = delivery.held_body
+        charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery.held_properties) + len(body)
         if lane.memory.is_common:
             # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
             self.dispatch_holder.held_bytes -= charge
             self.budget.held_bytes -= charge
         else:
             self._release_in_flight(lane.memory, charge)
-        delivery._consumer.in_flight -= 1
+        delivery.consumer.in_flight -= 1
         if self.waits_for_memory:
             self.relieve()
 
@@ -290,11 +290,13 @@ class DispatchArea(ListKeeper):
         in_flight = lane.in_flight
         for sequence in [delivery.sequence for delivery in deliveries]:
             del in_flight[sequence]
-        contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
+        contents = [
+            len(held.held_properties) + len(held.held_body) for held in deliveries if held.held_body is not None
+        ]
         self._release_in_flight(lane.memory, OVERHEAD_BYTES * len(deliveries) + sum(contents))
         if lane.attempts is not None:
             lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
-        deliveries[0]._consumer.in_flight -= len(deliveries)
+        deliveries[0].consumer.in_flight -= len(deliveries)
         if self.waits_for_memory:
             self.relieve()
 

@@ -16,7 +16,7 @@ from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes, content
 from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import CacheStatistics, added
-from ...cache.shares import Shares, high_watermark_bytes
+from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...cache.tab import Tab
 from ...store.journal.reading import StoredMessage
@@ -167,7 +167,7 @@ class TargetArea(DispatchArea):
         self.find_sole_lists(lane.destination)
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
-        target = TargetList(lane, consumer_group, 0)
+        target = TargetList(lane, consumer_group)
         if lane.parked or lane.dead:
             target.share()
         self.listless_groups -= not consumer_group.lists
@@ -183,7 +183,7 @@ class TargetArea(DispatchArea):
         self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
-        watermark_bytes = high_watermark_bytes(limit_bytes, len(self.lists), None)
+        watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
 
     def find_sole_lists(self, destination: DestinationState) -> None:

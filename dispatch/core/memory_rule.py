@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ...cache.budget import Holder
 from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.pending_cache import PendingCache
-from ...cache.shares import Shares, high_watermarks
+from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
 from .model import TargetList
 
 
@@ -27,6 +27,10 @@ class MemoryRule:
     def divide(self, shares: Shares) -> Shares:
         """Return how a memory limit is divided, from how it usually is."""
         return shares
+
+    def first_high_watermark(self, limit_bytes: int, lists: int) -> int:
+        """Return what a new list should hold directly until the next measurement, itself counted among the lists."""
+        return high_watermark_bytes(limit_bytes, lists, None)
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         """Return what each list should hold directly, by what its consumers take in a second."""

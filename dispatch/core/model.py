@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.lane_memory import LaneMemory
-from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
+from ...cache.shares import BYTES_PER_SECOND_MIN, LOW_WATERMARK_SHARE, UNMEASURED_BYTES_PER_SECOND
 from ...cache.tab import Tab
 from ...store.errors import Closed, StateError, StoreFailed
 from ...store.format.record import RecordDamaged, Returned
@@ -497,16 +497,17 @@ class TargetList(ListContents):
         "bytes_per_second",
     )
 
-    def __init__(self, lane: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
+    def __init__(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
         super().__init__(lane.destination.target_area.consumer_memory)
         self.lane = lane
         self.consumer_group = consumer_group
         self.skip_names = lane.skip_names(consumer_group.selector)
         """Headers by which its scan passes over blocks; empty: it examines each one."""
-        self.high_watermark_bytes = high_watermark_bytes
-        self.read_ahead_bytes = high_watermark_bytes
+        self.high_watermark_bytes = 0
+        """Where the watermark should be: 0 until TargetArea.adopt grants it a share of memory."""
+        self.read_ahead_bytes = 0
         """Below this the loader reads; what the caches have it takes below the high watermark."""
-        self.low_watermark_bytes = high_watermark_bytes // 2
+        self.low_watermark_bytes = 0
         """Below this the loader is called."""
         self.load: Load | None = None
         """The one that is under way: somebody reads for this list outside the lock; nobody else may."""
@@ -587,7 +588,7 @@ class TargetList(ListContents):
         self.read_ahead_bytes = self.high_watermark_bytes
         if read_ahead_share < 1.0:
             self.read_ahead_bytes = int(self.high_watermark_bytes * read_ahead_share)
-        self.low_watermark_bytes = self.read_ahead_bytes // 2
+        self.low_watermark_bytes = int(self.read_ahead_bytes * LOW_WATERMARK_SHARE)
 
     @property
     def is_next_cached(self) -> bool:
@@ -1270,13 +1271,13 @@ class DestinationState(CountedDestination):
 
 def lane_of(delivery: Delivery) -> LaneState:
     """Return the lane that a delivery was handed out from."""
-    lane = delivery._lane
+    lane = delivery.lane
     assert isinstance(lane, LaneState)
     return lane
 
 
 def consumer_of(delivery: Delivery) -> Taker:
     """Return to whom a delivery was handed out."""
-    consumer = delivery._consumer
+    consumer = delivery.consumer
     assert isinstance(consumer, Taker)
     return consumer

@@ -1,6 +1,7 @@
 """Delivery rules: which consumer of a queue gets which message.
 
-`core.model.Distribution` says what such a rule decides, and what it is told; every queue has one.
+Read `core.model.Distribution` first, which says what such a rule decides and what it is told; every queue has one. Then
+`ordinary.py`, the rule of almost all queues; then `assigning.py` and `grouped.py`, the only one that is hard.
 
 - ordinary.py: the consumers of a group share its lists, and whoever takes gets the next message.
 - grouped.py: message groups and consumer priorities. assigning.py says who has what, message_groups.py who owns

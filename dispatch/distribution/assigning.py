@@ -258,7 +258,7 @@ class Assigning:
 
     def add_list(self, assigned: AssignedMessages, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
-        target = TargetList(lane, assigned, 0)
+        target = TargetList(lane, assigned)
         target.frontier = BEHIND_ALL  # it looks for nothing by itself
         target.share()
         assigned.add_list(target)

@@ -107,10 +107,10 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
         memory = bay.bay.statistics().memory
         assert sum(memory.holders.values()) == memory.held_bytes <= memory.limit_bytes
         bodies = sum(
-            len(delivery._body)
+            len(delivery.held_body)
             for target in bay.lists()
             for delivery in target.lane.in_flight.values()
-            if delivery._body is not None
+            if delivery.held_body is not None
         )
         assert bodies <= bodies_max, "bodies handed out hold at most half of what the fixed parts leave"
     bay.check()

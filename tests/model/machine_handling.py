@@ -204,7 +204,7 @@ class Handling(TopicTraffic):
         verbs: list[Any] = [delivery.ack, delivery.nack, delivery.release, delivery.reject, lambda: delivery.extend(5)]
         with pytest.raises(AckTooLate):
             verbs[pick % len(verbs)]()
-        consumer = delivery._consumer
+        consumer = delivery.consumer
         for reader, other in self.consumers.items():
             if other is consumer and reader.held:
                 both = [*(self.deliveries[entry] for entry in reader.held), delivery]

@@ -257,7 +257,7 @@ def test_delivery_says_when_it_expires_whether_its_body_is_in_ram_or_not() -> No
     queue.send(b"never")
     with queue.subscribe() as consumer:
         (large,) = consumer.take(1)
-        assert large._body is None
+        assert large.held_body is None
         assert large.expires_at == large.timestamp + 5000
         assert large.headers == {"kg": 1} and large.id == "mine"
         (never,) = consumer.take(1)

@@ -425,7 +425,7 @@ def test_each_delivery_is_late_between_its_deadline_and_an_eighth_more(seed: int
             case 4 if consumers and random.random() < 0.1:
                 gone = consumers.pop(random.randrange(len(consumers)))
                 gone.close()
-                until = {delivery: at for delivery, at in until.items() if delivery._consumer is not gone}
+                until = {delivery: at for delivery, at in until.items() if delivery.consumer is not gone}
             case 5 | 6 | 7 if consumers:
                 for delivery in random.choice(consumers).take(random.randrange(1, 4)):
                     until[delivery] = bay.clock.monotonic() + DEADLINE

@@ -111,7 +111,7 @@ def hits_of_a_protected_queue(*, is_flooded: bool, reserve: str | None) -> float
                 before = bay.reads
                 assert all(len(delivery.body) == SIZE for delivery in deliveries)
                 reads += min(bay.reads - before, len(deliveries))
-                reads += sum(delivery._body is None for delivery in deliveries) if bay.reads == before else 0
+                reads += sum(delivery.held_body is None for delivery in deliveries) if bay.reads == before else 0
                 delivered += len(deliveries)
                 consumer.ack(deliveries)
             bay.check()

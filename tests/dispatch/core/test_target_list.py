@@ -30,7 +30,8 @@ def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontie
     lane = PersistentLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published = 1000
-    target = TargetList(lane, ConsumerGroup(None), MIB)
+    target = TargetList(lane, ConsumerGroup(None))
+    target.move_high_watermark(MIB, 1.0)
     for sequence in direct:
         target.append(message(sequence), charge_bytes(message(sequence)))
     for sequence in references:

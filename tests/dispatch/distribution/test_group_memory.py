@@ -182,7 +182,7 @@ def test_order_within_groups_and_every_charge_hold_through_random_delays(seed: i
         elif step < 0.97:
             at = random.randrange(len(consumers))
             gone = consumers[at]
-            in_hand = [delivery for delivery in in_hand if delivery._consumer is not gone]
+            in_hand = [delivery for delivery in in_hand if delivery.consumer is not gone]
             gone.close()
             consumers[at] = queue.subscribe(prefetch=5)
         bay.bay._engine.audit()

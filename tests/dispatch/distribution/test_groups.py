@@ -371,7 +371,7 @@ def test_a_message_too_large_for_ram_keeps_its_group(bay: SimulatedBay) -> None:
     bay.reopen()
     a, b = bay.queue().subscribe(), bay.queue().subscribe()
     [held] = a.take()
-    assert held._body is None and held.group == "g"
+    assert held.held_body is None and held.group == "g"
     assert b.take(10) == []
     held.nack()
     a.close()

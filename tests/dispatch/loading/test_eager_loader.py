@@ -360,7 +360,7 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
     with bay.queue().subscribe() as consumer:
         bay.loader.step()
         (target,) = bay.lists()
-        elsewhere = TargetList(target.lane, target.consumer_group, 0)
+        elsewhere = TargetList(target.lane, target.consumer_group)
         with under_way(bay, target):
             bay.target_area.make_room(bay.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1

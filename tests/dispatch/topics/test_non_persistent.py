@@ -81,7 +81,7 @@ def test_a_closed_store_takes_none_and_shows_none() -> None:
     store = SimulatedBay(memory_limit="8MiB")
     send(store, 6_000)
     queue, consumer = store.queue(), store.queue().subscribe(prefetch=0)
-    while (lazy := consumer.take(500)[-1])._body is not None:
+    while (lazy := consumer.take(500)[-1]).held_body is not None:
         pass
     store.bay.close()
     with pytest.raises(Closed):
@@ -254,7 +254,7 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
     target_area = store.target_area
     assert len(deliveries) > 4_000
     assert target_area.dispatch_holder.held_bytes <= target_area.in_flight_bytes_max
-    lazy = [delivery for delivery in deliveries if delivery._body is None]
+    lazy = [delivery for delivery in deliveries if delivery.held_body is None]
     assert lazy
     for n, delivery in enumerate(deliveries):
         assert delivery.body == numbered_body(n)
@@ -271,7 +271,7 @@ def test_what_went_back_with_its_consumer_can_still_be_looked_at_in_the_list_of_
     send(store, 19, size=40 * KIB)
     consumer = store.queue().subscribe(prefetch=0)
     taken = [delivery for _ in range(19) for delivery in consumer.take()]
-    [lazy] = [delivery for delivery in taken if delivery._body is None]
+    [lazy] = [delivery for delivery in taken if delivery.held_body is None]
     consumer.close()
     store.queue().subscribe()
     [target] = store.lists()

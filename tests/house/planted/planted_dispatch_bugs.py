@@ -122,7 +122,7 @@ DISPATCH_BUGS = (
     Bug(
         "a delivery is late from the first note on that is older than it",
         "AckDeadlines._collect_lane",
-        "number_of(delivery) > limit",
+        "delivery.number > limit",
         "False",
         "tests/dispatch/core/test_ack_deadline.py::test_each_delivery_is_late_between_its_deadline_and_an_eighth_more",
     ),
@@ -136,7 +136,7 @@ DISPATCH_BUGS = (
     Bug(
         "an extended delivery is late as any other",
         "AckDeadlines._is_extended",
-        "return found is not None and found[0] == number_of(delivery)",
+        "return found is not None and found[0] == delivery.number",
         "return False",
         "tests/dispatch/core/test_ack_deadline.py::test_extend_gives_so_many_seconds_from_now_on_again_and_again",
     ),
