@@ -447,23 +447,7 @@ class Sender:
             priority: object = part[0].priority
             expires_in: object = part[0].expires_in
             lifetime = producers.lifetimes.begin(expires_in)[3] if expires_in is not None else b""
-            batch = [
-                (
-                    lifetime if message.headers is None else lifetime + encoded_properties(message.headers, None),
-                    message.body,
-                )
-                for message in part
-                if type(message.body) is bytes
-                and message.message_id is None
-                and message.group is None
-                and (
-                    message.expires_in is expires_in
-                    or (type(message.expires_in) is float and message.expires_in == expires_in)
-                )
-                and message.delay == 0.0
-                and message.persistent is True
-                and message.priority == priority
-            ]
+            batch = _contents_alike(part, lifetime)
             if len(batch) < len(part):
                 break
             if sum(map(len, chain.from_iterable(batch))) > whole_max:
@@ -593,6 +577,28 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _contents_alike(part: list[Message], lifetime: bytes) -> list[tuple[bytes, bytes]]:
+    """Return what is stored of those messages that differ from the first in headers and body alone, and have no more.
+
+    lifetime: the field that says it, of the first.
+    """
+    priority: object = part[0].priority
+    expires_in: object = part[0].expires_in
+    return [
+        (lifetime if message.headers is None else lifetime + encoded_properties(message.headers, None), message.body)
+        for message in part
+        if type(message.body) is bytes
+        and message.message_id is None
+        and message.group is None
+        and (
+            message.expires_in is expires_in or (type(message.expires_in) is float and message.expires_in == expires_in)
+        )
+        and message.delay == 0.0
+        and message.persistent is True
+        and message.priority == priority
+    ]
 
 
 def _slice_end(sizes: Sequence[int]) -> int:
