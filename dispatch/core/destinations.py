@@ -470,7 +470,7 @@ class Destinations:
         self._target_area.add_lane(lane)
         non_persistent = destination.non_persistent_lanes[priority]
         if non_persistent is not None:
-            non_persistent.persistent = lane
+            non_persistent.persistent_lane = lane
         return lane
 
     def lane(self, number: int) -> PersistentLaneState:
@@ -506,7 +506,7 @@ class Destinations:
             lane = destination.non_persistent_lanes[priority] = SpillingLane(
                 destination, stored, prefix, self._overflow, self._timed.note
             )
-            lane.persistent = destination.lanes[priority]
+            lane.persistent_lane = destination.lanes[priority]
             self._target_area.add_lane(lane)
         return lane
 

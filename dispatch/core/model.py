@@ -1060,7 +1060,7 @@ class PersistentLaneState(LaneState):
 class NonPersistentLaneState(LaneState):
     """A lane of messages that end with the process: RAM first, tmp-storage behind. The state lock guards it."""
 
-    __slots__ = ("tmp_lane", "persistent", "retained")
+    __slots__ = ("tmp_lane", "persistent_lane", "retained")
     state_bytes = NON_PERSISTENT_LANE_BYTES
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
@@ -1069,8 +1069,8 @@ class NonPersistentLaneState(LaneState):
         super().__init__(destination, stored, id_prefix)
         self.tmp_lane = stored
         """`stored`, by its own type."""
-        self.persistent: LaneState | None = None
-        """The persistent messages of the same queue and priority, once there is such a lane."""
+        self.persistent_lane: LaneState | None = None
+        """Its counterpart: the persistent messages of the same queue and priority, once there are any."""
         self.syncs = False
         self.retained = range(0)
         """The sequences of messages that a topic had retained: those of a new subscription, else none."""

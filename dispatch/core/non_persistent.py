@@ -50,9 +50,9 @@ class SpillingLane(NonPersistentLaneState):
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
         stored = self.tmp_lane
-        persistent = self.persistent
-        if persistent is not None and persistent.published != stored.newest_turn:
-            stored.take_turn(persistent.published)
+        persistent_lane = self.persistent_lane
+        if persistent_lane is not None and persistent_lane.published != stored.newest_turn:
+            stored.take_turn(persistent_lane.published)
         length = len(properties) + len(body)
         sequence = stored.add(length)
         message = (sequence, properties, body, timestamp)
@@ -93,7 +93,7 @@ class SpillingLane(NonPersistentLaneState):
             stored.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = self.persistent.published if self.persistent is not None else stored.newest_turn
+        before = stored.newest_turn if self.persistent_lane is None else self.persistent_lane.published
         if before != stored.newest_turn:
             stored.take_turn(before)
         sequence = stored.add(len(properties) + len(body))

@@ -101,13 +101,7 @@ class Producers:
         with self.lock, self.monitor.whole:
             if has_times(batch[0][0]):
                 timestamp = self.store.steady.now_ms()
-            seen: set[Identity] = set()
-            fresh: list[int] = []
-            for at, found in enumerate(identities):
-                if found is None or not (found in seen or self.windows.is_stored(found)):
-                    fresh.append(at)
-                    if found is not None:
-                        seen.add(found)
+            fresh = self._fresh_places(identities)
             done = 0
             while fresh:
                 room = lane.sent_lane.slice_room
@@ -118,6 +112,18 @@ class Producers:
                 ids += [own_ids[at] or f"{lane.id_prefix}{sequences[at]}" for at in range(done, behind)]
                 done = behind
             ids += [own_id for own_id in own_ids[done:] if own_id is not None]
+
+    def _fresh_places(self, identities: Sequence[Identity | None]) -> list[int]:
+        """Return which of a slice are not stored yet, and no repetition of another. Requires: the lock."""
+        seen: set[Identity] = set()
+        fresh: list[int] = []
+        for at, found in enumerate(identities):
+            if found is None:
+                fresh.append(at)
+            elif found not in seen and not self.windows.is_stored(found):
+                fresh.append(at)
+                seen.add(found)
+        return fresh
 
     def _write_fresh(
         self,

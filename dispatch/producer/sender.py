@@ -1,8 +1,8 @@
 """Sender: what queue and topic have in common: messages are sent there.
 
-A send checks and encodes before it takes the lock. One persistent message
-for which there is room is stored in `send` itself, one that is not persistent
-in `_keep`; all else becomes batches, which SendPipeline stores.
+A send checks and encodes before it takes the lock. One message for which
+there is room is stored in `_store` if it is persistent, in `_keep` if it is
+not; all else becomes batches, which SendPipeline stores.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ class Sender:
 
     # ------------------------------------------------------------------ one message
 
-    # What is under the lock is no method of its own: a call costs a send 3 %, 19 of 626 interpreted instructions.
     def send(
         self,
         body: bytes | bytearray | memoryview,
@@ -137,42 +136,65 @@ class Sender:
         Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError, Closed, and has stored nothing;
         StoreFailed, and it may have.
         """
-        body = body if type(body) is bytes else as_bytes(body)
-        is_timed = delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True))
-        if is_timed or retain is not False:
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        if (
+            delay != 0.0
+            or retain is not False
+            or (expires_in is not None and (transaction is not None or persistent is not True))
+        ):
             message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return self.send_message(message, retain, transaction, timeout)
-        producers = self.producers
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
+        producers = self.producers
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = self._properties(headers, message_id, group, producer)
-        now_ms, expires_at, position = producers.clock_ms(), 0, 0
-        if expires_in is not None:
+        expires_at = 0
+        if expires_in is None:
+            now_ms = producers.clock_ms()
+        else:
             now_ms, _, expires_at, lifetime = producers.lifetimes.begin(expires_in)
             properties = lifetime + properties
-        if (size := len(body) + len(properties)) > producers.max_message_bytes:
-            raise self._too_large(size)
+        if len(body) + len(properties) > producers.max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
         if transaction is not None or (message_id is not None and self._destination.is_watched):
-            return self._send_encoded(priority, persistent, properties, body, message_id, transaction, timeout)
+            return self._send_encoded(priority, persistent, now_ms, properties, body, message_id, transaction, timeout)
+        if persistent is True:
+            return self._store(priority, now_ms, expires_at, properties, body, message_id, timeout)
+        return self._keep(persistent, priority, now_ms, properties, body, message_id, timeout)
+
+    # The sections of _store and _keep are no methods of their own: the three calls more would be 3 % of a send.
+    def _store(
+        self,
+        priority: object,
+        now_ms: int,
+        expires_at: int,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        timeout: object,
+    ) -> str:
+        """Store one persistent message, which is in no transaction and has no id that counts once; return its id."""
+        producers, position = self.producers, 0
         try:
-            if persistent is not True:
-                return self._keep(persistent, priority, now_ms, properties, body, message_id)
             lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
-            lane = lane or self._pipeline.lane(priority)
-            entries = producers.monitor.entries
+            if lane is None:
+                lane = self._pipeline.lane(priority)
+            monitor = producers.monitor
+            entries = monitor.entries
             if producers.is_inside():
                 raise NestedCall
             with producers.bare_lock:
                 try:
                     if producers.lock.failure is not None:
                         raise producers.lock.failure
-                    if producers.monitor.entries != entries:
-                        producers.monitor.step_aside()
-                    producers.monitor.entries += 1
+                    if monitor.entries != entries:
+                        monitor.step_aside()
+                    monitor.entries += 1
                     if self._limits is not None:
-                        self._limits.require_room(size)
+                        self._limits.require_room(len(properties) + len(body))
                     if expires_at:
                         sequence = producers.store.add_expiring(lane.sent_lane, now_ms, properties, body, expires_at)
                         if not lane.is_timed:
@@ -181,14 +203,15 @@ class Sender:
                         sequence = producers.store.add(lane.sent_lane, now_ms, properties, body)
                     stored = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
-                        position = producers.publisher.hold(lane, (stored,), size + OVERHEAD_BYTES)
+                        charge = len(properties) + len(body) + OVERHEAD_BYTES
+                        position = producers.publisher.hold(lane, (stored,), charge)
                     else:
                         lane.arrive(stored)
                 except BaseException as error:
                     producers.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
-            return self._send_again(refused, priority, persistent, properties, body, message_id, timeout)
+            return self._send_again(refused, priority, True, properties, body, message_id, timeout)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
@@ -200,33 +223,37 @@ class Sender:
         properties: bytes,
         body: bytes,
         message_id: str | None,
+        timeout: object,
     ) -> str:
-        """Keep one non-persistent message, if there is room at once; return its id."""
+        """Keep one non-persistent message, which is in no transaction and has no times; return its id."""
         producers = self.producers
-        lane: NonPersistentLaneState | FanOut | None = None
-        if type(priority) is int and 0 <= priority <= 9:
-            lane = self._destination.non_persistent_lanes[priority]
-        if lane is None or persistent is not False:
-            lane = self._pipeline.non_persistent_target(persistent, priority)
         monitor = producers.monitor
-        entries = monitor.entries
-        if producers.is_inside():
-            raise NestedCall
-        with producers.bare_lock:
-            try:
-                if producers.lock.failure is not None:
-                    raise producers.lock.failure
-                if monitor.entries != entries:
-                    monitor.step_aside()
-                monitor.entries += 1
-                if monitor.is_closed:
-                    raise Closed("the store")
-                if self._limits is not None:
-                    self._limits.require_room(len(properties) + len(body))
-                sequence = lane.add(now_ms, properties, body)
-            except BaseException as error:
-                producers.lock.break_by(error)
-                raise
+        try:
+            lane: NonPersistentLaneState | FanOut | None = None
+            if type(priority) is int and 0 <= priority <= 9:
+                lane = self._destination.non_persistent_lanes[priority]
+            if lane is None or persistent is not False:
+                lane = self._pipeline.non_persistent_target(persistent, priority)
+            entries = monitor.entries
+            if producers.is_inside():
+                raise NestedCall
+            with producers.bare_lock:
+                try:
+                    if producers.lock.failure is not None:
+                        raise producers.lock.failure
+                    if monitor.entries != entries:
+                        monitor.step_aside()
+                    monitor.entries += 1
+                    if monitor.is_closed:
+                        raise Closed("the store")
+                    if self._limits is not None:
+                        self._limits.require_room(len(properties) + len(body))
+                    sequence = lane.add(now_ms, properties, body)
+                except BaseException as error:
+                    producers.lock.break_by(error)
+                    raise
+        except (StoreFull, Closed) as refused:
+            return self._send_again(refused, priority, persistent, properties, body, message_id, timeout)
         if monitor.deferred:
             monitor.run_deferred()
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
@@ -235,6 +262,7 @@ class Sender:
         self,
         priority: object,
         persistent: object,
+        now_ms: int,
         properties: bytes,
         body: bytes,
         message_id: str | None,
@@ -247,7 +275,7 @@ class Sender:
             ids: list[str] = []
             try:
                 lane = self._pipeline.lane(priority)
-                checked.add(lane, self.producers.clock_ms(), ((properties, body),), (message_id,), ids)
+                checked.add(lane, now_ms, ((properties, body),), (message_id,), ids)
                 return ids[0]
             except (StoreFull, Closed):
                 pass  # the pipeline knows what to do then
@@ -419,23 +447,7 @@ class Sender:
             priority: object = part[0].priority
             expires_in: object = part[0].expires_in
             lifetime = producers.lifetimes.begin(expires_in)[3] if expires_in is not None else b""
-            batch = [
-                (
-                    lifetime if message.headers is None else lifetime + encoded_properties(message.headers, None),
-                    message.body,
-                )
-                for message in part
-                if type(message.body) is bytes
-                and message.message_id is None
-                and message.group is None
-                and (
-                    message.expires_in is expires_in
-                    or (type(message.expires_in) is float and message.expires_in == expires_in)
-                )
-                and message.delay == 0.0
-                and message.persistent is True
-                and message.priority == priority
-            ]
+            batch = _contents_alike(part, lifetime)
             if len(batch) < len(part):
                 break
             if sum(map(len, chain.from_iterable(batch))) > whole_max:
@@ -565,6 +577,28 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _contents_alike(part: list[Message], lifetime: bytes) -> list[tuple[bytes, bytes]]:
+    """Return what is stored of those messages that differ from the first in headers and body alone, and have no more.
+
+    lifetime: the field that says it, of the first.
+    """
+    priority: object = part[0].priority
+    expires_in: object = part[0].expires_in
+    return [
+        (lifetime if message.headers is None else lifetime + encoded_properties(message.headers, None), message.body)
+        for message in part
+        if type(message.body) is bytes
+        and message.message_id is None
+        and message.group is None
+        and (
+            message.expires_in is expires_in or (type(message.expires_in) is float and message.expires_in == expires_in)
+        )
+        and message.delay == 0.0
+        and message.persistent is True
+        and message.priority == priority
+    ]
 
 
 def _slice_end(sizes: Sequence[int]) -> int:

@@ -711,7 +711,7 @@ class SubscriptionState(DestinationState):
             lane = self.lanes[priority] = SubscriptionLaneState(self, stored, topic_lane)
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
-                non_persistent.persistent = lane
+                non_persistent.persistent_lane = lane
             self.target_area.add_lane(lane)
         assert isinstance(lane, SubscriptionLaneState)
         return lane

@@ -199,10 +199,10 @@ class Journal:
         size = ONE_BYTES + content_bytes
         if self.offset + size > self._limit:
             self._make_room(size, flags=flags)
-        offset, salt, word = self.offset, self._salt, self._word
+        offset = self.offset
         data = encode_one(
-            salt,
-            word,
+            self._salt,
+            self._word,
             self.epoch,
             self.durable,
             flags,

@@ -60,7 +60,7 @@ TRIES_ITSELF = {
     "Consumer.take",
     "Publisher._publish",
     "Sender._keep",
-    "Sender.send",
+    "Sender._store",
     "Transaction.rollback",
 }
 """Hot paths, and those of two sections: they call break_by or break_between."""

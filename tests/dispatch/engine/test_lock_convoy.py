@@ -37,13 +37,13 @@ def calls(bay: forebay.Forebay) -> dict[str, Callable[[], object]]:
     consumer = queue.subscribe()
     [delivery] = consumer.take()
     return {
-        "send": lambda: queue.send(b"x"),
+        "_store": lambda: queue.send(b"x"),
         "_keep": lambda: queue.send(b"x", persistent=False),
         "ack": lambda: consumer.ack(delivery),
     }
 
 
-CALLS = ["send", "_keep", "ack"]
+CALLS = ["_store", "_keep", "ack"]
 
 
 def in_between(function: str, do: Callable[[], object]) -> Callable[[FrameType, str, object], Any]:

@@ -93,8 +93,8 @@ DISPATCH_BUGS = (
     Bug("a confirmed call is not synced", "Publisher.confirm", "self._journal.sync(position)", "pass", CRASHES),
     Bug(
         "with always a single message is delivered before it is durable",
-        "Sender.send",
-        "position = producers.publisher.hold(lane, (stored,), size + OVERHEAD_BYTES)",
+        "Sender._store",
+        "position = producers.publisher.hold(lane, (stored,), charge)",
         "lane.arrive(stored)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
