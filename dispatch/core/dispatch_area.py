@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...cache.budget import Budget
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.shares import Shares
 from ...store.format.times import has_times, times_of
@@ -166,18 +166,38 @@ class DispatchArea(ListKeeper):
         handed out without: a lazy delivery, which reads it when somebody asks. Where there is no room for that either,
         or max_bytes are used up, the rest stays in the list.
         """
-        lane, direct, is_shared = target.lane, target.direct, target.is_shared
+        lane, is_shared = target.lane, target.is_shared
+        most -= len(deliveries)
         if target.is_timed and not is_shared:
-            self.drop_expired(target, most - len(deliveries))
-        # How much may be handed out: in bytes, in messages, and up to where.
-        in_flight, attempts = lane.in_flight, lane.attempts
-        room_for_bodies, room = self._in_flight_rooms(lane.memory)
-        already, number = len(deliveries), consumer.delivered
-        moved = released = 0
+            self.drop_expired(target, most)
         stop = BEHIND_ALL
         if target.returned.count or before < BEHIND_ALL:
-            most, stop = _bounds(target, most, already, before)
-        while direct and len(deliveries) < most:
+            most, stop = _bounds(target, most, before)
+        if max_bytes is None and not is_shared and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
+            taken = target.take_first(most)
+            self._hand_over(target, charges_bytes(taken), 0)
+        else:
+            taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
+        deliveries += _deliveries_of(consumer, lane, taken)
+        if target.taken_bytes >= target.look_at:
+            self.watch.look(target)
+        if is_shared and not target.direct and lane.sole is not target:
+            target.hand_back_direct()  # thousands of lists with selectors may stand empty
+        return max_bytes
+
+    def _take_what_fits(
+        self, target: TargetList, most: int, stop: int, max_bytes: int | None, *, is_first: bool
+    ) -> tuple[list[StoredMessage], int | None]:
+        """Take messages from a list that shares, or that memory or max_bytes has no room for as a whole.
+
+        Return them as they are handed out, their charges handed over, and what is left of max_bytes. stop: see
+        _bounds. is_first: the take has nothing yet.
+        """
+        lane, direct, is_shared = target.lane, target.direct, target.is_shared
+        room_for_bodies, room = self._in_flight_rooms(lane.memory)
+        taken: list[StoredMessage] = []
+        moved = released = 0
+        while direct and len(taken) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
             if is_shared:  # other lists have the message too, and what they had before it may have come back
@@ -185,40 +205,26 @@ class DispatchArea(ListKeeper):
                     break
                 if not self._claim(target, message):
                     continue
-            # Is there room for it in what the take asked for, and in memory?
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
                 size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
-                if deliveries and size > max_bytes:
+                if size > max_bytes and not is_first:
                     break
                 max_bytes -= size
             if moved + charge > room_for_bodies:
-                if deliveries and moved + OVERHEAD_BYTES > room:
+                if moved + OVERHEAD_BYTES > room and not is_first:
                     break
                 if body is None or lane.unload(message):
                     released += charge - OVERHEAD_BYTES
-                    charge, properties, body = OVERHEAD_BYTES, b"", None
-            # It leaves the list, and is in flight.
+                    charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
+            is_first = False
             direct.popleft()
             moved += charge
-            if is_shared and body is not None:
+            if is_shared and message[2] is not None:
                 lane.hold(sequence)
-            number += 1
-            attempt = attempts.get(sequence) + 1 if attempts is not None else 1
-            delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
-            in_flight[sequence] = delivery
-            deliveries.append(delivery)
-        # What is done once for all: charges, counts, and what the list is told.
+            taken.append(message)
         self._hand_over(target, moved, released)
-        consumer.delivered = number
-        consumer.in_flight += len(deliveries) - already
-        if lane.attempts is not None:
-            lane.count_hand_outs(deliveries[already:])
-        if target.taken_bytes >= target.look_at:
-            self.watch.look(target)
-        if not direct and is_shared and lane.sole is not target:
-            target.hand_back_direct()  # thousands of lists with selectors may stand empty
-        return max_bytes
+        return taken, max_bytes
 
     def _claim(self, target: TargetList, message: StoredMessage) -> bool:
         """Claim the first message of a list that shares; False: it has left the list, expired or claimed by others."""
@@ -361,8 +367,8 @@ class DispatchArea(ListKeeper):
         return sum(OVERHEAD_BYTES + content_bytes(delivery) for delivery in in_flight.values())
 
 
-def _bounds(target: TargetList, most: int, already: int, before: int) -> tuple[int, int]:
-    """Return how many deliveries there may be, and where to stop: nothing passes what came back, or `before`.
+def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
+    """Return how many messages may be handed out, and where to stop: nothing passes what came back, or `before`.
 
     The stop is for a list that shares: how many of its messages it hands out, the other lists decide.
     """
@@ -370,10 +376,27 @@ def _bounds(target: TargetList, most: int, already: int, before: int) -> tuple[i
     if target.is_shared:
         return most, min(before, returned.first + 1) if returned.count else before
     if returned.count:
-        most = min(most, already + target.before_returned)
+        most = min(most, target.before_returned)
     if before < BEHIND_ALL:
-        most = min(most, already + target.count_before(before, most - already))
+        most = min(most, target.count_before(before, most))
     return most, BEHIND_ALL
+
+
+def _deliveries_of(consumer: Taker, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
+    """Return deliveries of messages that have left their list with their charges: from now on they are in flight."""
+    attempts, in_flight, number = lane.attempts, lane.in_flight, consumer.delivered
+    deliveries: list[Delivery] = []
+    for sequence, properties, body, timestamp in taken:
+        number += 1
+        attempt = attempts.get(sequence) + 1 if attempts is not None else 1
+        delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
+        in_flight[sequence] = delivery
+        deliveries.append(delivery)
+    consumer.delivered = number
+    consumer.in_flight += len(deliveries)
+    if attempts is not None:
+        lane.count_hand_outs(deliveries)
+    return deliveries
 
 
 def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:

@@ -122,6 +122,15 @@ class ListContents:
         direct.extendleft(reversed(merged))
         self.direct_bytes += charges_bytes(messages)
 
+    def take_first(self, most: int) -> list[StoredMessage]:
+        """Take out up to `most` of the first direct messages; their charges are the caller's to take. O(that many)."""
+        direct = self.direct
+        if len(direct) <= most:
+            taken = list(direct)
+            direct.clear()
+            return taken
+        return [direct.popleft() for _ in range(most)]
+
     def drop_first(self) -> int:
         """Take out the first direct message; return its charge, which the list no longer has."""
         charge = charge_bytes(self.direct.popleft())

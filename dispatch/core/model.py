@@ -570,6 +570,17 @@ class TargetList(ListContents):
             first = self.returned.first
         return first
 
+    def pass_first(self) -> int:
+        """Let the first direct message go to whoever it is for, as if taken; return its charge, which goes with it."""
+        charge = self.drop_first()
+        self.taken_bytes += charge
+        return charge
+
+    def move_first_to(self, other: TargetList) -> None:
+        """Put the first direct message, with its charge, behind those of another list over its lane."""
+        message = self.direct[0]
+        other.append(message, self.pass_first())
+
     def share(self) -> None:
         self.is_shared = True
         self.is_plain = False

@@ -367,14 +367,10 @@ class Assigning:
             return None
         found = self.assigned_by_consumer[owner]
         own = found.list_over(lane)
-        charge = charge_bytes(message)
-        has_room = found is assigned or own.direct_bytes + charge <= own.high_watermark_bytes
+        has_room = found is assigned or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
         is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
         if has_room and is_last:
-            source.direct.popleft()
-            source.direct_bytes -= charge
-            source.taken_bytes += charge
-            own.append(message, charge)
+            source.move_first_to(own)
         else:
             _drop(source, keeps=True)
             put_aside(lane, own.returned, message[0], message[0])
@@ -418,11 +414,8 @@ class Assigning:
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:
     """Drop the first direct message from the unassigned ones. keeps: it will be wanted again."""
-    message = source.direct.popleft()
-    charge = charge_bytes(message)
-    source.direct_bytes -= charge
-    source.taken_bytes += charge
-    source.release(charge)
+    message = source.direct[0]
+    source.release(source.pass_first())
     if keeps:
         keep(source.lane, message)
 
