@@ -149,11 +149,11 @@ class Forebay:
 
     def statistics(self) -> Statistics:
         """Return a snapshot. O(destinations + data logs), no disk."""
-        return self._engine.statistics()
+        return self._engine.reports.statistics()
 
     def health(self) -> Health:
         """Return whether the store does all it should, and a sentence for each problem. O(1), no disk; never raises."""
-        return self._engine.health()
+        return self._engine.reports.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Set another memory_limit, until the next open; given and checked as in Settings.

@@ -174,9 +174,9 @@ class DestinationsFile:
         """Return all there is: queues by name, then topics, each with its durable subscriptions behind it."""
         with self._lock:
             destinations = list(self._destinations.values())
-            packed = self._subscriptions.table.packed()
+            durable = self._subscriptions.table.encoded()
         by_topic: dict[int, list[Subscription]] = {}
-        for facts in packed:
+        for facts in durable:
             if not facts.is_retention:
                 by_topic.setdefault(facts.topic, []).append(facts)
         entries: list[_Entry] = []

@@ -42,7 +42,7 @@ class StoreParts:
         Each data log begins with it, and each checkpoint ends with it. Data logs, sequences and transactions are the
         caller's: the two say different things of them. Requires: the lock, or that nobody else is here.
         """
-        state.destinations = destinations.packed()
+        state.destinations = destinations.encoded()
         state.imports = list(imports)
         state.attempts = self.index.attempts.describe()
         state.duplicates = self.duplicates.describe()

@@ -12,11 +12,10 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
-from ...cache.process.memory import id_and_resident_bytes
 from ...cache.process.shortage import MemoryFigures, read_memory_figures
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
@@ -26,14 +25,12 @@ from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
 from ...store.errors import StoreFailed
-from ...store.histogram import DurationStatistics
 from ...store.ingest.ingest import open_and_ingest
 from ...store.late_log import LateLogger
 from ...store.locks import require_outside
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
-from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ...store.progress import OnProgress, tell_nobody
 from ...store.property_table import PropertyTable, limit_bytes_of
 from ..admin.browse import Browsers
@@ -64,7 +61,6 @@ from ..config.settings import Settings
 from ..consumer.consumer import ConsumerParts
 from ..consumer.consumers import Consumers
 from ..consumer.stuck import StuckConsumers
-from ..core.consumer_memory import ASSIGNED_BYTES, group_charge
 from ..core.deadlines import AckDeadlines
 from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
@@ -72,9 +68,9 @@ from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import DestinationState, LaneState, Taker
-from ..core.monitor import Monitor, in_sections
-from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census, DestinationOverhead
+from ..core.model import LaneState, Taker
+from ..core.monitor import Monitor
+from ..core.overhead import DestinationOverhead
 from ..core.parts import CoreParts
 from ..core.publisher import Publisher
 from ..core.queue_area import QueueArea
@@ -93,19 +89,14 @@ from .auto_limit import AutoLimit
 from .background import Background, Wakeups
 from .curve_watch import CurveWatch
 from .duties import Duty
-from .health import Health, health_of
+from .late_calls import LateCalls
+from .ledger_audit import LedgerAudit
 from .maintenance import Maintenance
 from .measurements import Measurements
 from .owners import Owners
+from .reports import Reports
 from .resizing import Resizing
-from .statistics import (
-    DestinationStatistics,
-    Statistics,
-    TopicStatistics,
-    destination_statistics,
-    statistics_of_topic,
-)
-from .status import StatusOutput, StatusReporter, data_log_rows
+from .status import StatusOutput, StatusReporter
 
 if TYPE_CHECKING:
     from ..planning.recorder import Recorder
@@ -146,6 +137,7 @@ class Engine:
         """
         self.monitor = Monitor(clock)
         self.monitor.lock.on_broken.append(self._tell_broken)
+        self.late_calls = LateCalls()
         self._is_ended = False
         self.policies = Policies(settings.policies)
         self.wakeups = Wakeups(has_threads=settings.background)
@@ -172,9 +164,11 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin(clock)
+        self.ledger_audit = self._make_ledger_audit()
         self.owners = self._gather_owners(settings)
         self._make_status(settings, status, partial(in_short, self.owners))
         self._make_housekeeping(settings, shares, memory_figures, StuckConsumers(partial(why_stuck, self.owners)))
+        self._make_reports()
         self._restore()
         if settings.background:
             self.background.start()
@@ -214,10 +208,10 @@ class Engine:
             return self.metadata_store
 
         self.windows = DuplicateWindows(
-            settings, self.policies, self.budget.holder("duplicates"), shares, self._make_room
+            settings, self.policies, self.budget.holder("duplicates"), shares, self.late_calls.make_room
         )
         properties = PropertyTable(
-            self.budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), self._make_room
+            self.budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), self.late_calls.make_room
         )
         store = MessageStore(
             disk,
@@ -253,7 +247,7 @@ class Engine:
             max_file_bytes=settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
-            make_room=self._make_room,
+            make_room=self.late_calls.make_room,
         )
         return overflow
 
@@ -261,7 +255,7 @@ class Engine:
         from ..planning.recorder import Recorder  # by few, and it takes time to import
 
         lock, wants_writing = self.monitor.lock, self.wakeups.wake_maintenance
-        return Recorder(trace, settings, lock, wants_writing, self.budget.holder("trace"), self._make_room)
+        return Recorder(trace, settings, lock, wants_writing, self.budget.holder("trace"), self.late_calls.make_room)
 
     def _make_targets(self, settings: Settings, shares: Shares, clock: Clock) -> None:
         self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
@@ -283,17 +277,19 @@ class Engine:
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
-            # These look at lists, so they are made behind them.
-            on_expired=lambda lane, sequence: self.timed.meet(lane, sequence),
-            on_unread=lambda lane: self.warmer.begin(lane),
-            on_lane_gone=lambda lane: self.warmer.forget(lane),
+            on_expired=self.late_calls.meet_expired,
+            on_unread=self.late_calls.warm,
+            on_lane_gone=self.late_calls.forget_lane,
         )
+        self.late_calls.target_area = self.target_area
 
     def _make_core(self, settings: Settings) -> None:
         """Make what stands on a store that is open."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
         policies, reading = self.policies, self.budget.holders["read_buffers"]
-        self.delayed = DelayedRedelivery(monitor, store, self.target_area, self._lane, wakeups.wake_maintenance)
+        self.delayed = DelayedRedelivery(
+            monitor, store, self.target_area, self.late_calls.lane, wakeups.wake_maintenance
+        )
         self.timed = TimedLanes(
             monitor,
             store,
@@ -301,6 +297,7 @@ class Engine:
             lambda name: policies.of(name).expiry_sweep_seconds,
             wakeups.wake_maintenance,
         )
+        self.late_calls.timed = self.timed
         self.redelivery = Redelivery(self.target_area, self.delayed, policies, wakeups.wake_maintenance)
         self.deadlines = AckDeadlines(
             monitor,
@@ -330,7 +327,7 @@ class Engine:
             self.budget.holder("transactions"),
         )
         self.removals = Removals(store, self.target_area, self.delayed)
-        self.overhead = DestinationOverhead(self.target_area, lambda: self.destinations.close_some())
+        self.overhead = DestinationOverhead(self.target_area, self.late_calls.close_some)
         self.destinations = Destinations(
             monitor=monitor,
             store=store,
@@ -343,11 +340,13 @@ class Engine:
             windows=self.windows,
             policies=policies,
             undecided=self.transactions.destinations,
-            close_topic=lambda name, undecided: self.topics.close_named(name, undecided),  # topics are destinations
+            close_topic=self.late_calls.close_topic,
         )
+        self.late_calls.destinations = self.destinations
         self.parts = CoreParts(monitor, store, self.target_area, self.publisher, self.destinations, self.removals)
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
+        self.late_calls.warmer = self.warmer
 
     def _make_clients(self, settings: Settings) -> None:
         """Make what consumers, topics and senders share."""
@@ -363,7 +362,7 @@ class Engine:
             transactions=self.transactions,
             publisher=publisher,
             policies=self.policies,
-            reject=lambda *rejected: self.dead_letters.reject(*rejected),  # which know topics, and these consumers
+            reject=self.late_calls.reject,
         )
         self.consumers = Consumers(parts, self.overhead)
         self.topics = Topics(
@@ -380,8 +379,9 @@ class Engine:
             transactions=self.transactions,
             policies=self.policies,
             reading=self.budget.holders["read_buffers"],
-            keys=KeyMemory(self.budget.holder("keys"), self._make_room),
+            keys=KeyMemory(self.budget.holder("keys"), self.late_calls.make_room),
         )
+        self.late_calls.topics = self.topics
         self.space = Space(
             monitor,
             store,
@@ -426,6 +426,7 @@ class Engine:
             policies=self.policies,
             wake_maintenance=self.wakeups.wake_maintenance,
         )
+        self.late_calls.dead_letters = self.dead_letters
         self.sweeper = ExpirySweeper(
             monitor, store, self.timed, self.removals, self.browsers, self.dead_letters, self.policies
         )
@@ -450,6 +451,25 @@ class Engine:
             shortest_seconds=self.policies.shortest_inactive_seconds,
         )
         self.idle = IdleDestinations(monitor, self.destinations, self.topics, self.transactions)
+
+    def _make_ledger_audit(self) -> LedgerAudit:
+        return LedgerAudit(
+            monitor=self.monitor,
+            store=self.store,
+            budget=self.budget,
+            existing=self.existing,
+            target_area=self.target_area,
+            destinations=self.destinations,
+            topics=self.topics,
+            warmer=self.warmer,
+            publisher=self.publisher,
+            transactions=self.transactions,
+            windows=self.windows,
+            deadlines=self.deadlines,
+            browsers=self.browsers,
+            recorder=self.recorder,
+            all_consumers=self.all_consumers,
+        )
 
     def _gather_owners(self, settings: Settings) -> Owners:
         """Return what explanations look at."""
@@ -482,7 +502,7 @@ class Engine:
                 self.oldest,
                 output,
                 settings.status_interval_seconds,
-                self._status_of_the_whole,
+                self.late_calls.status_of_the_whole,
                 sentence,
             )
 
@@ -519,22 +539,7 @@ class Engine:
             browsers=self.browsers,
             wakeups=self.wakeups,
             settings=settings,
-            others=[
-                *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
-                Duty("memory guard", self._look_at_memory),
-                Duty("resize", self.resizing.step),
-                Duty("sifting of topics", self._sift_topics),
-                Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
-                Duty("stuck consumers", stuck.tell),
-                Duty("publishing", self.publisher.publish_left),
-                Duty("dead letters", self.dead_letters.steps),
-                Duty("duplicate windows", self.windows.warn),
-                Duty("temporary destinations", self.temporaries.sweep),
-                Duty("inactive destinations", self.inactive.step),
-                Duty("idle destinations", self.idle.step),
-                Duty("retention of topics", self.topics.trim),
-                *([Duty("status", self.status.step)] if self.status is not None else []),
-            ],
+            others=self._duties(memory_figures, stuck),
         )
         self.background = Background(
             self.monitor,
@@ -545,6 +550,44 @@ class Engine:
             self.maintenance.pause,
             self._tell_failure,
         )
+
+    def _duties(self, memory_figures: Callable[[], MemoryFigures | None], stuck: StuckConsumers) -> list[Duty]:
+        """Return what is done in the background beside what has a time of its own, in the order of doing."""
+        return [
+            *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
+            Duty("memory guard", self._look_at_memory),
+            Duty("resize", self.resizing.step),
+            Duty("sifting of topics", self._sift_topics),
+            Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
+            Duty("stuck consumers", stuck.tell),
+            Duty("publishing", self.publisher.publish_left),
+            Duty("dead letters", self.dead_letters.steps),
+            Duty("duplicate windows", self.windows.warn),
+            Duty("temporary destinations", self.temporaries.sweep),
+            Duty("inactive destinations", self.inactive.step),
+            Duty("idle destinations", self.idle.step),
+            Duty("retention of topics", self.topics.trim),
+            *([Duty("status", self.status.step)] if self.status is not None else []),
+        ]
+
+    def _make_reports(self) -> None:
+        self.reports = Reports(
+            monitor=self.monitor,
+            store=self.store,
+            budget=self.budget,
+            overflow=self.overflow,
+            destinations=self.destinations,
+            topics=self.topics,
+            target_area=self.target_area,
+            windows=self.windows,
+            oldest=self.oldest,
+            loader=self.loader,
+            consumers=self.consumers,
+            maintenance=self.maintenance,
+            background=self.background,
+            process_statistics=self._process_statistics,
+        )
+        self.late_calls.reports = self.reports
 
     def _look_at_memory(self) -> int:
         """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
@@ -559,10 +602,6 @@ class Engine:
         self.wakeups.wake_maintenance()
         return 1
 
-    def _make_room(self, wanted_bytes: int) -> None:
-        """Take memory from lists and caches. Requires: the lock."""
-        self.target_area.make_room(wanted_bytes, None)
-
     # ------------------------------------------------------------------ opening and closing
 
     def _restore(self) -> None:
@@ -573,7 +612,7 @@ class Engine:
             self.topics.restore()
             subscriptions = self.store.subscriptions
             rows_bytes = subscriptions.rows_charge + self.store.index.idle.charge_bytes
-            self.overhead.restore(self._census(), subscriptions.count, rows_bytes)
+            self.overhead.restore(self.ledger_audit.census(), subscriptions.count, rows_bytes)
             self.topics.apply_retention_rules()
             for lane in self.destinations.restore_lanes():
                 if lane.stored.pending_messages:
@@ -599,26 +638,6 @@ class Engine:
     def _lanes(self) -> Iterator[LaneState]:
         for queue in (*self.destinations.queues.values(), *self.topics.by_name.values()):
             yield from queue.all_lanes()
-
-    def _lane(self, number: int) -> LaneState | None:
-        """Return the lane of that number, of a queue or subscription, if it is open. Requires: the lock."""
-        destination, priority = (number & ~NON_PERSISTENT) >> LANE_SHIFT, number & LANE_MASK
-        queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
-        if queue is None:
-            return None
-        return (queue.non_persistent_lanes if number & NON_PERSISTENT else queue.lanes)[priority]
-
-    def _census(self) -> Census:
-        """Return how much there is that is charged because it exists. Requires: the lock."""
-        destinations, queues = self.store.destinations, self.destinations.queues
-        return Census(
-            destinations=len(destinations),
-            name_bytes=destinations.name_bytes,
-            open_queues=len(queues),
-            counted=self.destinations.closed_counting,
-            open_topics=len(self.topics.by_name),
-            grouped=sum(queue.has_groups for queue in queues.values()),
-        )
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
@@ -720,97 +739,6 @@ class Engine:
             self.monitor.run_deferred()
         return done
 
-    def statistics(self) -> Statistics:
-        """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
-
-        Nobody waits for it longer than for some hundred destinations or subscriptions.
-        """
-        with self.monitor.lock:
-            numbers, topic_numbers = self.destinations.numbers(), self.topics.numbers()
-        destinations: dict[str, DestinationStatistics] = {}
-        for part in in_sections(numbers):
-            with self.monitor.lock:
-                for number in part:
-                    queue = self.destinations.seen_numbered(number)
-                    if queue is not None:
-                        destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
-        topics: dict[str, TopicStatistics] = {}
-        for number in topic_numbers:
-            with self.monitor.lock:
-                topic = self.topics.seen_numbered(number)
-            if topic is not None:
-                topics[topic.name] = statistics_of_topic(self.monitor, topic)
-        self._observe_lists()
-        with self.monitor.lock:
-            return Statistics(
-                dataclasses.replace(self.budget.statistics(), curve=self.target_area.watch.curve()),
-                self.store.statistics(),
-                self.overflow.statistics,
-                destinations,
-                topics,
-                self.target_area.cache_statistics(),
-                self._process_statistics(),
-                self.maintenance.failing() | self.background.failing(),
-                self.windows.forgotten,
-                self._durations(),
-            )
-
-    def _observe_lists(self) -> None:
-        """Bring the live curve up to now, some lists at a time. Requires: no lock."""
-        with self.monitor.lock:
-            lists = list(self.target_area.lists)
-        for part in in_sections(lists):
-            with self.monitor.lock, self.monitor.whole:
-                for target in part:
-                    if target in self.target_area.lists:
-                        self.target_area.watch.look(target)
-
-    def _durations(self) -> dict[str, DurationStatistics]:
-        """Return how long what waits for disks and for messages took. Requires: the lock."""
-        return {
-            "sync": self.store.journal.sync_durations.statistics(),
-            "checkpoint": self.store.checkpointer.durations.statistics(),
-            "load": self.loader.durations.statistics(),
-            "take": self.consumers.take_durations.statistics(),
-        }
-
-    def health(self) -> Health:
-        """Return whether the store does all that it should. O(1), no disk."""
-        return health_of(self.monitor, self.store, self.target_area, self.maintenance, self.background)
-
-    def _status_of_the_whole(self) -> dict[str, Any]:
-        """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
-        self._observe_lists()
-        with self.monitor.lock:
-            memory, store = self.budget.statistics(), self.store.statistics()
-            tmp_storage, process = self.overflow.statistics, self._process_statistics()
-            data_logs = self.store.live_bytes_by_data_log()
-            curve, durations = self.target_area.watch.recent_curve(), self._durations()
-            caches = self.target_area.cache_statistics()
-        failing = self.maintenance.failing() | self.background.failing()
-        process_id, resident_bytes = id_and_resident_bytes()
-        return {
-            "health": dataclasses.asdict(self.health()),
-            "memory": {
-                "limit_bytes": memory.limit_bytes,
-                "held_bytes": memory.held_bytes,
-                "held_bytes_max": memory.held_bytes_max,
-                "holders": memory.holders,
-                "recommended_limit_bytes": curve.recommended_limit_bytes,
-                "curve": [[point.limit_bytes, point.hit_ratio] for point in curve.points] if curve.deliveries else [],
-            },
-            "store": store._asdict(),
-            "tmp_storage": dataclasses.asdict(tmp_storage),
-            "process": dataclasses.asdict(process) if process is not None else None,
-            "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
-            "durations": {name: dataclasses.asdict(found) for name, found in durations.items()},
-            "caches": {name: dataclasses.asdict(found) for name, found in caches.items()},
-            "forgotten_ids": self.windows.forgotten,
-            "pid": process_id,
-            "resident_bytes": resident_bytes,
-            "data_logs": list(data_log_rows(data_logs)),
-        }
-
     def _tell_failure(self) -> None:
         """Write the last status of a store that has failed, which says so."""
         if self.status is not None:
@@ -818,7 +746,7 @@ class Engine:
                 if self.monitor.lock.failure is None:
                     self.status.write()
                 else:
-                    self.status.write_failed(dataclasses.asdict(self.health()))
+                    self.status.write_failed(dataclasses.asdict(self.reports.health()))
 
     @property
     def settings(self) -> Settings:
@@ -827,65 +755,6 @@ class Engine:
 
     def _process_statistics(self) -> ProcessStatistics | None:
         return self.guard.statistics if self.guard is not None else None
-
-    def _consumers_charge(self) -> int:
-        """Return what consumers should be charged, from those that there are. O(consumers)."""
-        consumers = list(self.all_consumers())
-        assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
-        groups = {consumer.consumer_group.shared for consumer in consumers}
-        assert self.target_area.listless_groups == sum(not group.lists for group in groups)
-        return (
-            sum(consumer.charge_bytes for consumer in consumers)
-            + sum(group_charge(group.selector) for group in groups)
-            + ASSIGNED_BYTES * assigned
-            + sum(target.charge_bytes for target in self.target_area.lists)
-            - self.target_area.consumer_memory.owed_bytes
-        )
-
-    def _existing_charge(self) -> int:
-        """Return what should be charged because it exists, idle or in use, from what there is. O(that)."""
-        store, topics = self.store, self.topics.by_name.values()
-        subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
-        opened: list[DestinationState] = [*self.destinations.queues.values(), *topics, *subscriptions]
-        return (
-            self._census().charge_bytes
-            + store.index.lanes_charge
-            + store.subscriptions.charge_bytes
-            + self.destinations.idle_charge
-            + sum(lane.charged_bytes for queue in opened for lane in queue.all_lanes())
-            + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
-            + FAN_OUT_BYTES * sum(len(topic.fan_outs) for topic in topics)
-            - self.existing.owed_bytes
-        )
-
-    def audit(self) -> None:
-        """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
-        with self.monitor.lock:
-            self.browsers.release_given_back()
-            self.budget._check()
-            audited = self.target_area.audit()
-            audited["head_queue_cache"] += self.warmer.loading_bytes
-            audited["destinations"] = self._existing_charge()
-            if self.recorder is not None:
-                audited["trace"] = self.recorder.charge_bytes
-            audited["keys"] = self.topics.keys_charge
-            audited["unsynced"] = self.publisher.charge_bytes
-            audited["consumers"] = self._consumers_charge()
-            audited["transactions"], held_bytes = self.transactions.audit()
-            audited["dispatch_area"] += held_bytes
-            audited["duplicates"] = self.windows.held_bytes
-            self.store.properties._check()
-            audited["properties"] = self.store.properties.held_bytes
-            queues = self.destinations.queues.values()
-            groups = [queue.distribution.audit() for queue in queues]
-            memory = self.target_area.groups
-            assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
-            audited["groups"] = sum(held_bytes for held_bytes, _ in groups) - memory.owed_bytes
-            audited["deadlines"] = self.deadlines.charge_bytes
-            self.deadlines._check()
-            for name, found in audited.items():
-                held = self.budget.held_by(name)
-                assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
 
 
 def _die_in_child() -> None:

@@ -119,7 +119,7 @@ class Topics(PatternKeeper):
         store = self._message_store
         by_number: dict[int, TopicState] = {}
         used = self._destinations.used_at_open()
-        used |= {facts.topic for facts in store.subscriptions.table.packed()}
+        used |= {facts.topic for facts in store.subscriptions.table.encoded()}
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
                 if destination.number in used or self._policies.of(destination.name).retains:
@@ -128,7 +128,7 @@ class Topics(PatternKeeper):
             topic = by_number.get(stored.destination)
             if topic is not None:
                 topic.lanes[stored.priority] = topic.make_lane(stored.priority)
-        for facts in store.subscriptions.table.packed():
+        for facts in store.subscriptions.table.encoded():
             if facts.selector is not None:
                 self._restore_selector(by_number[facts.topic], facts.number, facts.selector)
 

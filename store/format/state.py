@@ -7,15 +7,17 @@ holds it too, with the counters that let a clean open read no message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from .branch import Branch, decode_branch, encode_branch
 from .host_properties import decode_changes, encode_changes
 from .identity import DIGEST_BYTES
 from .imports import ImportMark, decode_import, encode_import
 from .record import NUMBERS, RecordDamaged, check_run
+
+Row = TypeVar("Row")
 
 QUEUE: Final = 0
 TOPIC: Final = 1
@@ -71,23 +73,6 @@ def kind_of(flags: int) -> int:
     return flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
 
 
-class PackedDestinations:
-    """Destinations as a record has them, made when somebody asks for one."""
-
-    __slots__ = ("packed", "_count")
-
-    def __init__(self, count: int, packed: bytes) -> None:
-        self.packed = packed
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Destination]:
-        reader = _Reader(self.packed)
-        return (reader.destination() for _ in range(self._count))
-
-
 class Subscription(NamedTuple):
     """A durable subscription. Its number is of the same numbering as those of destinations, and never used again."""
 
@@ -107,21 +92,33 @@ def encode_subscription(subscription: Subscription) -> bytes:
     return head + name + selector
 
 
-class PackedSubscriptions:
-    """Subscriptions as a record has them, made when somebody asks for one."""
+class EncodedRows(Generic[Row]):
+    """Destinations or subscriptions as a record has them, made when somebody asks for one."""
 
-    __slots__ = ("packed", "_count")
+    __slots__ = ("encoded", "_count", "_decode")
 
-    def __init__(self, count: int, packed: bytes) -> None:
-        self.packed = packed
+    def __init__(self, count: int, encoded: bytes, decode: Callable[[_Reader], Row]) -> None:
+        """decode: takes the next one from a reader."""
+        self.encoded = encoded
         self._count = count
+        self._decode = decode
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Subscription]:
-        reader = _Reader(self.packed)
-        return (reader.subscription() for _ in range(self._count))
+    def __iter__(self) -> Iterator[Row]:
+        reader = _Reader(self.encoded)
+        return (self._decode(reader) for _ in range(self._count))
+
+
+def encoded_destinations(count: int, encoded: bytes) -> EncodedRows[Destination]:
+    """Return so many destinations, given what `encode_destination` made of each, joined."""
+    return EncodedRows(count, encoded, _Reader.destination)
+
+
+def encoded_subscriptions(count: int, encoded: bytes) -> EncodedRows[Subscription]:
+    """Return so many subscriptions, given what `encode_subscription` made of each, joined."""
+    return EncodedRows(count, encoded, _Reader.subscription)
 
 
 def encode_unsubscribe(number: int) -> bytes:
@@ -151,7 +148,7 @@ class State:
     next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included.
     """
 
-    destinations: list[Destination] | PackedDestinations = field(default_factory=list)
+    destinations: list[Destination] | EncodedRows[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
@@ -162,7 +159,7 @@ class State:
     """Log sequence of the record that follows the checkpoint; in the root alone."""
     latest_ms: int = 0
     """The store's time at the checkpoint; in the root alone."""
-    subscriptions: list[Subscription] | PackedSubscriptions = field(default_factory=list)
+    subscriptions: list[Subscription] | EncodedRows[Subscription] = field(default_factory=list)
     """The durable subscriptions that exist."""
     next_number: int = 0
     """Above every number that a destination or subscription ever had."""
@@ -240,8 +237,8 @@ def _encode_facts(state: State) -> bytes:
 
 def _encode_names(state: State) -> Iterator[bytes]:
     yield _COUNT.pack(len(state.destinations))
-    if isinstance(state.destinations, PackedDestinations):
-        yield state.destinations.packed
+    if isinstance(state.destinations, EncodedRows):
+        yield state.destinations.encoded
     else:
         yield from map(encode_destination, state.destinations)
     yield _COUNT.pack(len(state.next_sequences))
@@ -250,8 +247,8 @@ def _encode_names(state: State) -> Iterator[bytes]:
     yield _COUNT.pack(len(state.data_logs))
     yield struct.pack(f"<{len(state.data_logs)}I", *state.data_logs)
     yield _NUMBERS.pack(state.next_number, len(state.subscriptions))
-    if isinstance(state.subscriptions, PackedSubscriptions):
-        yield state.subscriptions.packed
+    if isinstance(state.subscriptions, EncodedRows):
+        yield state.subscriptions.encoded
     else:
         yield from map(encode_subscription, state.subscriptions)
 

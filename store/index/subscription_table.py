@@ -1,10 +1,9 @@
-"""SubscriptionTable and Cursors: the durable subscriptions that nobody uses, in columns.
+"""SubscriptionTable and Cursors: the durable subscriptions that nobody uses, as packed rows and in columns.
 
 A durable subscription is a row of the table, used or not: its topic, name and
-selector, in the form that records have, so a state record copies them. What one
-that nobody uses has not acknowledged of a lane is all from some sequence on:
-that is its cursor, a row of the lane. Nothing here survives a crash: recovery
-fills the table from the journal.
+selector. What one that nobody uses has not acknowledged of a lane is all from
+some sequence on: that is its cursor, a row of the lane. Nothing here survives
+a crash: recovery fills the table from the journal.
 """
 
 from __future__ import annotations
@@ -15,14 +14,20 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ..account import OpenAccount
-from ..format.state import SUBSCRIPTION_HEAD, PackedSubscriptions, Subscription, encode_subscription
+from ..format.packed_rows import PackedRows
+from ..format.state import (
+    SUBSCRIPTION_HEAD,
+    EncodedRows,
+    Subscription,
+    decode_subscription,
+    encode_subscription,
+    encoded_subscriptions,
+)
 
 SUBSCRIPTION_ROW_BYTES: Final = 40
 """Of each row, beside its name and selector."""
 CURSOR_BYTES: Final = 40
 """Of each cursor. Both measured with tracemalloc over 10,000 of them, with what columns take ahead."""
-_WASTE_MIN: Final = 4096
-"""Bytes of rows that are gone below which nothing is moved."""
 
 
 def _row_charge(row_bytes: int) -> int:
@@ -34,60 +39,47 @@ def _row_charge(row_bytes: int) -> int:
 class SubscriptionTable:
     """Number -> facts, and topic and name -> number. The state lock guards it."""
 
-    __slots__ = ("_account", "_rows", "_numbers", "_places", "_by_name", "_wasted_bytes", "_charged_bytes")
+    __slots__ = ("_account", "_rows", "_by_name", "_charged_bytes")
 
     def __init__(self, account: OpenAccount) -> None:
         """account: pays for the rows."""
         self._account = account
-        self._rows = bytearray()
-        """Each as a record has it, one behind the other, and what is left of those that are gone."""
-        self._numbers = array("I")
-        """Of all subscriptions, in order."""
-        self._places = array("I")
-        """Where the row of each of these begins."""
+        self._rows = PackedRows(_end_of)
         self._by_name = array("I")
         """Where the rows begin, in the order of topics and names, retentions behind the others of their topic."""
-        self._wasted_bytes = 0
         self._charged_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers there are now."""
-        return iter(self._numbers[:])
+        return iter(self._rows.numbers)
 
     def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and self._at(number) is not None
+        return isinstance(number, int) and self._rows.find(number) is not None
 
     def find(self, number: int) -> Subscription | None:
         """Return what is known of a subscription, or None. O(log subscriptions)."""
-        at = self._at(number)
-        return None if at is None else self._facts(self._places[at])
+        place = self._rows.find(number)
+        return None if place is None else self._facts(place)
 
     def add(self, facts: Subscription) -> None:
         """Add a subscription. Requires: there is none of that number. O(subscriptions) copied bytes."""
-        place, row = len(self._rows), encode_subscription(facts)
-        self._rows += row
-        at = bisect_left(self._numbers, facts.number)
-        self._numbers.insert(at, facts.number)
-        self._places.insert(at, place)
+        row = encode_subscription(facts)
+        place = self._rows.add(facts.number, row)
         self._by_name.insert(bisect_left(self._by_name, self._key(place), key=self._key), place)
         self._charge(_row_charge(len(row)))
 
     def remove(self, number: int) -> None:
         """Forget a subscription; one that is not there is passed over. O(subscriptions) copied bytes."""
-        at = self._at(number)
-        if at is None:
+        place = self._rows.find(number)
+        if place is None:
             return
-        place = self._places[at]
         del self._by_name[bisect_left(self._by_name, self._key(place), key=self._key)]
-        del self._numbers[at], self._places[at]
-        row_bytes = self._end(place) - place
-        self._wasted_bytes += row_bytes
-        self._charge(-_row_charge(row_bytes))
-        if self._wasted_bytes > max(len(self._rows) // 2, _WASTE_MIN):
-            self._compact()
+        self._charge(-_row_charge(self._rows.size_at(place)))
+        if self._rows.remove(number):
+            self._sort_by_name()
 
     def remove_topic(self, topic: int) -> list[int]:
         """Forget the subscriptions of a topic, retentions among them; return their numbers. O(subscriptions)."""
@@ -96,24 +88,17 @@ class SubscriptionTable:
         gone = set(self._by_name[begin:end])
         if not gone:
             return []
-        removed = sorted(map(self._number, gone))
-        row_bytes = sum(self._end(place) - place for place in gone)
-        self._charge(-sum(_row_charge(self._end(place) - place) for place in gone))
-        left = [at for at, place in enumerate(self._places) if place not in gone]
-        self._numbers = array("I", [self._numbers[at] for at in left])
-        self._places = array("I", [self._places[at] for at in left])
+        removed = sorted(map(self._rows.number_at, gone))
+        self._charge(-sum(_row_charge(self._rows.size_at(place)) for place in gone))
         del self._by_name[begin:end]
-        self._wasted_bytes += row_bytes
-        if self._wasted_bytes > max(len(self._rows) // 2, _WASTE_MIN):
-            self._compact()
+        if self._rows.remove_all(gone):
+            self._sort_by_name()
         return removed
 
     def clear(self) -> None:
         """Forget all of them."""
         self._rows.clear()
-        for column in (self._numbers, self._places, self._by_name):
-            del column[:]
-        self._wasted_bytes = 0
+        del self._by_name[:]
         self._charge(-self._charged_bytes)
 
     def _charge(self, charge_bytes: int) -> None:
@@ -135,7 +120,7 @@ class SubscriptionTable:
         wanted = _key_of(topic, name.encode(errors="surrogatepass"))
         at = bisect_left(self._by_name, wanted, key=self._key)
         if at < len(self._by_name) and self._key(self._by_name[at]) == wanted:
-            return self._number(self._by_name[at])
+            return self._rows.number_at(self._by_name[at])
         return None
 
     def names(self, topic: int) -> list[str]:
@@ -146,7 +131,7 @@ class SubscriptionTable:
     def numbers(self, topic: int) -> list[int]:
         """Return the numbers of the durable subscriptions of a topic, in the order of their names."""
         begin, end = self._range(topic)
-        return list(map(self._number, self._by_name[begin:end]))
+        return list(map(self._rows.number_at, self._by_name[begin:end]))
 
     def count(self, topic: int) -> int:
         """Return how many durable subscriptions a topic has."""
@@ -159,56 +144,39 @@ class SubscriptionTable:
 
     # ------------------------------------------------------------------ all of them
 
-    def packed(self) -> PackedSubscriptions:
+    def encoded(self) -> EncodedRows[Subscription]:
         """Return all of them as a record has them. It copies bytes and makes no object of any."""
-        if not self._wasted_bytes:
-            return PackedSubscriptions(len(self), bytes(self._rows))
-        return PackedSubscriptions(len(self), b"".join(map(self._row, self._places)))
+        return encoded_subscriptions(len(self), self._rows.joined())
 
-    def _compact(self) -> None:
-        """Move the rows together, in the order of the numbers. O(subscriptions log subscriptions)."""
-        rows, begins = bytearray(), array("I")
-        for place in self._places:
-            begins.append(len(rows))
-            rows += self._row(place)
-        self._rows, self._places, self._wasted_bytes = rows, begins, 0
-        self._by_name = array("I", sorted(begins, key=self._key))
+    def _sort_by_name(self) -> None:
+        """Find the rows by name again, which have moved. O(subscriptions log subscriptions)."""
+        self._by_name = array("I", sorted(self._rows.places, key=self._key))
 
     # ------------------------------------------------------------------ one row
 
-    def _at(self, number: int) -> int | None:
-        at = bisect_left(self._numbers, number)
-        return at if at < len(self._numbers) and self._numbers[at] == number else None
-
-    def _number(self, place: int) -> int:
-        return int.from_bytes(self._rows[place : place + 4], "little")
-
     def _key(self, place: int) -> bytes:
         """Return what the row is found by: topic, kind and name."""
-        _, topic, kind, name_bytes, _ = SUBSCRIPTION_HEAD.unpack_from(self._rows, place)
+        data = self._rows.data
+        _, topic, kind, name_bytes, _ = SUBSCRIPTION_HEAD.unpack_from(data, place)
         begin = place + SUBSCRIPTION_HEAD.size
-        return _key_of(topic, bytes(self._rows[begin : begin + name_bytes]), kind)
-
-    def _end(self, place: int) -> int:
-        *_, name_bytes, selector_bytes = SUBSCRIPTION_HEAD.unpack_from(self._rows, place)
-        return place + SUBSCRIPTION_HEAD.size + int(name_bytes) + int(selector_bytes)
-
-    def _row(self, place: int) -> bytes:
-        end = self._end(place)
-        return bytes(self._rows[place:end])
+        return _key_of(topic, bytes(data[begin : begin + name_bytes]), kind)
 
     def _facts(self, place: int) -> Subscription:
-        (found,) = PackedSubscriptions(1, self._row(place))
-        return found
+        return decode_subscription(self._rows.row_at(place))
 
     def _check(self) -> None:
-        assert list(self._numbers) == sorted(set(self._numbers))
-        assert sorted(self._places) == sorted(self._by_name)
+        self._rows._check()
+        assert sorted(self._rows.places) == sorted(self._by_name)
         keys = list(map(self._key, self._by_name))
         assert keys == sorted(keys)
-        assert self._charged_bytes == sum(_row_charge(len(self._row(place))) for place in self._places)
-        for number, place in zip(self._numbers, self._places, strict=True):
-            assert self._facts(place).number == self._number(place) == number
+        assert self._charged_bytes == sum(_row_charge(self._rows.size_at(place)) for place in self._rows.places)
+        for number, place in zip(self._rows.numbers, self._rows.places, strict=True):
+            assert self._facts(place).number == number
+
+
+def _end_of(data: bytearray, place: int) -> int:
+    *_, name_bytes, selector_bytes = SUBSCRIPTION_HEAD.unpack_from(data, place)
+    return place + SUBSCRIPTION_HEAD.size + int(name_bytes) + int(selector_bytes)
 
 
 def _key_of(topic: int, name: bytes, kind: int = 0) -> bytes:

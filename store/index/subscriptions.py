@@ -336,7 +336,7 @@ class Subscriptions(LaneMaker):
 
     def describe(self, state: State) -> State:
         """Put into a state what must be known of subscriptions, and return it."""
-        state.subscriptions = self.table.packed()
+        state.subscriptions = self.table.encoded()
         state.next_number = self.next_number
         return state
 

@@ -301,7 +301,7 @@ class Inside:
         engine, found = self.__engine, []
         now, now_ms = engine.monitor.monotonic(), engine.store.steady.now_ms()
         for number, waiting in list(engine.store.index.put_off.items()):
-            lane = engine._lane(number)
+            lane = engine.late_calls.lane(number)
             for first, last in engine.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
                     if lane is not None and lane.stored.is_pending(sequence):
@@ -357,7 +357,7 @@ class Inside:
 
     def audit(self) -> None:
         """The ledger agrees with the live objects. O(everything)."""
-        self.__engine.audit()
+        self.__engine.ledger_audit.run()
 
     def check(self) -> None:
         """The ledger agrees with the live objects, and every structure with itself. O(everything)."""

@@ -51,7 +51,7 @@ def test_groups_held_back_are_charged_and_bounded() -> None:
     put_off = put_off_all(bay.queue(), 3 * BOUND_MESSAGES)
     assert BOUND_MESSAGES // 2 < put_off < BOUND_MESSAGES + 200
     assert 4 * 2**20 // 16 <= held(bay) < 4 * 2**20 // 16 + 200 * 512
-    bay.bay._engine.audit()
+    bay.audit()
 
 
 def test_where_no_more_groups_can_be_held_back_the_rest_waits_and_comes_in_time() -> None:
@@ -69,7 +69,7 @@ def test_where_no_more_groups_can_be_held_back_the_rest_waits_and_comes_in_time(
             consumer.ack(deliveries)
         assert len(seen) == sent > put_off
     assert bay.queue().depth == 0 and held(bay) == 0
-    bay.bay._engine.audit()
+    bay.audit()
 
 
 def test_another_queue_that_waited_for_memory_is_called_when_there_is_some() -> None:
@@ -105,7 +105,7 @@ def test_a_group_is_held_back_by_a_delay_that_began_before_the_process(ending: s
         bay.clock.advance(100.0)
         again = consumer.take(10)
         assert bodies(again) == [b"1", b"2"] and [delivery.attempts for delivery in again] == [2, 1]
-    bay.bay._engine.audit()
+    bay.audit()
 
 
 def test_what_a_smaller_limit_has_no_room_to_hold_back_comes_back_at_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -118,7 +118,7 @@ def test_what_a_smaller_limit_has_no_room_to_hold_back_comes_back_at_once(caplog
     bay._open()
     assert any("before their delay is over" in record.getMessage() for record in caplog.records)
     assert held(bay) < 4 * 2**20 // 16 + 64 * 512
-    bay.bay._engine.audit()
+    bay.audit()
 
 
 def test_a_queue_pays_for_its_groups_once_and_until_it_is_deleted() -> None:
@@ -130,9 +130,9 @@ def test_a_queue_pays_for_its_groups_once_and_until_it_is_deleted() -> None:
     queue.send(b"y", group="b")
     assert bay.bay.statistics().memory.holders["destinations"] == before + GROUPS_BYTES
     bay.reopen()
-    bay.bay._engine.audit()
+    bay.audit()
     bay.queue().delete()
-    bay.bay._engine.audit()
+    bay.audit()
 
 
 def test_a_group_that_memory_has_no_room_for_is_refused_and_nothing_is_stored() -> None:
@@ -145,7 +145,7 @@ def test_a_group_that_memory_has_no_room_for_is_refused_and_nothing_is_stored() 
     last = queues[-1]
     assert last.depth == 0
     last.send(b"without a group")
-    bay.bay._engine.audit()
+    bay.audit()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -185,7 +185,7 @@ def test_order_within_groups_and_every_charge_hold_through_random_delays(seed: i
             in_hand = [delivery for delivery in in_hand if delivery.consumer is not gone]
             gone.close()
             consumers[at] = queue.subscribe(prefetch=5)
-        bay.bay._engine.audit()
+        bay.audit()
         if isinstance(queue._destination.distribution, GroupAssigner):
             queue._destination.distribution.groups._check()
     for consumer in consumers:

@@ -211,7 +211,7 @@ STORE_BUGS = (
     Bug(
         "destinations are not restated",
         "StoreParts.restated",
-        "state.destinations = destinations.packed()",
+        "state.destinations = destinations.encoded()",
         "pass",
         CRASHES,
     ),

@@ -35,17 +35,17 @@ def test_whatever_comes_and_goes_the_table_says_what_a_dict_would(seed: int) -> 
         assert table.numbers(kind) == [number for _, number in named]
         assert [table.number_of(kind, name) for name, _ in named] == [number for _, number in named]
     assert table.name_bytes == sum(len(found.name.encode()) for found in model.values())
-    assert list(table.packed()) == [model[number] for number in sorted(model)]
+    assert list(table.encoded()) == [model[number] for number in sorted(model)]
 
 
 def test_what_a_record_has_of_the_table_is_what_it_has_of_a_list() -> None:
     destinations = [Destination(1, QUEUE, "orders"), Destination(4, TOPIC, "prices", is_temporary=True)]
     table = DestinationTable(destinations)
-    packed = encode_state(State(table.packed()))
+    packed = encode_state(State(table.encoded()))
     assert packed == encode_state(State(destinations))
     assert decode_state(packed).destinations == destinations
     table[1] = destinations[0]._replace(has_groups=True)
-    assert sorted(table.packed()) == [table[1], table[4]]
+    assert sorted(table.encoded()) == [table[1], table[4]]
 
 
 def test_a_queue_and_a_topic_may_have_one_name_and_nobody_has_another() -> None:

@@ -1,0 +1,84 @@
+"""LateCalls: how an owner calls one that is made after it. All circles among the owners of a store are in here.
+
+A constructor names all that its object can reach, so owners are made from below to above, and call downwards. A few
+must call upwards as well: a list that meets an expired message tells the timetable, which was made from the lists.
+Each such call is a method here, which the Engine hands to the constructor below, before the owner above exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
+from ..admin.dead_letters import Check, DeadLetterMover
+from ..core.delays import TimedLanes
+from ..core.delivery import Delivery
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import LaneState
+from ..loading.warmer import CacheWarmer
+from ..topics.registry import Topics
+from ..transactions.transaction import Transaction
+from .reports import Reports
+
+
+class LateCalls:
+    """The Engine puts each owner in as soon as it is made. AttributeError for a call that comes before."""
+
+    target_area: TargetArea
+    timed: TimedLanes
+    destinations: Destinations
+    warmer: CacheWarmer
+    topics: Topics
+    dead_letters: DeadLetterMover
+    reports: Reports
+
+    def make_room(self, wanted_bytes: int) -> None:
+        """For all that is charged: take memory from lists and caches. Requires: the lock."""
+        self.target_area.make_room(wanted_bytes, None)
+
+    def meet_expired(self, lane: LaneState, sequence: int) -> None:
+        """For TargetArea: have a message removed that a list passed over because it has expired. Requires: the lock."""
+        self.timed.meet(lane, sequence)
+
+    def warm(self, lane: LaneState) -> None:
+        """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""
+        self.warmer.begin(lane)
+
+    def forget_lane(self, lane: LaneState) -> None:
+        """For TargetArea: warm a lane no longer that is gone. Requires: the lock."""
+        self.warmer.forget(lane)
+
+    def lane(self, number: int) -> LaneState | None:
+        """For DelayedRedelivery: return the lane of that number, of a queue or subscription, if it is open.
+
+        Requires: the lock.
+        """
+        destination, priority = (number & ~NON_PERSISTENT) >> LANE_SHIFT, number & LANE_MASK
+        queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
+        if queue is None:
+            return None
+        return (queue.non_persistent_lanes if number & NON_PERSISTENT else queue.lanes)[priority]
+
+    def close_some(self) -> None:
+        """For DestinationOverhead: close some destinations that nobody uses, for their memory. Requires: the lock."""
+        self.destinations.close_some()
+
+    def close_topic(self, name: str, undecided: Container[int]) -> bool:
+        """For Destinations: close a topic that nobody uses, and return whether it was. Requires: the lock."""
+        return self.topics.close_named(name, undecided)
+
+    def reject(
+        self,
+        deliveries: Sequence[Delivery],
+        reason: str,
+        transaction: Transaction | None,
+        check: Check,
+    ) -> None:
+        """For consumers: make dead letters of what they hold. Raises, and requires: see DeadLetterMover."""
+        self.dead_letters.reject(deliveries, reason, transaction, check)
+
+    def status_of_the_whole(self) -> dict[str, Any]:
+        """For StatusReporter: return what it tells beside queues, topics and consumers. Requires: no lock."""
+        return self.reports.of_the_whole()

@@ -1,0 +1,140 @@
+"""LedgerAudit: whether the budget's ledger says what the live objects take, found by walking all of them.
+
+Nothing depends on it but tests, and an open, which charges again for what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ...cache.budget import Budget
+from ...cache.tab import Tab
+from ...store.message_store import MessageStore
+from ..admin.browse import Browsers
+from ..admission.deduplication import DuplicateWindows
+from ..core.consumer_memory import ASSIGNED_BYTES, group_charge
+from ..core.deadlines import AckDeadlines
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import DestinationState, Taker
+from ..core.monitor import Monitor
+from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census
+from ..core.publisher import Publisher
+from ..loading.warmer import CacheWarmer
+from ..topics.registry import Topics
+from ..transactions.transaction import TransactionRegistry
+
+if TYPE_CHECKING:
+    from ..planning.recorder import Recorder
+
+
+class LedgerAudit:
+    """Knows everybody whose charge can be recomputed."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        budget: Budget,
+        existing: Tab,
+        target_area: TargetArea,
+        destinations: Destinations,
+        topics: Topics,
+        warmer: CacheWarmer,
+        publisher: Publisher,
+        transactions: TransactionRegistry,
+        windows: DuplicateWindows,
+        deadlines: AckDeadlines,
+        browsers: Browsers,
+        recorder: Recorder | None,
+        all_consumers: Callable[[], Iterator[Taker]],
+    ) -> None:
+        """existing: what destinations and subscriptions are charged to."""
+        self._monitor = monitor
+        self._store = store
+        self._budget = budget
+        self._existing = existing
+        self._target_area = target_area
+        self._destinations = destinations
+        self._topics = topics
+        self._warmer = warmer
+        self._publisher = publisher
+        self._transactions = transactions
+        self._windows = windows
+        self._deadlines = deadlines
+        self._browsers = browsers
+        self._recorder = recorder
+        self._all_consumers = all_consumers
+
+    def census(self) -> Census:
+        """Return how much there is that is charged because it exists. Requires: the lock."""
+        destinations, queues = self._store.destinations, self._destinations.queues
+        return Census(
+            destinations=len(destinations),
+            name_bytes=destinations.name_bytes,
+            open_queues=len(queues),
+            counted=self._destinations.closed_counting,
+            open_topics=len(self._topics.by_name),
+            grouped=sum(queue.has_groups for queue in queues.values()),
+        )
+
+    def run(self) -> None:
+        """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
+        with self._monitor.lock:
+            self._browsers.release_given_back()
+            self._budget._check()
+            audited = self._target_area.audit()
+            audited["head_queue_cache"] += self._warmer.loading_bytes
+            audited["destinations"] = self._existing_charge()
+            if self._recorder is not None:
+                audited["trace"] = self._recorder.charge_bytes
+            audited["keys"] = self._topics.keys_charge
+            audited["unsynced"] = self._publisher.charge_bytes
+            audited["consumers"] = self._consumers_charge()
+            audited["transactions"], held_bytes = self._transactions.audit()
+            audited["dispatch_area"] += held_bytes
+            audited["duplicates"] = self._windows.held_bytes
+            self._store.properties._check()
+            audited["properties"] = self._store.properties.held_bytes
+            queues = self._destinations.queues.values()
+            groups = [queue.distribution.audit() for queue in queues]
+            memory = self._target_area.groups
+            assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
+            audited["groups"] = sum(held_bytes for held_bytes, _ in groups) - memory.owed_bytes
+            audited["deadlines"] = self._deadlines.charge_bytes
+            self._deadlines._check()
+            for name, found in audited.items():
+                held = self._budget.held_by(name)
+                assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
+
+    def _consumers_charge(self) -> int:
+        """Return what consumers should be charged, from those that there are. O(consumers)."""
+        consumers = list(self._all_consumers())
+        assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
+        groups = {consumer.consumer_group.shared for consumer in consumers}
+        assert self._target_area.listless_groups == sum(not group.lists for group in groups)
+        return (
+            sum(consumer.charge_bytes for consumer in consumers)
+            + sum(group_charge(group.selector) for group in groups)
+            + ASSIGNED_BYTES * assigned
+            + sum(target.charge_bytes for target in self._target_area.lists)
+            - self._target_area.consumer_memory.owed_bytes
+        )
+
+    def _existing_charge(self) -> int:
+        """Return what should be charged because it exists, idle or in use, from what there is. O(that)."""
+        store, topics = self._store, self._topics.by_name.values()
+        subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
+        opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]
+        return (
+            self.census().charge_bytes
+            + store.index.lanes_charge
+            + store.subscriptions.charge_bytes
+            + self._destinations.idle_charge
+            + sum(lane.charged_bytes for queue in opened for lane in queue.all_lanes())
+            + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)
+            + FAN_OUT_BYTES * sum(len(topic.fan_outs) for topic in topics)
+            - self._existing.owed_bytes
+        )

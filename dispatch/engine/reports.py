@@ -1,0 +1,171 @@
+"""Reports: what metrics, `health` and the status tell of a store, gathered from those who know.
+
+They change nothing but the live curve, which is brought up to now, and read no disk. Nobody waits for one longer than
+for some hundred destinations, subscriptions or lists: each part is of its own moment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ...cache.budget import Budget
+from ...cache.process.guard import ProcessStatistics
+from ...cache.process.memory import id_and_resident_bytes
+from ...cache.spill.overflow import Overflow
+from ...store.histogram import DurationStatistics
+from ...store.message_store import MessageStore
+from ..admin.oldest import OldestMessages
+from ..admission.deduplication import DuplicateWindows
+from ..consumer.consumers import Consumers
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.monitor import Monitor, in_sections
+from ..loading.eager import EagerLoader
+from ..topics.registry import Topics
+from .background import Background
+from .duties import FailingDuty
+from .health import Health, health_of
+from .maintenance import Maintenance
+from .statistics import (
+    DestinationStatistics,
+    Statistics,
+    TopicStatistics,
+    destination_statistics,
+    statistics_of_topic,
+)
+from .status import data_log_rows
+
+
+class Reports:
+    """All that can be told of one open store as a whole. No method requires the lock unless it says so."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        budget: Budget,
+        overflow: Overflow,
+        destinations: Destinations,
+        topics: Topics,
+        target_area: TargetArea,
+        windows: DuplicateWindows,
+        oldest: OldestMessages,
+        loader: EagerLoader,
+        consumers: Consumers,
+        maintenance: Maintenance,
+        background: Background,
+        process_statistics: Callable[[], ProcessStatistics | None],
+    ) -> None:
+        """process_statistics: returns what the process was seen to have last; None: it was not looked at."""
+        self._monitor = monitor
+        self._store = store
+        self._budget = budget
+        self._overflow = overflow
+        self._destinations = destinations
+        self._topics = topics
+        self._target_area = target_area
+        self._windows = windows
+        self._oldest = oldest
+        self._loader = loader
+        self._consumers = consumers
+        self._maintenance = maintenance
+        self._background = background
+        self._process_statistics = process_statistics
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
+
+        Nobody waits for it longer than for some hundred destinations or subscriptions.
+        """
+        with self._monitor.lock:
+            numbers, topic_numbers = self._destinations.numbers(), self._topics.numbers()
+        destinations: dict[str, DestinationStatistics] = {}
+        for part in in_sections(numbers):
+            with self._monitor.lock:
+                for number in part:
+                    queue = self._destinations.seen_numbered(number)
+                    if queue is not None:
+                        destinations[queue.name] = destination_statistics(queue, self._oldest.age_seconds(queue))
+        topics: dict[str, TopicStatistics] = {}
+        for number in topic_numbers:
+            with self._monitor.lock:
+                topic = self._topics.seen_numbered(number)
+            if topic is not None:
+                topics[topic.name] = statistics_of_topic(self._monitor, topic)
+        self._observe_lists()
+        with self._monitor.lock:
+            return Statistics(
+                dataclasses.replace(self._budget.statistics(), curve=self._target_area.watch.curve()),
+                self._store.statistics(),
+                self._overflow.statistics,
+                destinations,
+                topics,
+                self._target_area.cache_statistics(),
+                self._process_statistics(),
+                self._failing(),
+                self._windows.forgotten,
+                self._durations(),
+            )
+
+    def _observe_lists(self) -> None:
+        """Bring the live curve up to now, some lists at a time. Requires: no lock."""
+        with self._monitor.lock:
+            lists = list(self._target_area.lists)
+        for part in in_sections(lists):
+            with self._monitor.lock, self._monitor.whole:
+                for target in part:
+                    if target in self._target_area.lists:
+                        self._target_area.watch.look(target)
+
+    def _failing(self) -> dict[str, FailingDuty]:
+        """Return what background work tries in vain, by name."""
+        return self._maintenance.failing() | self._background.failing()
+
+    def _durations(self) -> dict[str, DurationStatistics]:
+        """Return how long what waits for disks and for messages took. Requires: the lock."""
+        return {
+            "sync": self._store.journal.sync_durations.statistics(),
+            "checkpoint": self._store.checkpointer.durations.statistics(),
+            "load": self._loader.durations.statistics(),
+            "take": self._consumers.take_durations.statistics(),
+        }
+
+    def health(self) -> Health:
+        """Return whether the store does all that it should. O(1), no disk."""
+        return health_of(self._monitor, self._store, self._target_area, self._maintenance, self._background)
+
+    def of_the_whole(self) -> dict[str, Any]:
+        """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        self._observe_lists()
+        with self._monitor.lock:
+            memory, store = self._budget.statistics(), self._store.statistics()
+            tmp_storage, process = self._overflow.statistics, self._process_statistics()
+            data_logs = self._store.live_bytes_by_data_log()
+            curve, durations = self._target_area.watch.recent_curve(), self._durations()
+            caches = self._target_area.cache_statistics()
+        failing = self._failing()
+        process_id, resident_bytes = id_and_resident_bytes()
+        return {
+            "health": dataclasses.asdict(self.health()),
+            "memory": {
+                "limit_bytes": memory.limit_bytes,
+                "held_bytes": memory.held_bytes,
+                "held_bytes_max": memory.held_bytes_max,
+                "holders": memory.holders,
+                "recommended_limit_bytes": curve.recommended_limit_bytes,
+                "curve": [[point.limit_bytes, point.hit_ratio] for point in curve.points] if curve.deliveries else [],
+            },
+            "store": store._asdict(),
+            "tmp_storage": dataclasses.asdict(tmp_storage),
+            "process": dataclasses.asdict(process) if process is not None else None,
+            "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
+            "durations": {name: dataclasses.asdict(found) for name, found in durations.items()},
+            "caches": {name: dataclasses.asdict(found) for name, found in caches.items()},
+            "forgotten_ids": self._windows.forgotten,
+            "pid": process_id,
+            "resident_bytes": resident_bytes,
+            "data_logs": list(data_log_rows(data_logs)),
+        }
