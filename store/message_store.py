@@ -799,7 +799,7 @@ class MessageStore:
             replayed=replayed,
             transactions=transactions,
             leases=self._leases(),
-            durable=self.subscriptions.table.packed,
+            durable=self.subscriptions.table.encoded,
         )
 
     def _leases(self) -> list[Lease]:
