@@ -175,9 +175,14 @@ class Index:
         The path of whoever removes what no consumer holds: a replay, a commit. ack_data_log: see JournaledLane.remove.
         """
         removed = lane.remove(first, last, ack_data_log)
-        if self.put_off and (known := self.put_off.get(lane.number)) is not None:
-            known.forget(first, last)
+        self.trim_put_off(lane, first, last)
         return removed
+
+    def trim_put_off(self, lane: JournaledLane, first: int, last: int) -> None:
+        """Forget when first..last come back, where they are pending no more. O(1) where nothing is put off."""
+        for reader in lane.readers() if self.put_off else ():
+            if (known := self.put_off.get(reader.number)) is not None:
+                known.trim(reader, first, last)
 
     def forget_put_off(self, destination: int) -> None:
         """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..bits import first_run, ones
@@ -114,6 +114,10 @@ class JournaledLane(PendingLane):
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
         """Take first..last out, by a record in ack_data_log (0: by none). Return how many of them were pending."""
         raise NotImplementedError
+
+    def readers(self) -> Iterable[PendingLane]:
+        """Return the lanes in which a message is pending no more when it is removed from this one."""
+        return (self,)
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
         """Take one sequence out; the path of every single ack."""

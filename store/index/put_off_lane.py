@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from ..bits import first_run
 from ..format.times import DUE, NEVER
-from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, PUT_OFF
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, PUT_OFF
 from .block import Block, PutOffBlock
 from .block_cache import BlockCache, BlockHolder
+from .pending_lane import PendingLane
 
 
 class PutOffLane(BlockHolder):
@@ -72,6 +73,15 @@ class PutOffLane(BlockHolder):
             block.times.forget_due(max(first - base, 0), min(last - base, BLOCK_MASK))
             self.released(block, before - block.times.waiting.bit_count())
             number += 1
+
+    def trim(self, lane: PendingLane, first: int, last: int) -> None:
+        """Let what of first..last is not pending in the lane wait for nothing. O(blocks)."""
+        while first <= last:
+            run = lane.pending_run(first, BLOCK_MESSAGES)
+            begin, end = (last + 1, last) if run is None else run
+            if first < begin:
+                self.forget(first, min(begin - 1, last))
+            first = end + 1
 
     def forget_all(self) -> None:
         """Let everything wait for nothing: the lane has ended. O(blocks), no disk."""

@@ -26,7 +26,7 @@ from .block import Block
 from .block_cache import BlockCache
 from .data_log_use import DataLogUse
 from .lane import LANE_SLOTS, Lane
-from .pending_lane import PENDING_SLOTS, JournaledLane
+from .pending_lane import PENDING_SLOTS, JournaledLane, PendingLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor, Cursors
 
@@ -266,6 +266,10 @@ class TopicLane(Lane):
             removed = super().remove(first, known, ack_data_log)
         self.skip_to(last + 1)
         return removed
+
+    def readers(self) -> Iterable[PendingLane]:
+        """See JournaledLane."""
+        return (self, *self.subscribers.values())
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
         """Let sequences lie in a copy there. A needs record goes with it in the journal, so that replay learns who

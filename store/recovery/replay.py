@@ -434,6 +434,7 @@ class Replay:
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)
+        self._index.trim_put_off(lane, run.first, last)
         self._announced = _Announcement(lane, run.first, last, needs)
 
     def _remove_all_but(

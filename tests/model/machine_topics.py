@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -235,10 +236,10 @@ class TopicTraffic(Traffic):
             return
         place = self.model.subscribe_pattern(PATTERNED, pattern, selector)
         reader = Reader(place, selector, prefetch)
-        self.consumers[reader] = self.store.bay.topic(pattern).subscribe(
-            selector=selector, prefetch=prefetch, on_ready=lambda: self.ready(reader)
-        )
-        self.model.join(reader)
+        if self.attach(reader, partial(self.store.bay.topic(pattern).subscribe, selector=selector, prefetch=prefetch)):
+            self.model.join(reader)
+        else:
+            self.model.forget(place)
 
     # ------------------------------------------------------------------ retained messages
 

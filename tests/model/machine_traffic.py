@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -58,11 +60,13 @@ from forebay import (
     Queue,
     SettingsError,
     StateError,
+    StoreFull,
     SubscriptionInUse,
     TemporaryQueue,
     Transaction,
     TransactionError,
 )
+from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
 from forebay.dispatch.core.delivery import is_in_flight
 
 
@@ -208,6 +212,15 @@ class Traffic(RuleBasedStateMachine):
     def ready(self, reader: Reader) -> None:
         self.searching.discard(reader)
 
+    def attach(self, reader: Reader, subscribe: Callable[..., Consumer]) -> bool:
+        """Return whether there is room for it: what is in flight may leave none of the least limit."""
+        try:
+            self.consumers[reader] = subscribe(on_ready=lambda: self.ready(reader))
+        except StoreFull as full:
+            assert full.limit == "memory_limit" and self.store.budget.limit_bytes == MIN_MEMORY_LIMIT_BYTES
+            return False
+        return True
+
     @call(
         picks,
         st.sampled_from((None, None, None, *SELECTORS)),
@@ -227,15 +240,11 @@ class Traffic(RuleBasedStateMachine):
             priority = priority if name in RANKED else 0
             is_exclusive = is_exclusive and name in EXCLUSIVE
             reader = Reader(place, selector, prefetch, priority, deadline * 1000)
-            self.consumers[reader] = self.store.queue(name).subscribe(
-                ack_deadline_seconds=deadline,
-                selector=selector,
-                prefetch=prefetch,
-                exclusive=is_exclusive,
-                priority=priority,
-                on_ready=lambda: self.ready(reader),
-            )
-            self.model.join(reader, is_exclusive=is_exclusive)
+            queue = self.store.queue(name)
+            subscribe = partial(queue.subscribe, selector=selector, exclusive=is_exclusive)
+            options: dict[str, Any] = {"prefetch": prefetch, "priority": priority, "ack_deadline_seconds": deadline}
+            if self.attach(reader, partial(subscribe, **options)):
+                self.model.join(reader, is_exclusive=is_exclusive)
 
     @call(
         st.sampled_from((None, *SUBSCRIPTIONS)),
@@ -278,14 +287,11 @@ class Traffic(RuleBasedStateMachine):
         priority = priority if name in RANKED_SUBSCRIPTIONS else 0
         is_exclusive = is_exclusive and name in EXCLUSIVE_SUBSCRIPTIONS
         reader = Reader(place, selector, prefetch, priority, deadline * 1000)
-        self.consumers[reader] = self.store.bay.topic(topic).subscribe(
-            **options,
-            shared=is_shared,
-            priority=priority,
-            exclusive=is_exclusive,
-            on_ready=lambda: self.ready(reader),
-        )
-        self.model.join(reader, is_exclusive=is_exclusive)
+        options |= {"shared": is_shared, "priority": priority, "exclusive": is_exclusive}
+        if self.attach(reader, partial(self.store.bay.topic(topic).subscribe, **options)):
+            self.model.join(reader, is_exclusive=is_exclusive)
+        elif known is None:
+            self.model.forget(place)
 
     @call(picks)
     def unsubscribe(self, pick: int) -> None:
@@ -305,7 +311,8 @@ class Traffic(RuleBasedStateMachine):
     def take(self, pick: int, most: int) -> None:
         if not self.consumers:
             self.subscribe(pick, None, 1000, 0, False, 0)
-        self.receive(list(self.consumers)[pick % len(self.consumers)], most)
+        if self.consumers:
+            self.receive(list(self.consumers)[pick % len(self.consumers)], most)
 
     def receive(self, reader: Reader, most: int) -> list[Entry]:
         """A take, and what was taken."""

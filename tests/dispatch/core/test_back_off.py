@@ -229,6 +229,22 @@ def test_what_was_moved_away_while_it_waited_is_not_waited_for_after_a_kill(is_i
     assert len(simulated.queue("others").subscribe().take(5)) == 1
 
 
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_what_expired_while_a_subscription_put_it_off_is_not_waited_for_after_a_kill(is_index_lost: bool) -> None:
+    simulated = waiting(50.0)
+    simulated.bay.topic("orders").subscribe(durable="audit").close()
+    simulated.bay.topic("orders").send(b"1", expires_in=2.0)
+    with simulated.bay.topic("orders").subscribe(durable="audit") as reader:
+        reader.nack(reader.take(1))
+    simulated.clock.advance(40)
+    simulated.step()
+    assert not simulated.index.lane(1, 4).pending_messages
+    simulated.crash(is_index_lost=is_index_lost)
+    with simulated.bay.topic("orders").subscribe(durable="audit"):
+        simulated.check()
+        assert simulated.next_due() is None
+
+
 def test_message_that_expires_while_it_waits_does_not_come_back() -> None:
     simulated = waiting(5.0)
     queue = simulated.queue()
