@@ -50,7 +50,7 @@ class IdleDestinations:
         closed = 0
         for part in in_sections(opened):
             with self._monitor.lock, self._monitor.whole:
-                undecided = self._transactions.destinations()
+                undecided = self._transactions.destination_numbers()
                 for one in part:
                     before, one.looked = one.looked, one.enqueued if one.is_idle else None
                     if before is not None and before == one.looked:

@@ -24,7 +24,7 @@ from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, Targ
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
-from .message_groups import Groups, bucket_of, put_aside
+from .message_groups import MessageGroups, bucket_of, put_aside
 from .precedence import Precedence, demand_within
 
 _Passed = dict[LaneState, SequenceSet]
@@ -243,12 +243,12 @@ class Assigning:
     def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
         self.queue = queue
         self.target_area = target_area
-        self.groups = Groups(target_area.groups)
+        self.groups = MessageGroups(target_area.group_memory)
         self.names = GroupNames(queue)
         self.assigned_by_consumer: dict[Taker, AssignedMessages] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
-    def unassigned_groups(self) -> list[UnassignedMessages]:
+    def all_unassigned(self) -> list[UnassignedMessages]:
         """Return what the consumers of each consumer group share."""
         return [
             consumer_group
@@ -331,7 +331,7 @@ class Assigning:
         """Give a group that nobody owned an owner. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
-        for unassigned in self.unassigned_groups():
+        for unassigned in self.all_unassigned():
             unassigned.end_promise(bucket_of(group))
 
     def _neediest(self, assigned: AssignedMessages) -> Taker:
@@ -408,7 +408,7 @@ class Assigning:
 
     def offer_withheld(self, consumer: Taker) -> None:
         """Offer again what was passed because of this owner."""
-        for unassigned in self.unassigned_groups():
+        for unassigned in self.all_unassigned():
             unassigned.offer_withheld(consumer)
 
 

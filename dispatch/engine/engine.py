@@ -272,7 +272,7 @@ class Engine:
             self.loads,
             MemoryRule(),
             syncs_always=settings.sync == "always",
-            destinations=self.existing,
+            destination_memory=self.existing,
             overflow=self.overflow,
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
@@ -339,7 +339,7 @@ class Engine:
             removals=self.removals,
             windows=self.windows,
             policies=policies,
-            undecided=self.transactions.destinations,
+            undecided=self.transactions.destination_numbers,
             close_topic=self.late_calls.close_topic,
         )
         self.late_calls.destinations = self.destinations

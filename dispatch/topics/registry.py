@@ -52,7 +52,7 @@ from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
 from .eviction import Evictor
 from .latest_keys import KeyMemory
-from .patterns import PatternArea, PatternKeeper, PatternMember
+from .patterns import PatternKeeper, PatternMember, PatternState
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
@@ -106,7 +106,7 @@ class Topics(PatternKeeper):
         self.verdicts = Verdicts()
         self.unmatched_sweeper = UnmatchedSweeper(target_area, self._records, reading)
         self.by_name: dict[str, TopicState] = {}
-        self.patterns: dict[PatternArea, Selector | None] = {}
+        self.patterns: dict[PatternState, Selector | None] = {}
         """Those that have a consumer, with its selector."""
         self._trim_at = 0.0
         self._cached: list[tuple[LaneMemory, Subscriber]] = []
@@ -173,7 +173,9 @@ class Topics(PatternKeeper):
         Requires: the lock; there is none of that name.
         """
         found = (
-            [] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]
+            []
+            if is_temporary
+            else [pattern_state for pattern_state in self.patterns if matches(pattern_state.name, name)]
         )
         self._destinations.require_row(name)
         charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES
@@ -183,8 +185,8 @@ class Topics(PatternKeeper):
         with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
-            for pattern_area in found:
-                self._join(pattern_area, topic)
+            for pattern_state in found:
+                self._join(pattern_state, topic)
         self._agree_on_retention(topic)
         return topic
 
@@ -486,9 +488,9 @@ class Topics(PatternKeeper):
         if subscription.is_durable:
             topic.keep(subscription)
 
-    def no_destination(self, pattern: str) -> PatternArea:
+    def no_destination(self, pattern: str) -> PatternState:
         """Return what refuses whatever is sent to a pattern."""
-        return PatternArea(self._target_area, pattern, self)
+        return PatternState(self._target_area, pattern, self)
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match, those that come later among them."""
@@ -496,12 +498,12 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             with self._matching(pattern) as found:
                 self._consumers.require_room(found, options)
-                pattern_area = PatternArea(self._target_area, pattern, self)
-                consumer = self._consumers.attach(pattern_area, options)
-                self.patterns[pattern_area] = options.selector
+                pattern_state = PatternState(self._target_area, pattern, self)
+                consumer = self._consumers.attach(pattern_state, options)
+                self.patterns[pattern_state] = options.selector
                 for topic in found:
-                    self._join(pattern_area, topic)
-            refused = self._give_retained(pattern_area.members.values())
+                    self._join(pattern_state, topic)
+            refused = self._give_retained(pattern_state.members.values())
         if refused is not None:
             consumer.close()
             raise refused
@@ -522,20 +524,20 @@ class Topics(PatternKeeper):
             for topic in found:
                 topic.holders -= 1
 
-    def _join(self, pattern_area: PatternArea, topic: TopicState) -> None:
+    def _join(self, pattern_state: PatternState, topic: TopicState) -> None:
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
-        selector = self.patterns[pattern_area]
+        selector = self.patterns[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._records.subscribe(topic.number, None, text)
-        member = pattern_area.members[topic] = PatternMember(topic, subscriber, selector, pattern_area)
+        member = pattern_state.members[topic] = PatternMember(topic, subscriber, selector, pattern_state)
         if selector is not None:
             self.unmatched_sweeper.subscriptions[member] = None
         self._go_online(member, is_shared=False)
         self._target_area.subscribe(member, selector)
 
-    def forget_pattern(self, pattern_area: PatternArea) -> None:
+    def forget_pattern(self, pattern_state: PatternState) -> None:
         """See PatternKeeper."""
-        del self.patterns[pattern_area]
+        del self.patterns[pattern_state]
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""

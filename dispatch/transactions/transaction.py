@@ -475,9 +475,9 @@ class Transaction:
 
         Requires: the lock.
         """
-        return any(number in numbers for number in self.destinations())
+        return any(number in numbers for number in self.destination_numbers())
 
-    def destinations(self) -> Iterator[int]:
+    def destination_numbers(self) -> Iterator[int]:
         """Yield the numbers of those to which it sent, or where it acknowledged; some twice. Requires: the lock."""
         for lane in self._lanes.values():
             yield lane.destination.number
@@ -871,9 +871,9 @@ class TransactionRegistry:
         """Return whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
-    def destinations(self) -> set[int]:
+    def destination_numbers(self) -> set[int]:
         """Return the numbers of those to which one without an outcome sent, or where it acknowledged."""
-        return {number for transaction in self.undecided.values() for number in transaction.destinations()}
+        return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
 
     def raise_if_held(self, delivery: Delivery) -> None:
         """TransactionError when the message was acknowledged in a transaction."""
