@@ -366,14 +366,9 @@ class Engine:
         )
         self.consumers = Consumers(parts, self.overhead)
         self.topics = Topics(
-            monitor=monitor,
-            store=store,
-            target_area=target_area,
+            self.parts,
             overflow=self.overflow,
-            publisher=publisher,
-            destinations=self.destinations,
             overhead=self.overhead,
-            removals=self.removals,
             timed=self.timed,
             consumers=self.consumers,
             transactions=self.transactions,

@@ -25,7 +25,6 @@ from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriber
 from ...store.index.topic_lane import TopicLane
 from ...store.late_log import LateLogger
 from ...store.maintenance.trimmer import RetentionRule
-from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from ..config.policies import Policies
 from ..config.policy import matches
@@ -34,10 +33,7 @@ from ..consumer.consumer import Consumer
 from ..consumer.consumers import Consumers
 from ..consumer.options import ConsumerOptions
 from ..core.delays import TimedLanes
-from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import NON_PERSISTENT_LANE_BYTES, DestinationState, PersistentLaneState, Taker
-from ..core.monitor import Monitor
 from ..core.overhead import (
     FAN_OUT_BYTES,
     OPEN_SUBSCRIPTION_BYTES,
@@ -45,8 +41,7 @@ from ..core.overhead import (
     DestinationOverhead,
     row_bytes,
 )
-from ..core.publisher import Publisher
-from ..core.removal import Removals
+from ..core.parts import CoreParts
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
@@ -71,15 +66,10 @@ class Topics(PatternKeeper):
 
     def __init__(
         self,
+        parts: CoreParts,
         *,
-        monitor: Monitor,
-        store: MessageStore,
-        target_area: TargetArea,
         overflow: Overflow,
-        publisher: Publisher,
-        destinations: Destinations,
         overhead: DestinationOverhead,
-        removals: Removals,
         timed: TimedLanes,
         consumers: Consumers,
         transactions: TransactionRegistry,
@@ -88,23 +78,23 @@ class Topics(PatternKeeper):
         keys: KeyMemory,
     ) -> None:
         """reading: pays for what the sweeper reads. keys: for what "latest_per_key" knows."""
-        self._monitor = monitor
-        self._message_store = store
-        self._records = store.subscription_records
-        self._target_area = target_area
+        self._monitor = parts.monitor
+        self._message_store = parts.store
+        self._records = parts.store.subscription_records
+        self._target_area = parts.target_area
+        self._publisher = parts.publisher
+        self._destinations = parts.destinations
+        self._removals = parts.removals
         self._overflow = overflow
-        self._publisher = publisher
-        self._destinations = destinations
         self._overhead = overhead
-        self._removals = removals
         self._timed = timed
         self._consumers = consumers
         self._transactions = transactions
         self._policies = policies
         self._keys = keys
-        self.unrecorded = UnrecordedStore(store)
+        self.unrecorded = UnrecordedStore(parts.store)
         self.verdicts = Verdicts()
-        self.unmatched_sweeper = UnmatchedSweeper(target_area, self._records, reading)
+        self.unmatched_sweeper = UnmatchedSweeper(parts.target_area, self._records, reading)
         self.by_name: dict[str, TopicState] = {}
         self.patterns: dict[PatternState, Selector | None] = {}
         """Those that have a consumer, with its selector."""
@@ -409,15 +399,10 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
-            found = topic.seen_subscription(name) if name is not None else None
             text = options.selector.text if options.selector is not None else None
-            if found is not None and found in topic.online and not (is_shared and found.is_shared):
-                raise _in_use(found, is_shared=is_shared)
-            if found is not None and text != found.subscriber.facts.selector:
-                raise SettingsError(
-                    f"subscription {name!r} of topic {topic.name!r} was made with another selector: "
-                    "subscribe with that one, or unsubscribe first and lose its backlog"
-                )
+            found = topic.seen_subscription(name) if name is not None else None
+            if found is not None:
+                _require_joinable(found, text, is_shared=is_shared)
             if found is None or found not in topic.online:
                 self._consumers.require_room((topic,), options)
             subscription = topic.durable_subscription(name) if found is not None and name is not None else None
@@ -802,6 +787,21 @@ class Topics(PatternKeeper):
         if self._cached:  # whoever deleted the topic was interrupted
             self._forget_cached()
         return all(self.unmatched_sweeper.step() for _ in range(SIEVE_STEPS))
+
+
+def _require_joinable(subscription: SubscriptionState, text: str | None, *, is_shared: bool) -> None:
+    """Raise what refuses a durable subscription another consumer.
+
+    text: the selector that the consumer brings. SubscriptionInUse, SettingsError.
+    """
+    if subscription in subscription.topic.online and not (is_shared and subscription.is_shared):
+        raise _in_use(subscription, is_shared=is_shared)
+    facts = subscription.subscriber.facts
+    if text != facts.selector:
+        raise SettingsError(
+            f"subscription {facts.name!r} of topic {subscription.topic.name!r} was made with another selector: "
+            "subscribe with that one, or unsubscribe first and lose its backlog"
+        )
 
 
 def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> SubscriptionInUse:

@@ -551,6 +551,14 @@ class Transaction:
             for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued them
         self._arrive()
+        self._count_acks()
+        self._settle_held()
+        self._give_kept()
+        self._end(COMMITTED)
+
+    def _count_acks(self) -> None:
+        """Let what it acknowledges be acknowledged: in lanes, distributions and limits, which did not know it yet."""
+        branch = self._branch
         for number, first, messages in branch.unrecorded_runs():
             lane = self._lanes[number]
             lane.store.remove(lane.stored, first, first + messages - 1)
@@ -566,9 +574,6 @@ class Transaction:
         for rejected_from, rejected in self._rejected.items():
             rejected_from.acknowledged -= rejected
             rejected_from.destination.dead_lettered += rejected
-        self._settle_held()
-        self._give_kept()
-        self._end(COMMITTED)
 
     def _give_kept(self) -> None:
         """Hand over what is not persistent, with its charge."""
