@@ -162,11 +162,7 @@ class Topics(PatternKeeper):
 
         Requires: the lock; there is none of that name.
         """
-        found = (
-            []
-            if is_temporary
-            else [pattern_state for pattern_state in self.patterns if matches(pattern_state.name, name)]
-        )
+        found = [] if is_temporary else [pattern for pattern in self.patterns if matches(pattern.name, name)]
         self._destinations.require_row(name)
         charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES
         members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
@@ -175,8 +171,8 @@ class Topics(PatternKeeper):
         with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
-            for pattern_state in found:
-                self._join(pattern_state, topic)
+            for pattern in found:
+                self._join(pattern, topic)
         self._agree_on_retention(topic)
         return topic
 
