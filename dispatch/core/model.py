@@ -78,12 +78,12 @@ class Taker(Settler):
         "is_slow",
         "slow_seconds",
         "moved_at",
-        "seen",
+        "counts_at_slow_look",
         "messages_per_second",
         "on_slow",
-        "stuck_seen",
+        "counts_at_stuck_look",
         "stuck_since",
-        "tell_at",
+        "stuck_told_again_at",
         "is_exclusive",
         "ack_deadline_seconds",
         "is_synchronous",
@@ -105,16 +105,16 @@ class Taker(Settler):
     slow_seconds: float | None
     moved_at: float
     """When it last was seen to have taken or settled something."""
-    seen: tuple[int, int]
+    counts_at_slow_look: tuple[int, int]
     """What `delivered` and `in_flight` were then."""
     messages_per_second: float
     """How fast it took in the last second that was measured."""
     on_slow: Callable[[Any], None] | None
-    stuck_seen: tuple[int, int]
+    counts_at_stuck_look: tuple[int, int]
     """What `delivered` and `in_flight` were when somebody last looked whether it is stuck."""
     stuck_since: float
     """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
-    tell_at: float
+    stuck_told_again_at: float
     """When the log may say again that it is stuck."""
     is_exclusive: bool
     ack_deadline_seconds: float | None
@@ -1128,7 +1128,7 @@ class DestinationState(CountedDestination):
         "is_watched",
         "is_closed",
         "holders",
-        "looked",
+        "enqueued_when_idle",
     )
 
     has_lists: ClassVar[bool] = True
@@ -1163,7 +1163,7 @@ class DestinationState(CountedDestination):
         """The destination is a row of the store's table again: this object stands for it no more."""
         self.holders = 0
         """How many calls under way know it between two holds of the lock: it stays open for them."""
-        self.looked: int | None = None
+        self.enqueued_when_idle: int | None = None
         """What `enqueued` was at the last look, where it was idle then; None: it was not."""
         self.inactive_seconds: float | None = None
         """After how long without use it is deleted, as its policy says. None: it stays, used or not."""

@@ -366,18 +366,25 @@ class Assigning:
             _drop(source, keeps=True)
             return None
         found = self.assigned_by_consumer[owner]
-        own = found.list_over(lane)
-        has_room = found is assigned or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
+        self._append(source, found.list_over(lane), is_asked_for=found is assigned)
+        if found is not assigned:
+            self.target_area.wake(found)
+        return owner
+
+    def _append(self, source: TargetList, own: TargetList, *, is_asked_for: bool) -> None:
+        """Put the first unassigned message behind the owner's own; where it can't stand there, they load it later.
+
+        is_asked_for: a take waits for it, and gets it however little room there is.
+        """
+        message = source.direct[0]
+        has_room = is_asked_for or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
         is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
         if has_room and is_last:
             source.move_first_to(own)
         else:
             _drop(source, keeps=True)
-            put_aside(lane, own.returned, message[0], message[0])
+            put_aside(source.lane, own.returned, message[0], message[0])
             self.target_area.loads.request(own)
-        if found is not assigned:
-            self.target_area.wake(found)
-        return owner
 
     def _is_withheld(self, unassigned: UnassignedMessages, owner: Taker) -> bool:
         """Return whether what is this owner's is not assigned from these unassigned messages, or not now."""

@@ -747,20 +747,22 @@ class Transaction:
 
         Requires: the lock.
         """
+        return self._branch_bytes + self._gathered_bytes + self._kept_bytes
+
+    @property
+    def counted_bytes(self) -> int:
+        """Return what `charge_bytes` should be, from the messages that are in RAM. O(those). Requires: the lock."""
+        contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
+        gathered_bytes = sum(len(properties) + len(body) for properties, body in contents)
+        kept_bytes = sum(kept.charge_bytes for kept in self._kept)
+        return self._branch_bytes + gathered_bytes + GATHERED_CHARGE_BYTES * len(contents) + kept_bytes
+
+    @property
+    def _branch_bytes(self) -> int:
+        """What is charged for what is in the journal of it, or is acknowledged."""
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
-        held_bytes = HELD_CHARGE_BYTES * branch.acknowledged
-        return BRANCH_CHARGE_BYTES + parts + held_bytes + self._gathered_bytes + self._kept_bytes
-
-    @property
-    def gathered(self) -> list[tuple[bytes, bytes]]:
-        """(properties, body) of all that is in RAM. Requires: the lock."""
-        return [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
-
-    @property
-    def kept_bytes(self) -> int:
-        """Return what the messages hold that are not persistent, from those. Requires: the lock."""
-        return sum(kept.charge_bytes for kept in self._kept)
+        return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged
 
     @property
     def held(self) -> list[Delivery]:
@@ -908,10 +910,5 @@ class TransactionRegistry:
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(map(content_bytes, held))
         own = sum(message.charge_bytes for _, message in self.publisher.postponed)
-        for transaction in self.undecided.values():
-            gathered = sum(len(properties) + len(body) for properties, body in transaction.gathered)
-            own += gathered + GATHERED_CHARGE_BYTES * len(transaction.gathered)
-            branch = transaction._branch
-            own += BRANCH_CHARGE_BYTES + SLICE_CHARGE_BYTES * len(branch) + HELD_CHARGE_BYTES * branch.acknowledged
-            own += IDENTITY_CHARGE_BYTES * len(branch.identities) + transaction.kept_bytes
+        own += sum(transaction.counted_bytes for transaction in self.undecided.values())
         return own, bodies + OVERHEAD_BYTES * len(held)
