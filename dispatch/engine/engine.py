@@ -230,7 +230,7 @@ class Engine:
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,
-            properties=properties,
+            host_properties=properties,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
             existing=self.existing,
             on_progress=on_progress,

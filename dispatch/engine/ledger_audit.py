@@ -96,8 +96,8 @@ class LedgerAudit:
             audited["transactions"], held_bytes = self._transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self._windows.held_bytes
-            self._store.properties._check()
-            audited["properties"] = self._store.properties.held_bytes
+            self._store.host_properties._check()
+            audited["properties"] = self._store.host_properties.held_bytes
             queues = self._destinations.queues.values()
             groups = [queue.distribution.audit() for queue in queues]
             memory = self._target_area.group_memory

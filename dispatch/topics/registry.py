@@ -427,7 +427,7 @@ class Topics(PatternKeeper):
         now_ms = self._message_store.steady.now_ms()
         for subscription in subscriptions:
             topic = subscription.topic
-            for value in self._message_store.properties.retained(topic.number):
+            for value in self._message_store.host_properties.retained(topic.number):
                 try:
                     retained = decode_retained(value)
                     if not retained.is_expired(now_ms):
@@ -450,7 +450,7 @@ class Topics(PatternKeeper):
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if not self._message_store.properties.is_retained(name):
+            if not self._message_store.host_properties.is_retained(name):
                 return
             self._message_store.property_records.change({name: None})
             position = self._message_store.journal.end

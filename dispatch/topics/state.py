@@ -314,7 +314,7 @@ class TopicState(DestinationState):
 
         Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
         """
-        has_message = len(self.target_area.store.properties.retained(self.number)) > 0
+        has_message = len(self.target_area.store.host_properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property

@@ -234,7 +234,7 @@ class Transaction:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
             self._store.property_records.stage(self._branch, {name: value})
-            self._replaces = value is None and self._store.properties.is_retained(name)
+            self._replaces = value is None and self._store.host_properties.is_retained(name)
 
     def add(
         self,
