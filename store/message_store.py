@@ -138,15 +138,15 @@ class MessageStore:
         archive: Archive | None = None,
         duplicates: Deduplication | None = None,
         on_progress: OnProgress = tell_nobody,
-        properties: PropertyTable | None = None,
+        host_properties: PropertyTable | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
         counts, likewise, and existing for lanes and what subscriptions have acknowledged in part. archive: keeps what
         cleanup discards; None: it is deleted. duplicates: the ids that must not be stored again; None: there are none.
-        properties: the table for the host's own; None: nobody counts it.
-        on_progress: told how far the replay of the journal is while it opens.
+        host_properties: the table for what the host keeps; None: nobody counts it. on_progress: told how far the replay
+        of the journal is while it opens.
         """
         self._on_progress = on_progress
         self._disk = disk
@@ -180,8 +180,8 @@ class MessageStore:
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index, existing)
         self.duplicates = duplicates or Deduplication()
-        self.properties = properties or PropertyTable()
-        self.branches = Branches(self.duplicates, self.properties)
+        self.host_properties = host_properties or PropertyTable()
+        self.branches = Branches(self.duplicates, self.host_properties)
         self.timetable = DueTimes(self.index, self._timed_blocks)
         self.destinations = DestinationTable()
         self.imports: Imports
@@ -271,7 +271,7 @@ class MessageStore:
             on_progress=self._on_progress,
         )
         self.branches.forget_open()
-        self.properties.charge()
+        self.host_properties.charge()
         self.index.keep_put_off(found.destinations.keys() | self.subscriptions.numbers())
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
@@ -316,7 +316,7 @@ class MessageStore:
             self.subscriptions,
             self.branches,
             self.duplicates,
-            self.properties,
+            self.host_properties,
         )
 
     def _wire(self, now: float, replay_position: int) -> None:
@@ -338,7 +338,7 @@ class MessageStore:
             self.index,
             self.steady.now_ms,
             self.duplicates,
-            self.properties,
+            self.host_properties,
             self.subscriptions.lane_numbered,
         )
         self.cleaner = Cleaner(
@@ -370,7 +370,7 @@ class MessageStore:
             self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
         )
         self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
-        self.property_records = PropertyRecords(self.journal, self.properties, self.steady.now_ms)
+        self.property_records = PropertyRecords(self.journal, self.host_properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
             self.index,
@@ -452,7 +452,7 @@ class MessageStore:
             self.index.forget(number)
             self.duplicates.forget(number)
             self.trimmer.rules.pop(number, None)
-            self.properties.forget_retained(number)
+            self.host_properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:
         """Record that a queue has messages with groups from here on, also after a restart. Requires: the lock."""

@@ -50,9 +50,9 @@ class IdleDestinations:
         closed = 0
         for part in in_sections(opened):
             with self._monitor.lock, self._monitor.whole:
-                undecided = self._transactions.destinations()
+                undecided = self._transactions.destination_numbers()
                 for one in part:
-                    before, one.looked = one.looked, one.enqueued if one.is_idle else None
-                    if before is not None and before == one.looked:
+                    before, one.enqueued_when_idle = one.enqueued_when_idle, one.enqueued if one.is_idle else None
+                    if before is not None and before == one.enqueued_when_idle:
                         closed += close_idle(one, undecided)
         return closed

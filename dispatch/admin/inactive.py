@@ -98,7 +98,7 @@ class InactiveDestinations:
         lock.
         """
         due: list[A] = []
-        undecided = self._transactions.destinations()
+        undecided = self._transactions.destination_numbers()
         for destination in destinations:
             if destination.inactive_seconds is None or not destination.is_unused:
                 continue

@@ -167,12 +167,12 @@ class Consumer(Taker):
         self.slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
         self.is_slow = False
         self.moved_at = self.monitor.monotonic()
-        self.seen = (0, 0)
+        self.counts_at_slow_look = (0, 0)
         """What it had delivered and in flight when somebody last looked whether it is slow."""
         self.messages_per_second = 0.0
-        self.stuck_seen = (0, 0)
+        self.counts_at_stuck_look = (0, 0)
         self.stuck_since = self.moved_at
-        self.tell_at = 0.0
+        self.stuck_told_again_at = 0.0
         """Of these three see Taker."""
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""

@@ -25,7 +25,7 @@ def notice(target_area: TargetArea, consumers: Iterable[Taker], now: float, seco
     """
     noticed = 0
     for consumer in consumers:
-        taken = consumer.delivered - consumer.seen[0]
+        taken = consumer.delivered - consumer.counts_at_slow_look[0]
         consumer.messages_per_second = taken / seconds if taken else 0.0
         has_moved = _has_moved(consumer)
         if has_moved or _is_at_rest(target_area, consumer):
@@ -49,9 +49,9 @@ def _is_at_rest(target_area: TargetArea, consumer: Taker) -> bool:
 def _has_moved(consumer: Taker) -> bool:
     """Tell whether the consumer has taken or settled something since the last look."""
     seen = consumer.delivered, consumer.in_flight
-    if seen == consumer.seen:
+    if seen == consumer.counts_at_slow_look:
         return False
-    consumer.seen = seen
+    consumer.counts_at_slow_look = seen
     return True
 
 

@@ -45,15 +45,15 @@ class StuckConsumers:
         begin, self._at = self._at, self._at + LOOK_MAX
         for consumer in consumers[begin : self._at]:
             seen = (consumer.delivered, consumer.in_flight)
-            if seen == consumer.seen:
-                seen = consumer.seen  # one tuple for both: there are thousands
-            if not consumer.is_waiting or seen != consumer.stuck_seen or not consumer.destination.depth:
-                consumer.stuck_seen = seen
+            if seen == consumer.counts_at_slow_look:
+                seen = consumer.counts_at_slow_look  # one tuple for both: there are thousands
+            if not consumer.is_waiting or seen != consumer.counts_at_stuck_look or not consumer.destination.depth:
+                consumer.counts_at_stuck_look = seen
                 consumer.stuck_since = now
-            elif now - consumer.stuck_since >= STUCK_SECONDS and now >= consumer.tell_at:
+            elif now - consumer.stuck_since >= STUCK_SECONDS and now >= consumer.stuck_told_again_at:
                 if len(self._stuck) < TELL_MAX:
                     self._stuck.append(consumer)
-                    consumer.tell_at = now + TOLD_AGAIN_SECONDS
+                    consumer.stuck_told_again_at = now + TOLD_AGAIN_SECONDS
 
     def tell(self) -> int:
         """Log why those that were found are stuck; return how many there were. Requires: no lock."""
@@ -61,7 +61,7 @@ class StuckConsumers:
         for consumer in stuck:
             found = self._why(consumer)
             if found is None:
-                consumer.tell_at -= TOLD_AGAIN_SECONDS - LOOK_AGAIN_SECONDS
+                consumer.stuck_told_again_at -= TOLD_AGAIN_SECONDS - LOOK_AGAIN_SECONDS
             else:
                 level, sentence = found
                 logger.log(level, "nothing for %g s: %s", STUCK_SECONDS, sentence, event="consumer_stuck")

@@ -19,7 +19,7 @@ CONSUMER_BYTES: Final = 436
 """Charged for a consumer."""
 LOOP_BYTES: Final = 1920
 """Charged besides for a consumer of forebay.aio."""
-GROUP_BYTES: Final = 168
+CONSUMER_GROUP_BYTES: Final = 168
 """Charged for a consumer group, beside its selector."""
 ASSIGNED_BYTES: Final = 320
 """Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
@@ -76,6 +76,6 @@ class ListRuns(SequenceSet):
         self.memory.release(STEP_BYTES * spare)
 
 
-def group_charge(selector: Selector | None) -> int:
+def consumer_group_charge(selector: Selector | None) -> int:
     """Return what a consumer group is charged."""
-    return GROUP_BYTES if selector is None else GROUP_BYTES + selector.charge_bytes
+    return CONSUMER_GROUP_BYTES if selector is None else CONSUMER_GROUP_BYTES + selector.charge_bytes

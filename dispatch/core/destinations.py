@@ -92,7 +92,7 @@ class Destinations:
         self._in_turn: dict[DestinationState, None] = {}
         """Open queues and topics, those to be looked at first in front, where others need their room."""
         self._counted = CountedRows()
-        self._non_persistent = IdleLanes(target_area.destinations)
+        self._non_persistent = IdleLanes(target_area.destination_memory)
         """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
         self.queues: dict[str, QueueArea] = {}
         """Those that are open, by name."""

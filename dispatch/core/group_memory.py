@@ -61,9 +61,7 @@ class GroupMemory:
         self.owed_bytes -= unpaid
         self.holder.release(charge_bytes - unpaid)
         if self.owed_bytes and self.holder.reserve(self.owed_bytes):
-            self.held_back_bytes = 0
-        """What is remembered of messages that hold back their groups, and of those that wait for them."""
-        self.owed_bytes = 0
+            self.owed_bytes = 0
 
     def refuse(self, asker: object, call: Callable[[], None]) -> None:
         """Remember to call whoever found memory full, once there is some again."""

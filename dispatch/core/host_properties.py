@@ -54,19 +54,19 @@ class StoreProperties(PropertySource):
         """See PropertySource."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
-            return self._store.properties.values.get(name)
+            return self._store.host_properties.values.get(name)
 
     def snapshot(self) -> dict[str, bytes]:
         """See PropertySource."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
-            return dict(self._store.properties.values)
+            return dict(self._store.host_properties.values)
 
     def change(self, decide: Decide) -> None:
         """See PropertySource. As safe as `sync` promises when this returns."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            changes = decide(self._store.properties.values)
+            changes = decide(self._store.host_properties.values)
             if not changes:
                 return
             self._store.property_records.change(changes)

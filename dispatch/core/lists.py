@@ -23,7 +23,7 @@ from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
-from .consumer_memory import LIST_BYTES, group_charge
+from .consumer_memory import LIST_BYTES, consumer_group_charge
 from .dispatch_area import DispatchArea
 from .group_memory import GroupMemory
 from .list_order import arrange
@@ -51,7 +51,7 @@ class TargetArea(DispatchArea):
         rule: MemoryRule,
         *,
         syncs_always: bool,
-        destinations: Tab,
+        destination_memory: Tab,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
         ordinary: Callable[[TargetArea], Distribution],
@@ -60,14 +60,15 @@ class TargetArea(DispatchArea):
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """destinations: pays for lanes. pattern_of: returns the pattern whose policy a destination of that name has.
-        ordinary: makes the distribution of all queues whose messages and consumers are alike. observer: makes what is
-        told about lists. on_expired: called for a message that a list passed over because it has expired. on_unread,
-        on_lane_gone: see ListKeeper. The last three are called under the lock."""
+        """destination_memory: pays for destinations that are open, and for their lanes. pattern_of: returns the pattern
+        whose policy a destination of that name has. ordinary: makes the distribution of all queues whose messages and
+        consumers are alike. observer: makes what is told about lists. on_expired: called for a message that a list
+        passed over because it has expired. on_unread, on_lane_gone: see ListKeeper. The last three are called under the
+        lock."""
         lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
-        self.groups = GroupMemory(budget.holder("groups"))
+        self.group_memory = GroupMemory(budget.holder("groups"))
         self.consumer_memory = Tab(budget.holders["consumers"])
-        self.destinations = destinations
+        self.destination_memory = destination_memory
         self.header_reads = Tab(budget.holders["read_buffers"])
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
@@ -84,7 +85,7 @@ class TargetArea(DispatchArea):
         self._pattern_of = pattern_of
         self.ordinary = ordinary(self)
         self.lists: dict[TargetList, None] = {}
-        self.listless_groups = 0
+        self.listless_consumer_groups = 0
         """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""
         self.leaving: dict[TargetList, None] = {}
         """Lists that are gone, of which a load that was under way still holds memory."""
@@ -104,7 +105,7 @@ class TargetArea(DispatchArea):
             memory.take_quota(shares.quotas[memory.quota.name])
         self.bound_in_flight(shares)
         self.large_message_bytes = shares.large_message_bytes
-        self.groups.take_shares(shares.limit_bytes)
+        self.group_memory.take_shares(shares.limit_bytes)
         self.overflow.take_shares(shares)
         self.make_room(0, None)
         self.make_room(0, None, least=0)
@@ -113,7 +114,7 @@ class TargetArea(DispatchArea):
             self._keep_share(memory)
         self.watch.shares_changed()
         self.consumer_memory.settle()
-        self.destinations.settle()
+        self.destination_memory.settle()
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
@@ -147,8 +148,8 @@ class TargetArea(DispatchArea):
             )
             if not consumer_group.is_charged:
                 consumer_group.is_charged = True
-                self.consumer_memory.charge(group_charge(selector))
-                self.listless_groups += 1
+                self.consumer_memory.charge(consumer_group_charge(selector))
+                self.listless_consumer_groups += 1
             for lane in destination.all_lanes():
                 self.add_list(lane, consumer_group)
             arrange(consumer_group)
@@ -170,7 +171,7 @@ class TargetArea(DispatchArea):
         target = TargetList(lane, consumer_group)
         if lane.parked or lane.dead:
             target.share()
-        self.listless_groups -= not consumer_group.lists
+        self.listless_consumer_groups -= not consumer_group.lists
         consumer_group.add_list(target)
         self.adopt(target)
         self.loads.request(target)
@@ -214,8 +215,8 @@ class TargetArea(DispatchArea):
         del destination.consumer_groups[key]
         destination.misses += consumer_group.misses
         if consumer_group.is_charged:
-            self.consumer_memory.release(group_charge(consumer_group.selector))
-            self.listless_groups -= not consumer_group.lists
+            self.consumer_memory.release(consumer_group_charge(consumer_group.selector))
+            self.listless_consumer_groups -= not consumer_group.lists
         for target in consumer_group.lists:
             self._end_list(target)
         consumer_group.lists.clear()
@@ -230,7 +231,7 @@ class TargetArea(DispatchArea):
                 self._end_list(target)
             else:
                 kept.append(target)
-        self.listless_groups += bool(consumer_group.lists) and not kept
+        self.listless_consumer_groups += bool(consumer_group.lists) and not kept
         consumer_group.lists[:] = kept
         destination.consumer_groups.clear()
         self.find_sole_lists(destination)
@@ -281,7 +282,7 @@ class TargetArea(DispatchArea):
                 target.measure((target.taken_bytes - target.measured_bytes) / seconds)
                 target.measured_bytes = target.taken_bytes
         self.consumer_memory.settle()
-        self.destinations.settle()
+        self.destination_memory.settle()
         self._move_high_watermarks()
         self.watch.measured()
         self.relieve()
@@ -378,7 +379,7 @@ class TargetArea(DispatchArea):
                     self.loads.request(target)
             self.wake(consumer_group)
 
-    def offer_to_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer an arrival where there are no consumers, several consumer groups, or a selector.
 
         Returns whether it is in RAM for all who may want it.
@@ -432,7 +433,7 @@ class TargetArea(DispatchArea):
     def on_lane_gone(self, lane: LaneState) -> None:
         """See ListKeeper."""
         self._on_lane_gone(lane)
-        self.destinations.release(lane.charged_bytes)
+        self.destination_memory.release(lane.charged_bytes)
         lane.charged_bytes = 0
 
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:

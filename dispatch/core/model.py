@@ -78,12 +78,12 @@ class Taker(Settler):
         "is_slow",
         "slow_seconds",
         "moved_at",
-        "seen",
+        "counts_at_slow_look",
         "messages_per_second",
         "on_slow",
-        "stuck_seen",
+        "counts_at_stuck_look",
         "stuck_since",
-        "tell_at",
+        "stuck_told_again_at",
         "is_exclusive",
         "ack_deadline_seconds",
         "is_synchronous",
@@ -105,16 +105,16 @@ class Taker(Settler):
     slow_seconds: float | None
     moved_at: float
     """When it last was seen to have taken or settled something."""
-    seen: tuple[int, int]
+    counts_at_slow_look: tuple[int, int]
     """What `delivered` and `in_flight` were then."""
     messages_per_second: float
     """How fast it took in the last second that was measured."""
     on_slow: Callable[[Any], None] | None
-    stuck_seen: tuple[int, int]
+    counts_at_stuck_look: tuple[int, int]
     """What `delivered` and `in_flight` were when somebody last looked whether it is stuck."""
     stuck_since: float
     """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
-    tell_at: float
+    stuck_told_again_at: float
     """When the log may say again that it is stuck."""
     is_exclusive: bool
     ack_deadline_seconds: float | None
@@ -225,7 +225,7 @@ class HandsOut:
         """Return a new consumer group of the queue."""
         return destination.make_consumer_group(selector)
 
-    def single_groups(self) -> Iterable[ConsumerGroup]:
+    def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
         """Return those consumer groups that are of one consumer alone, beside those of the queue."""
         return ()
 
@@ -691,7 +691,7 @@ class ListKeeper(ABC):
     store: MessageStore
     consumer_memory: Tab
     """Pays for consumers and their lists."""
-    destinations: Tab
+    destination_memory: Tab
     """Pays for destinations that are open, and for their lanes."""
     header_reads: Tab
     """Pays while somebody reads headers of messages that RAM is too small for."""
@@ -705,7 +705,7 @@ class ListKeeper(ABC):
         """Return what the messages of a destination are charged to."""
 
     @abstractmethod
-    def offer_to_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+    def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
         """Offer a message that arrived to every list of its lane. Return whether RAM has it for all who want it."""
 
     @abstractmethod
@@ -800,7 +800,7 @@ class LaneState(LaneMessages):
         """Where a message may be that is in no list."""
         self.charged_bytes = self.state_bytes
         """Until it is gone: then nothing."""
-        target_area.destinations.charge(self.charged_bytes)
+        target_area.destination_memory.charge(self.charged_bytes)
 
     @property
     def destination_name(self) -> str:
@@ -893,7 +893,7 @@ class LaneState(LaneMessages):
         target_area = self.destination.target_area
         sole = self.sole
         if sole is None:
-            target_area.offer_to_groups(self, message)
+            target_area.offer_to_consumer_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             body = message[2]  # charge_bytes, without its call: every single message comes by
@@ -1128,7 +1128,7 @@ class DestinationState(CountedDestination):
         "is_watched",
         "is_closed",
         "holders",
-        "looked",
+        "enqueued_when_idle",
     )
 
     has_lists: ClassVar[bool] = True
@@ -1163,7 +1163,7 @@ class DestinationState(CountedDestination):
         """The destination is a row of the store's table again: this object stands for it no more."""
         self.holders = 0
         """How many calls under way know it between two holds of the lock: it stays open for them."""
-        self.looked: int | None = None
+        self.enqueued_when_idle: int | None = None
         """What `enqueued` was at the last look, where it was idle then; None: it was not."""
         self.inactive_seconds: float | None = None
         """After how long without use it is deleted, as its policy says. None: it stays, used or not."""
@@ -1218,7 +1218,7 @@ class DestinationState(CountedDestination):
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Return every list of one of its lanes."""
-        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_groups())
+        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: Taker) -> bool:
@@ -1229,7 +1229,7 @@ class DestinationState(CountedDestination):
     @property
     def lists_a_lane(self) -> int:
         """How many lists a new lane of it gets. O(consumers) where messages have groups."""
-        return len(self.consumer_groups) + sum(1 for _ in self.distribution.single_groups())
+        return len(self.consumer_groups) + sum(1 for _ in self.distribution.single_consumer_groups())
 
     @property
     def first_lists(self) -> int:
@@ -1258,7 +1258,7 @@ class DestinationState(CountedDestination):
     @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
-        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_groups())
+        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
         return self.misses + sum(consumer_group.misses for consumer_group in consumer_groups)
 
     def consumers(self) -> Iterator[Taker]:

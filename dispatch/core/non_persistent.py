@@ -127,7 +127,7 @@ class SpillingLane(NonPersistentLaneState):
         """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
         sequence, stored, target_area = message[0], self.tmp_lane, self.destination.target_area
         self.published = sequence + 1
-        if target_area.offer_to_groups(self, message) or stored.is_spilled(sequence):
+        if target_area.offer_to_consumer_groups(self, message) or stored.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(stored.number, message):
             # Lists that have it took the memory: where others come to it later, it must be found.

@@ -17,7 +17,7 @@ from ...store.errors import SettingsError, StoreFull
 from ...store.index.subscriptions import SUBSCRIBER_BYTES
 from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ..selectors.selector import Selector
-from .consumer_memory import ASSIGNED_BYTES, LIST_BYTES, group_charge
+from .consumer_memory import ASSIGNED_BYTES, LIST_BYTES, consumer_group_charge
 from .lists import TargetArea
 from .model import LANE_STATE_BYTES, DestinationState
 
@@ -80,7 +80,7 @@ class DestinationOverhead:
 
     def __init__(self, target_area: TargetArea, close_idle: Callable[[], None]) -> None:
         """close_idle: closes some queues and topics that have nothing. Requires: the lock."""
-        self.holder = target_area.destinations.holder
+        self.holder = target_area.destination_memory.holder
         self._close_idle = close_idle
         self._target_area = target_area
 
@@ -137,7 +137,7 @@ class DestinationOverhead:
         """
         self._require(charge_bytes, self.holder, users=(opened,))
         if lists := opened.lists_a_lane:
-            kept_bytes = LIST_BYTES * max(self._target_area.listless_groups - opened.first_lists, 0)
+            kept_bytes = LIST_BYTES * max(self._target_area.listless_consumer_groups - opened.first_lists, 0)
             self._require(LIST_BYTES * lists, self._target_area.consumer_memory.holder, kept_bytes, (opened,))
 
     def require_consumer(self, destination: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
@@ -146,9 +146,9 @@ class DestinationOverhead:
         The memory that the first message of a queue needs for lists of its consumers is left.
         """
         lists_bytes = LIST_BYTES * sum(1 for _ in destination.all_lanes())
-        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_groups
+        charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_consumer_groups
         if (selector.text if selector is not None else None) not in destination.consumer_groups:
-            charge_bytes += group_charge(selector) + lists_bytes
+            charge_bytes += consumer_group_charge(selector) + lists_bytes
             kept_bytes += 0 if lists_bytes else LIST_BYTES
         if not destination.distribution.is_ordinary:
             charge_bytes += ASSIGNED_BYTES + lists_bytes
@@ -159,10 +159,10 @@ class DestinationOverhead:
     ) -> None:
         """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
         lanes = [sum(1 for _ in topic.all_lanes()) for topic in topics]
-        charge_bytes = consumer_bytes + group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
+        charge_bytes = consumer_bytes + consumer_group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
         existing_bytes = (NAMED_BYTES + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
         existing_bytes += (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * sum(lanes)
-        kept_bytes = LIST_BYTES * (self._target_area.listless_groups + (not sum(lanes)))
+        kept_bytes = LIST_BYTES * (self._target_area.listless_consumer_groups + (not sum(lanes)))
         self._require(existing_bytes, self.holder, users=topics)
         self._require(charge_bytes + existing_bytes, self._target_area.consumer_memory.holder, kept_bytes, topics)
 
@@ -184,11 +184,11 @@ class DestinationOverhead:
 
     def one_less(self, charge_bytes: int) -> None:
         """Release the charge of a destination or subscription that is gone."""
-        self._target_area.destinations.release(charge_bytes)
+        self._target_area.destination_memory.release(charge_bytes)
 
     def must_have(self, charge_bytes: int) -> None:
         """Charge for what can't be refused, because it is about to be deleted: at once, or as soon as there is room."""
-        self._target_area.destinations.charge(charge_bytes)
+        self._target_area.destination_memory.charge(charge_bytes)
 
     def restore(self, found: Census, subscriptions: int, rows_bytes: int) -> None:
         """Charge for what opening found. SettingsError: the limit is too low for all of it.
@@ -197,7 +197,7 @@ class DestinationOverhead:
         """
         charge = found.charge_bytes
         is_too_much = charge + rows_bytes > self._target_area.shares.destinations_bytes
-        if is_too_much or self._target_area.destinations.owed_bytes or not self.holder.reserve(charge):
+        if is_too_much or self._target_area.destination_memory.owed_bytes or not self.holder.reserve(charge):
             raise SettingsError(
                 f"memory_limit has no room for the {found.destinations + subscriptions:,} destinations and "
                 f"subscriptions of this store, which take {charge + rows_bytes:,} bytes and at most half of what its "

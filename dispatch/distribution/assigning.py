@@ -24,7 +24,7 @@ from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, Targ
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers
-from .message_groups import Groups, bucket_of, put_aside
+from .message_groups import MessageGroups, bucket_of, put_aside
 from .precedence import Precedence, demand_within
 
 _Passed = dict[LaneState, SequenceSet]
@@ -243,12 +243,12 @@ class Assigning:
     def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
         self.queue = queue
         self.target_area = target_area
-        self.groups = Groups(target_area.groups)
+        self.groups = MessageGroups(target_area.group_memory)
         self.names = GroupNames(queue)
         self.assigned_by_consumer: dict[Taker, AssignedMessages] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
-    def unassigned_groups(self) -> list[UnassignedMessages]:
+    def all_unassigned(self) -> list[UnassignedMessages]:
         """Return what the consumers of each consumer group share."""
         return [
             consumer_group
@@ -331,7 +331,7 @@ class Assigning:
         """Give a group that nobody owned an owner. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
-        for unassigned in self.unassigned_groups():
+        for unassigned in self.all_unassigned():
             unassigned.end_promise(bucket_of(group))
 
     def _neediest(self, assigned: AssignedMessages) -> Taker:
@@ -366,18 +366,25 @@ class Assigning:
             _drop(source, keeps=True)
             return None
         found = self.assigned_by_consumer[owner]
-        own = found.list_over(lane)
-        has_room = found is assigned or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
+        self._append(source, found.list_over(lane), is_asked_for=found is assigned)
+        if found is not assigned:
+            self.target_area.wake(found)
+        return owner
+
+    def _append(self, source: TargetList, own: TargetList, *, is_asked_for: bool) -> None:
+        """Put the first unassigned message behind the owner's own; where it can't stand there, they load it later.
+
+        is_asked_for: a take waits for it, and gets it however little room there is.
+        """
+        message = source.direct[0]
+        has_room = is_asked_for or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
         is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
         if has_room and is_last:
             source.move_first_to(own)
         else:
             _drop(source, keeps=True)
-            put_aside(lane, own.returned, message[0], message[0])
+            put_aside(source.lane, own.returned, message[0], message[0])
             self.target_area.loads.request(own)
-        if found is not assigned:
-            self.target_area.wake(found)
-        return owner
 
     def _is_withheld(self, unassigned: UnassignedMessages, owner: Taker) -> bool:
         """Return whether what is this owner's is not assigned from these unassigned messages, or not now."""
@@ -408,7 +415,7 @@ class Assigning:
 
     def offer_withheld(self, consumer: Taker) -> None:
         """Offer again what was passed because of this owner."""
-        for unassigned in self.unassigned_groups():
+        for unassigned in self.all_unassigned():
             unassigned.offer_withheld(consumer)
 
 

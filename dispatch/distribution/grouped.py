@@ -77,7 +77,7 @@ class GroupAssigner(Distribution):
         """See HandsOut."""
         return UnassignedMessages(self._assigning, selector)
 
-    def single_groups(self) -> Iterable[ConsumerGroup]:
+    def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
         """See HandsOut. What is assigned to each consumer."""
         return self._assigned_by_consumer.values()
 
@@ -126,7 +126,7 @@ class GroupAssigner(Distribution):
         unassigned.note_served(consumer)
         unassigned.remove_consumer(consumer)
         self.queue.misses += assigned.misses
-        self.target_area.groups.forget(assigned)
+        self.target_area.group_memory.forget(assigned)
         if not unassigned.consumers:
             self.target_area.unsubscribe(self.queue, unassigned)
 
@@ -145,7 +145,7 @@ class GroupAssigner(Distribution):
         """Wake who was passed over and may have something now."""
         for consumer in {
             consumer
-            for unassigned in self._assigning.unassigned_groups()
+            for unassigned in self._assigning.all_unassigned()
             for consumer in (*unassigned.withheld, *unassigned.reserved_for)
         }:
             if consumer.is_slow or demand_within(self.queue, consumer) <= 0:
@@ -165,7 +165,7 @@ class GroupAssigner(Distribution):
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
-            self.target_area.groups.refuse(assigned, partial(self.target_area.wake, assigned))
+            self.target_area.group_memory.refuse(assigned, partial(self.target_area.wake, assigned))
             assigned.unassigned.note_waiting(consumer)
             return deliveries
         if assigned.unassigned.reserved_for:
@@ -191,7 +191,7 @@ class GroupAssigner(Distribution):
     @property
     def is_held_up(self) -> bool:
         """See HandsOut: memory has no room to hold back another group, which whoever takes may want to."""
-        return self.queue.has_groups and self.target_area.groups.is_full
+        return self.queue.has_groups and self.target_area.group_memory.is_full
 
     def _collect(
         self, assigned: AssignedMessages, most: int, max_bytes: int | None, deliveries: list[Delivery]
@@ -252,14 +252,14 @@ class GroupAssigner(Distribution):
         for other, runs in self.groups.go_on(lane, sequence).items():
             for first, last in runs:
                 self._offer_run(group, other, first, last)
-        self.target_area.groups.go_on()
+        self.target_area.group_memory.go_on()
 
     def _offer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
         """Offer messages of one group again. Where the group has an owner that was assigned later messages of it
         already, they go back to that owner; else to the unassigned messages of every consumer group."""
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
-            for unassigned in self._assigning.unassigned_groups():
+            for unassigned in self._assigning.all_unassigned():
                 unassigned.offer(lane, ((first, last),))
             return
         assigned = self._assigned_by_consumer[owner]
@@ -269,7 +269,7 @@ class GroupAssigner(Distribution):
             self.target_area.loads.request(own)
         else:
             assigned.unassigned.offer(lane, ((first, last),))
-        for unassigned in self._assigning.unassigned_groups():
+        for unassigned in self._assigning.all_unassigned():
             if unassigned is not assigned.unassigned:
                 unassigned.withhold(owner, lane, first, last)
         self.target_area.wake(assigned)
@@ -291,7 +291,7 @@ class GroupAssigner(Distribution):
             while (run := lane.stored.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
-                if self.target_area.groups.is_full:
+                if self.target_area.group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
                 messages, _ = lane.store.read(lane.store.plan(lane.stored, [(run[0], end)]))
@@ -310,7 +310,7 @@ class GroupAssigner(Distribution):
         """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
         for consumer in [
             promise.consumer
-            for unassigned in self._assigning.unassigned_groups()
+            for unassigned in self._assigning.all_unassigned()
             for promise in unassigned.promises.values()
         ]:
             self._assigning.offer_withheld(consumer)

@@ -1,4 +1,4 @@
-"""Groups: who owns which groups of messages in one queue, and which of them wait for a message put off.
+"""MessageGroups: who owns which groups of messages in one queue, and which of them wait for a message put off.
 
 A group is owned by way of its bucket, so a million groups take no more room
 than a thousand. What waits, waits by its group's own name: a message that
@@ -77,7 +77,7 @@ class _Halt:
         return held_bytes
 
 
-class Groups:
+class MessageGroups:
     """The state lock guards it."""
 
     def __init__(self, memory: GroupMemory) -> None:

@@ -11,7 +11,7 @@ from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
 from ...store.numbering import UNLIMITED
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker
-from .message_groups import Groups
+from .message_groups import MessageGroups
 
 
 class Precedence:
@@ -19,7 +19,7 @@ class Precedence:
 
     __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
-    def __init__(self, queue: DestinationState, groups: Groups, assigned: Collection[ConsumerGroup]) -> None:
+    def __init__(self, queue: DestinationState, groups: MessageGroups, assigned: Collection[ConsumerGroup]) -> None:
         """assigned: a view of what each consumer of now has of its own."""
         self._queue = queue
         self._groups = groups

@@ -230,7 +230,7 @@ class Engine:
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,
-            properties=properties,
+            host_properties=properties,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
             existing=self.existing,
             on_progress=on_progress,
@@ -272,7 +272,7 @@ class Engine:
             self.loads,
             MemoryRule(),
             syncs_always=settings.sync == "always",
-            destinations=self.existing,
+            destination_memory=self.existing,
             overflow=self.overflow,
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
@@ -339,7 +339,7 @@ class Engine:
             removals=self.removals,
             windows=self.windows,
             policies=policies,
-            undecided=self.transactions.destinations,
+            undecided=self.transactions.destination_numbers,
             close_topic=self.late_calls.close_topic,
         )
         self.late_calls.destinations = self.destinations
@@ -366,14 +366,9 @@ class Engine:
         )
         self.consumers = Consumers(parts, self.overhead)
         self.topics = Topics(
-            monitor=monitor,
-            store=store,
-            target_area=target_area,
+            self.parts,
             overflow=self.overflow,
-            publisher=publisher,
-            destinations=self.destinations,
             overhead=self.overhead,
-            removals=self.removals,
             timed=self.timed,
             consumers=self.consumers,
             transactions=self.transactions,

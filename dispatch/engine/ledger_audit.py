@@ -13,7 +13,7 @@ from ...cache.tab import Tab
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admission.deduplication import DuplicateWindows
-from ..core.consumer_memory import ASSIGNED_BYTES, group_charge
+from ..core.consumer_memory import ASSIGNED_BYTES, consumer_group_charge
 from ..core.deadlines import AckDeadlines
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -96,11 +96,11 @@ class LedgerAudit:
             audited["transactions"], held_bytes = self._transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self._windows.held_bytes
-            self._store.properties._check()
-            audited["properties"] = self._store.properties.held_bytes
+            self._store.host_properties._check()
+            audited["properties"] = self._store.host_properties.held_bytes
             queues = self._destinations.queues.values()
             groups = [queue.distribution.audit() for queue in queues]
-            memory = self._target_area.groups
+            memory = self._target_area.group_memory
             assert memory.held_back_bytes == sum(held_back_bytes for _, held_back_bytes in groups)
             audited["groups"] = sum(held_bytes for held_bytes, _ in groups) - memory.owed_bytes
             audited["deadlines"] = self._deadlines.charge_bytes
@@ -114,10 +114,10 @@ class LedgerAudit:
         consumers = list(self._all_consumers())
         assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
         groups = {consumer.consumer_group.shared for consumer in consumers}
-        assert self._target_area.listless_groups == sum(not group.lists for group in groups)
+        assert self._target_area.listless_consumer_groups == sum(not group.lists for group in groups)
         return (
             sum(consumer.charge_bytes for consumer in consumers)
-            + sum(group_charge(group.selector) for group in groups)
+            + sum(consumer_group_charge(group.selector) for group in groups)
             + ASSIGNED_BYTES * assigned
             + sum(target.charge_bytes for target in self._target_area.lists)
             - self._target_area.consumer_memory.owed_bytes

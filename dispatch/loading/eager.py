@@ -440,31 +440,10 @@ class EagerLoader:
             load.unreadable += unreadable
             for message in messages:
                 load.held[message[0]] = message
-        notes_groups = consumer_group.notes_groups
-        is_judged = load.is_scan and (consumer_group.selector is not None or notes_groups)
-        if is_judged or notes_groups:
-            consumer_group.decode(load.held.values(), load.survey)
-            for sequence, message in load.held.items():
-                if not is_judged and message[2] is not None:
-                    continue
-                try:
-                    whole = message if message[2] is not None else lane.read_headers(sequence)
-                except TooManyFiles:
-                    raise
-                except ForebayError as error:
-                    # Unless it was only settled meanwhile, which install finds out.
-                    load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
-                    load.unwanted.add(sequence)
-                    continue
-                if notes_groups and message[2] is None:
-                    consumer_group.note_group(lane, whole)
-                try:
-                    is_wanted = consumer_group.examine(lane, whole, load.survey)
-                except RecordDamaged as damage:
-                    load.unreadable.append((sequence, str(damage)))
-                    is_wanted = False
-                if not is_wanted:
-                    load.unwanted.add(sequence)
+        if load.is_scan and (consumer_group.selector is not None or consumer_group.notes_groups):
+            _judge(load, load.held)
+        elif consumer_group.notes_groups:
+            _judge(load, [sequence for sequence, message in load.held.items() if message[2] is None])
 
     def install(self, load: Load) -> None:
         """Put what was loaded into the list. Requires: the lock."""
@@ -479,25 +458,7 @@ class EagerLoader:
         if load.survey is not None:
             target.lane.note_survey(load.survey)
         is_alive = target in target_area.lists
-        if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
-            kept, kept_bytes = load.messages, load.reserved_bytes
-        else:
-            kept, kept_bytes = self._kept(load, is_alive)
-        for first, last in load.runs:
-            if first <= load.last:
-                target.returned.remove(first, min(last, load.last))
-                target.references.remove(first, min(last, load.last))
-        target.frontier = max(target.frontier, load.last + 1)
-        kept_bytes -= _refer_behind_watermark(target, kept)
-        target.release(load.reserved_bytes - kept_bytes)
-        if load.is_return:
-            if kept:
-                target.put_back(kept)
-        else:
-            if kept:
-                target.own_direct()
-                target.direct.extend(kept)
-                target.direct_bytes += kept_bytes
+        kept = self._put(load, is_alive)
         if target.lane.unwanted is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
                 target.lane.unwanted.add(sequence, sequence)
@@ -511,6 +472,28 @@ class EagerLoader:
             target_area.relieve()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             target_area.loads.request(target)
+
+    def _put(self, load: Load, is_alive: bool) -> list[StoredMessage]:
+        """Put what belongs into the list in the place of its runs; return that. The rest of the memory is released."""
+        target = load.target
+        if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
+            kept, kept_bytes = load.messages, load.reserved_bytes
+        else:
+            kept, kept_bytes = self._kept(load, is_alive)
+        for first, last in load.runs:
+            if first <= load.last:
+                target.returned.remove(first, min(last, load.last))
+                target.references.remove(first, min(last, load.last))
+        target.frontier = max(target.frontier, load.last + 1)
+        kept_bytes -= _refer_behind_watermark(target, kept)
+        target.release(load.reserved_bytes - kept_bytes)
+        if kept and load.is_return:
+            target.put_back(kept)
+        elif kept:
+            target.own_direct()
+            target.direct.extend(kept)
+            target.direct_bytes += kept_bytes
+        return kept
 
     def _let_go(self, load: Load, kept: set[int]) -> None:
         """Let go of what came from the caches and did not get into the list."""
@@ -551,6 +534,34 @@ def _load_of(
     """Return a load of chosen runs, for which nothing is reserved or read yet."""
     purges = target.lane.purges
     return Load(target, runs, runs[-1][1], is_scan=is_scan, is_return=is_return, purges=purges, began_at=began_at)
+
+
+def _judge(load: Load, sequences: Iterable[int]) -> None:
+    """Find out which of these messages the list wants, and of which group each is. Requires: no lock.
+
+    What can't be read or judged is not wanted; unless it was only settled meanwhile, which install finds out.
+    """
+    consumer_group, lane = load.target.consumer_group, load.target.lane
+    consumer_group.decode(load.held.values(), load.survey)
+    for sequence in sequences:
+        message = load.held[sequence]
+        try:
+            whole = message if message[2] is not None else lane.read_headers(sequence)
+        except TooManyFiles:
+            raise
+        except ForebayError as error:
+            load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
+            load.unwanted.add(sequence)
+            continue
+        if message[2] is None and consumer_group.notes_groups:
+            consumer_group.note_group(lane, whole)
+        try:
+            is_wanted = consumer_group.examine(lane, whole, load.survey)
+        except RecordDamaged as damage:
+            load.unreadable.append((sequence, str(damage)))
+            is_wanted = False
+        if not is_wanted:
+            load.unwanted.add(sequence)
 
 
 def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> int:

@@ -273,7 +273,7 @@ class TracePlayer:
             LoadRequests(_do_nothing, None),
             rule,
             syncs_always=False,
-            destinations=Tab(self.budget.holder("destinations")),
+            destination_memory=Tab(self.budget.holder("destinations")),
             overflow=overflow,
             pattern_of=lambda name: None,
             ordinary=OrdinaryDistribution,

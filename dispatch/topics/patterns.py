@@ -20,18 +20,18 @@ from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState
 from ..distribution.turns import Turns
 from ..selectors.selector import Selector
-from .state import SubscriptionGroup, SubscriptionKeeper, SubscriptionState, TopicState
+from .state import SubscriptionConsumerGroup, SubscriptionKeeper, SubscriptionState, TopicState
 
 
 class PatternKeeper(SubscriptionKeeper):
     """The Topics, as far as a pattern knows them. The state lock guards it."""
 
     @abstractmethod
-    def forget_pattern(self, pattern: PatternArea) -> None:
+    def forget_pattern(self, pattern: PatternState) -> None:
         """Let nothing new join a pattern whose consumer is closed. Requires: the lock."""
 
 
-class PatternArea(DestinationState):
+class PatternState(DestinationState):
     """All topics that match, as their one consumer sees them. `name` is the pattern. The state lock guards it."""
 
     __slots__ = ("keeper", "members", "turns")
@@ -47,7 +47,7 @@ class PatternArea(DestinationState):
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """See DestinationState."""
-        return SubscriptionGroup(selector, self.keeper.verdicts)
+        return SubscriptionConsumerGroup(selector, self.keeper.verdicts)
 
     @property
     def consumer_group(self) -> ConsumerGroup:
@@ -86,7 +86,7 @@ class PatternMember(SubscriptionState):
     __slots__ = ("pattern",)
 
     def __init__(
-        self, topic: TopicState, subscriber: Subscriber, selector: Selector | None, pattern: PatternArea
+        self, topic: TopicState, subscriber: Subscriber, selector: Selector | None, pattern: PatternState
     ) -> None:
         super().__init__(topic, subscriber, selector)
         self.pattern = pattern

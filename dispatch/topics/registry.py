@@ -25,7 +25,6 @@ from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriber
 from ...store.index.topic_lane import TopicLane
 from ...store.late_log import LateLogger
 from ...store.maintenance.trimmer import RetentionRule
-from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from ..config.policies import Policies
 from ..config.policy import matches
@@ -34,10 +33,7 @@ from ..consumer.consumer import Consumer
 from ..consumer.consumers import Consumers
 from ..consumer.options import ConsumerOptions
 from ..core.delays import TimedLanes
-from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import NON_PERSISTENT_LANE_BYTES, DestinationState, PersistentLaneState, Taker
-from ..core.monitor import Monitor
 from ..core.overhead import (
     FAN_OUT_BYTES,
     OPEN_SUBSCRIPTION_BYTES,
@@ -45,14 +41,13 @@ from ..core.overhead import (
     DestinationOverhead,
     row_bytes,
 )
-from ..core.publisher import Publisher
-from ..core.removal import Removals
+from ..core.parts import CoreParts
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
 from .eviction import Evictor
 from .latest_keys import KeyMemory
-from .patterns import PatternArea, PatternKeeper, PatternMember
+from .patterns import PatternKeeper, PatternMember, PatternState
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
@@ -71,15 +66,10 @@ class Topics(PatternKeeper):
 
     def __init__(
         self,
+        parts: CoreParts,
         *,
-        monitor: Monitor,
-        store: MessageStore,
-        target_area: TargetArea,
         overflow: Overflow,
-        publisher: Publisher,
-        destinations: Destinations,
         overhead: DestinationOverhead,
-        removals: Removals,
         timed: TimedLanes,
         consumers: Consumers,
         transactions: TransactionRegistry,
@@ -88,25 +78,25 @@ class Topics(PatternKeeper):
         keys: KeyMemory,
     ) -> None:
         """reading: pays for what the sweeper reads. keys: for what "latest_per_key" knows."""
-        self._monitor = monitor
-        self._message_store = store
-        self._records = store.subscription_records
-        self._target_area = target_area
+        self._monitor = parts.monitor
+        self._message_store = parts.store
+        self._records = parts.store.subscription_records
+        self._target_area = parts.target_area
+        self._publisher = parts.publisher
+        self._destinations = parts.destinations
+        self._removals = parts.removals
         self._overflow = overflow
-        self._publisher = publisher
-        self._destinations = destinations
         self._overhead = overhead
-        self._removals = removals
         self._timed = timed
         self._consumers = consumers
         self._transactions = transactions
         self._policies = policies
         self._keys = keys
-        self.unrecorded = UnrecordedStore(store)
+        self.unrecorded = UnrecordedStore(parts.store)
         self.verdicts = Verdicts()
-        self.unmatched_sweeper = UnmatchedSweeper(target_area, self._records, reading)
+        self.unmatched_sweeper = UnmatchedSweeper(parts.target_area, self._records, reading)
         self.by_name: dict[str, TopicState] = {}
-        self.patterns: dict[PatternArea, Selector | None] = {}
+        self.patterns: dict[PatternState, Selector | None] = {}
         """Those that have a consumer, with its selector."""
         self._trim_at = 0.0
         self._cached: list[tuple[LaneMemory, Subscriber]] = []
@@ -172,9 +162,7 @@ class Topics(PatternKeeper):
 
         Requires: the lock; there is none of that name.
         """
-        found = (
-            [] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]
-        )
+        found = [] if is_temporary else [pattern for pattern in self.patterns if matches(pattern.name, name)]
         self._destinations.require_row(name)
         charge_bytes = row_bytes(name) + OPEN_TOPIC_BYTES
         members_bytes = (SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(found)
@@ -183,8 +171,8 @@ class Topics(PatternKeeper):
         with self._overhead.one_more(charge_bytes):
             destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
-            for pattern_area in found:
-                self._join(pattern_area, topic)
+            for pattern in found:
+                self._join(pattern, topic)
         self._agree_on_retention(topic)
         return topic
 
@@ -407,15 +395,10 @@ class Topics(PatternKeeper):
         with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
-            found = topic.seen_subscription(name) if name is not None else None
             text = options.selector.text if options.selector is not None else None
-            if found is not None and found in topic.online and not (is_shared and found.is_shared):
-                raise _in_use(found, is_shared=is_shared)
-            if found is not None and text != found.subscriber.facts.selector:
-                raise SettingsError(
-                    f"subscription {name!r} of topic {topic.name!r} was made with another selector: "
-                    "subscribe with that one, or unsubscribe first and lose its backlog"
-                )
+            found = topic.seen_subscription(name) if name is not None else None
+            if found is not None:
+                _require_joinable(found, text, is_shared=is_shared)
             if found is None or found not in topic.online:
                 self._consumers.require_room((topic,), options)
             subscription = topic.durable_subscription(name) if found is not None and name is not None else None
@@ -444,7 +427,7 @@ class Topics(PatternKeeper):
         now_ms = self._message_store.steady.now_ms()
         for subscription in subscriptions:
             topic = subscription.topic
-            for value in self._message_store.properties.retained(topic.number):
+            for value in self._message_store.host_properties.retained(topic.number):
                 try:
                     retained = decode_retained(value)
                     if not retained.is_expired(now_ms):
@@ -467,7 +450,7 @@ class Topics(PatternKeeper):
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if not self._message_store.properties.is_retained(name):
+            if not self._message_store.host_properties.is_retained(name):
                 return
             self._message_store.property_records.change({name: None})
             position = self._message_store.journal.end
@@ -486,9 +469,9 @@ class Topics(PatternKeeper):
         if subscription.is_durable:
             topic.keep(subscription)
 
-    def no_destination(self, pattern: str) -> PatternArea:
+    def no_destination(self, pattern: str) -> PatternState:
         """Return what refuses whatever is sent to a pattern."""
-        return PatternArea(self._target_area, pattern, self)
+        return PatternState(self._target_area, pattern, self)
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
         """Make a consumer of all topics that match, those that come later among them."""
@@ -496,12 +479,12 @@ class Topics(PatternKeeper):
             self._monitor.raise_if_closed()
             with self._matching(pattern) as found:
                 self._consumers.require_room(found, options)
-                pattern_area = PatternArea(self._target_area, pattern, self)
-                consumer = self._consumers.attach(pattern_area, options)
-                self.patterns[pattern_area] = options.selector
+                pattern_state = PatternState(self._target_area, pattern, self)
+                consumer = self._consumers.attach(pattern_state, options)
+                self.patterns[pattern_state] = options.selector
                 for topic in found:
-                    self._join(pattern_area, topic)
-            refused = self._give_retained(pattern_area.members.values())
+                    self._join(pattern_state, topic)
+            refused = self._give_retained(pattern_state.members.values())
         if refused is not None:
             consumer.close()
             raise refused
@@ -522,20 +505,20 @@ class Topics(PatternKeeper):
             for topic in found:
                 topic.holders -= 1
 
-    def _join(self, pattern_area: PatternArea, topic: TopicState) -> None:
+    def _join(self, pattern_state: PatternState, topic: TopicState) -> None:
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
-        selector = self.patterns[pattern_area]
+        selector = self.patterns[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._records.subscribe(topic.number, None, text)
-        member = pattern_area.members[topic] = PatternMember(topic, subscriber, selector, pattern_area)
+        member = pattern_state.members[topic] = PatternMember(topic, subscriber, selector, pattern_state)
         if selector is not None:
             self.unmatched_sweeper.subscriptions[member] = None
         self._go_online(member, is_shared=False)
         self._target_area.subscribe(member, selector)
 
-    def forget_pattern(self, pattern_area: PatternArea) -> None:
+    def forget_pattern(self, pattern_state: PatternState) -> None:
         """See PatternKeeper."""
-        del self.patterns[pattern_area]
+        del self.patterns[pattern_state]
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
@@ -800,6 +783,21 @@ class Topics(PatternKeeper):
         if self._cached:  # whoever deleted the topic was interrupted
             self._forget_cached()
         return all(self.unmatched_sweeper.step() for _ in range(SIEVE_STEPS))
+
+
+def _require_joinable(subscription: SubscriptionState, text: str | None, *, is_shared: bool) -> None:
+    """Raise what refuses a durable subscription another consumer.
+
+    text: the selector that the consumer brings. SubscriptionInUse, SettingsError.
+    """
+    if subscription in subscription.topic.online and not (is_shared and subscription.is_shared):
+        raise _in_use(subscription, is_shared=is_shared)
+    facts = subscription.subscriber.facts
+    if text != facts.selector:
+        raise SettingsError(
+            f"subscription {facts.name!r} of topic {subscription.topic.name!r} was made with another selector: "
+            "subscribe with that one, or unsubscribe first and lose its backlog"
+        )
 
 
 def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> SubscriptionInUse:

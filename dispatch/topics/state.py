@@ -94,7 +94,7 @@ class Verdicts:
         return found
 
 
-class SubscriptionGroup(ConsumerGroup):
+class SubscriptionConsumerGroup(ConsumerGroup):
     """That of a subscription's consumer."""
 
     __slots__ = ("_verdicts",)
@@ -314,7 +314,7 @@ class TopicState(DestinationState):
 
         Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
         """
-        has_message = len(self.target_area.store.properties.retained(self.number)) > 0
+        has_message = len(self.target_area.store.host_properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property
@@ -337,7 +337,7 @@ class TopicState(DestinationState):
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted, or closed. Requires: the lock."""
         self.drop_lanes()
-        self.target_area.destinations.release(FAN_OUT_BYTES * len(self.fan_outs))
+        self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs = {}, {}
 
     def subscriptions(self) -> list[SubscriptionState]:
@@ -669,7 +669,7 @@ class SubscriptionState(DestinationState):
         """Somebody reads it, or there is something to remember."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        return SubscriptionGroup(selector, self.topic.verdicts)
+        return SubscriptionConsumerGroup(selector, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:
         """See DestinationState. With the last one the subscription goes offline."""
@@ -727,7 +727,7 @@ class SubscriptionState(DestinationState):
         """Charge for this object, which is kept from now on. Twice is once."""
         if not self.is_charged:
             self.is_charged = True
-            self.target_area.destinations.charge(OPEN_SUBSCRIPTION_BYTES)
+            self.target_area.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
 
     def forget(self) -> None:
         """Forget a subscription that has ended: no cache keeps anything for it."""
@@ -746,7 +746,7 @@ class SubscriptionState(DestinationState):
             self.target_area.on_lane_gone(lane)
         if self.is_charged:
             self.is_charged = False
-            self.target_area.destinations.release(OPEN_SUBSCRIPTION_BYTES)
+            self.target_area.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
 
     def _non_persistent(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)
@@ -827,7 +827,7 @@ class FanOut:
         self.next_sequence = destinations.take_non_persistent(self.pool)
         self.sent_bytes = 0
         """Content bytes of all that was sent."""
-        topic.target_area.destinations.charge(FAN_OUT_BYTES)
+        topic.target_area.destination_memory.charge(FAN_OUT_BYTES)
         self._given_alone = self.next_sequence
         """Sequences of what was given to one subscription, or sent before the topic was opened."""
 

@@ -25,7 +25,7 @@ class StagedProperties(PropertySource):
         with self._monitor.lock:
             self._require_open()
             staged = self._branch.properties
-            return staged[name] if name in staged else self._store.properties.values.get(name)
+            return staged[name] if name in staged else self._store.host_properties.values.get(name)
 
     def snapshot(self) -> dict[str, bytes]:
         """See PropertySource."""
@@ -40,5 +40,5 @@ class StagedProperties(PropertySource):
             self._store.property_records.stage(self._branch, decide(self._seen()))
 
     def _seen(self) -> dict[str, bytes]:
-        seen: dict[str, bytes | None] = {**self._store.properties.values, **self._branch.properties}
+        seen: dict[str, bytes | None] = {**self._store.host_properties.values, **self._branch.properties}
         return {name: value for name, value in seen.items() if value is not None}

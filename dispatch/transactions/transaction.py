@@ -234,7 +234,7 @@ class Transaction:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
             self._store.property_records.stage(self._branch, {name: value})
-            self._replaces = value is None and self._store.properties.is_retained(name)
+            self._replaces = value is None and self._store.host_properties.is_retained(name)
 
     def add(
         self,
@@ -475,9 +475,9 @@ class Transaction:
 
         Requires: the lock.
         """
-        return any(number in numbers for number in self.destinations())
+        return any(number in numbers for number in self.destination_numbers())
 
-    def destinations(self) -> Iterator[int]:
+    def destination_numbers(self) -> Iterator[int]:
         """Yield the numbers of those to which it sent, or where it acknowledged; some twice. Requires: the lock."""
         for lane in self._lanes.values():
             yield lane.destination.number
@@ -551,6 +551,14 @@ class Transaction:
             for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued them
         self._arrive()
+        self._count_acks()
+        self._settle_held()
+        self._give_kept()
+        self._end(COMMITTED)
+
+    def _count_acks(self) -> None:
+        """Let what it acknowledges be acknowledged: in lanes, distributions and limits, which did not know it yet."""
+        branch = self._branch
         for number, first, messages in branch.unrecorded_runs():
             lane = self._lanes[number]
             lane.store.remove(lane.stored, first, first + messages - 1)
@@ -566,9 +574,6 @@ class Transaction:
         for rejected_from, rejected in self._rejected.items():
             rejected_from.acknowledged -= rejected
             rejected_from.destination.dead_lettered += rejected
-        self._settle_held()
-        self._give_kept()
-        self._end(COMMITTED)
 
     def _give_kept(self) -> None:
         """Hand over what is not persistent, with its charge."""
@@ -742,20 +747,22 @@ class Transaction:
 
         Requires: the lock.
         """
+        return self._branch_bytes + self._gathered_bytes + self._kept_bytes
+
+    @property
+    def counted_bytes(self) -> int:
+        """Return what `charge_bytes` should be, from the messages that are in RAM. O(those). Requires: the lock."""
+        contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
+        gathered_bytes = sum(len(properties) + len(body) for properties, body in contents)
+        kept_bytes = sum(kept.charge_bytes for kept in self._kept)
+        return self._branch_bytes + gathered_bytes + GATHERED_CHARGE_BYTES * len(contents) + kept_bytes
+
+    @property
+    def _branch_bytes(self) -> int:
+        """What is charged for what is in the journal of it, or is acknowledged."""
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
-        held_bytes = HELD_CHARGE_BYTES * branch.acknowledged
-        return BRANCH_CHARGE_BYTES + parts + held_bytes + self._gathered_bytes + self._kept_bytes
-
-    @property
-    def gathered(self) -> list[tuple[bytes, bytes]]:
-        """(properties, body) of all that is in RAM. Requires: the lock."""
-        return [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
-
-    @property
-    def kept_bytes(self) -> int:
-        """Return what the messages hold that are not persistent, from those. Requires: the lock."""
-        return sum(kept.charge_bytes for kept in self._kept)
+        return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged
 
     @property
     def held(self) -> list[Delivery]:
@@ -871,9 +878,9 @@ class TransactionRegistry:
         """Return whether one without an outcome sent to one of these, or acknowledged there. O(transactions)."""
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
-    def destinations(self) -> set[int]:
+    def destination_numbers(self) -> set[int]:
         """Return the numbers of those to which one without an outcome sent, or where it acknowledged."""
-        return {number for transaction in self.undecided.values() for number in transaction.destinations()}
+        return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
 
     def raise_if_held(self, delivery: Delivery) -> None:
         """TransactionError when the message was acknowledged in a transaction."""
@@ -903,10 +910,5 @@ class TransactionRegistry:
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(map(content_bytes, held))
         own = sum(message.charge_bytes for _, message in self.publisher.postponed)
-        for transaction in self.undecided.values():
-            gathered = sum(len(properties) + len(body) for properties, body in transaction.gathered)
-            own += gathered + GATHERED_CHARGE_BYTES * len(transaction.gathered)
-            branch = transaction._branch
-            own += BRANCH_CHARGE_BYTES + SLICE_CHARGE_BYTES * len(branch) + HELD_CHARGE_BYTES * branch.acknowledged
-            own += IDENTITY_CHARGE_BYTES * len(branch.identities) + transaction.kept_bytes
+        own += sum(transaction.counted_bytes for transaction in self.undecided.values())
         return own, bodies + OVERHEAD_BYTES * len(held)

@@ -81,7 +81,7 @@ def test_golden_store_of_version_3_has_its_properties_and_those_that_wait_for_a_
     if missing is not None:
         shutil.rmtree(root / missing)
     store = open_golden(root, ManualClock(SEED + 1)).store
-    assert store.properties.values == PROPERTIES
+    assert store.host_properties.values == PROPERTIES
     [branch] = store.branches.prepared
     assert branch.properties == {"prepared": b"waits", "empty": None}
     store.close()

@@ -166,7 +166,7 @@ class Inside:
         """Close every queue and topic that can be closed; how many."""
         engine = self.__engine
         with engine.monitor.lock, engine.monitor.whole:
-            undecided, queues = engine.transactions.destinations(), list(engine.destinations.queues.values())
+            undecided, queues = engine.transactions.destination_numbers(), list(engine.destinations.queues.values())
             topics = list(engine.topics.by_name.values())
             closed = sum(engine.destinations.close_idle(queue, undecided) for queue in queues)
             return closed + sum(engine.topics.close_idle(topic, undecided) for topic in topics)

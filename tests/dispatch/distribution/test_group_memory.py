@@ -10,6 +10,8 @@ from inside import explain
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, DestinationPolicy, Message, Queue, StoreFull
+from forebay.cache.budget import Budget
+from forebay.dispatch.core.group_memory import GroupMemory
 from forebay.dispatch.core.overhead import GROUPS_BYTES
 from forebay.dispatch.distribution.grouped import GroupAssigner
 
@@ -43,6 +45,23 @@ def place(delivery: Delivery) -> tuple[bytes, int]:
 
 def held(bay: SimulatedBay) -> int:
     return bay.bay.statistics().memory.holders["groups"]
+
+
+def test_what_finds_no_room_is_owed_until_there_is_some_and_still_counts_as_held_back() -> None:
+    budget = Budget(1000)
+    others, memory = budget.holder("others"), GroupMemory(budget.holder("groups"))
+    assert others.reserve(900)
+    memory.hold_back(100)
+    memory.hold_back(300)
+    memory.hold_back(50)
+    assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (100, 350, 450)
+    memory.let_go(50)
+    assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (100, 300, 400)
+    others.release(500)
+    memory.let_go(100)
+    assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (300, 0, 300)
+    memory.let_go(300)
+    assert (memory.holder.held_bytes, memory.owed_bytes, memory.held_back_bytes) == (0, 0, 0)
 
 
 def test_groups_held_back_are_charged_and_bounded() -> None:

@@ -75,7 +75,7 @@ def test_an_empty_body_is_delivered_and_leaves_none(simulated: SimulatedBay) -> 
     topic(simulated).send(b"", retain=True)
     assert drain_retained(live) == [(b"1.20", True), (b"", False)]
     assert drain_retained(topic(simulated).subscribe()) == []
-    assert simulated.store.properties.held_bytes == 0
+    assert simulated.store.host_properties.held_bytes == 0
 
 
 def test_a_durable_subscription_that_comes_back_is_not_given_it_again(simulated: SimulatedBay) -> None:
@@ -172,10 +172,10 @@ def test_it_outlives_the_data_log_in_which_it_was_sent() -> None:
 def test_it_ends_with_its_topic(simulated: SimulatedBay, is_index_lost: bool) -> None:
     topic(simulated).send(b"1.20", retain=True)
     topic(simulated).delete()
-    assert simulated.store.properties.held_bytes == 0
+    assert simulated.store.host_properties.held_bytes == 0
     assert drain_retained(topic(simulated).subscribe()) == []
     simulated.crash(is_index_lost=is_index_lost)
-    assert simulated.store.properties.held_bytes == 0
+    assert simulated.store.host_properties.held_bytes == 0
     assert drain_retained(topic(simulated).subscribe()) == []
 
 
@@ -222,9 +222,9 @@ def test_one_that_is_too_large_to_be_kept_is_not_sent_either() -> None:
 def test_it_is_charged_as_a_property_and_the_host_does_not_see_it(simulated: SimulatedBay) -> None:
     bay = simulated.bay
     bay.properties["cursor"] = b"1042"
-    before = simulated.store.properties.held_bytes
+    before = simulated.store.host_properties.held_bytes
     topic(simulated).send(bytes(KIB), retain=True)
-    assert KIB < simulated.store.properties.held_bytes - before < 2 * KIB
+    assert KIB < simulated.store.host_properties.held_bytes - before < 2 * KIB
     assert dict(bay.properties) == {"cursor": b"1042"}
     with bay.transaction() as transaction:
         assert dict(transaction.properties) == {"cursor": b"1042"}

@@ -36,7 +36,7 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[SimulatedBay]:
     yield simulated
     simulated.check()
     simulated.store.subscriptions._check()
-    simulated.store.properties._check()
+    simulated.store.host_properties._check()
 
 
 def topic(simulated: SimulatedBay) -> Topic:
@@ -107,7 +107,7 @@ def test_an_empty_body_is_delivered_and_leaves_none_of_that_value(simulated: Sim
     assert drain_retained(live) == [(b"ACME", True), (b"", False)]
     assert given(simulated) == [b"TEA"]
     keep(simulated, "TEA", b"")
-    assert given(simulated) == [] and simulated.store.properties.held_bytes == 0
+    assert given(simulated) == [] and simulated.store.host_properties.held_bytes == 0
 
 
 def test_they_come_by_priority_and_with_the_id_and_headers_that_they_were_sent_with(simulated: SimulatedBay) -> None:
@@ -290,7 +290,7 @@ def test_how_many_values_are_kept_is_bounded_and_what_finds_no_room_is_not_sent(
     simulated = SimulatedBay(max_file_length="64KiB")
     values = fill(simulated)
     assert 20 < values < 32  # in a quarter of 64 KiB
-    assert simulated.store.properties.held_bytes <= 16 * KIB
+    assert simulated.store.host_properties.held_bytes <= 16 * KIB
     live = topic(simulated).subscribe(selector="symbol < 0")
     with pytest.raises(PropertiesFull):
         keep(simulated, -1, bytes(100))
@@ -298,7 +298,7 @@ def test_how_many_values_are_kept_is_bounded_and_what_finds_no_room_is_not_sent(
     keep(simulated, 0, b"")
     keep(simulated, -1, bytes(100))
     assert len(given(simulated)) == values
-    simulated.store.properties._check()
+    simulated.store.host_properties._check()
     simulated.check()
 
 
@@ -308,10 +308,10 @@ def test_those_that_have_expired_give_way_to_others_and_to_properties() -> None:
         values = fill(simulated, expires_in=60)
         simulated.clock.advance(61)
     simulated.bay.properties["cursor"] = bytes(8 * KIB)
-    assert len(simulated.store.properties.retained(simulated.topic_area("prices").number)) == 0
+    assert len(simulated.store.host_properties.retained(simulated.topic_area("prices").number)) == 0
     assert 20 < values < 32 and given(simulated) == []
     simulated.crash(is_index_lost=True)
-    assert simulated.store.properties.held_bytes < 9 * KIB
+    assert simulated.store.host_properties.held_bytes < 9 * KIB
     simulated.check()
 
 

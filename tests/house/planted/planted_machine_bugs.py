@@ -95,7 +95,7 @@ MACHINE_BUGS = (
     Bug(
         "a pattern has no topic that is made later",
         "Topics.create",
-        "[] if is_temporary else [pattern_area for pattern_area in self.patterns if matches(pattern_area.name, name)]",
+        "[] if is_temporary else [pattern for pattern in self.patterns if matches(pattern.name, name)]",
         "[]",
         MACHINE,
     ),
