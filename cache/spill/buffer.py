@@ -17,7 +17,7 @@ from typing import Final
 from ...store.journal.reading import StoredMessage
 from ..budget import Holder
 from ..charge import charge_bytes
-from ..message_cache import MessageCache
+from ..held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
@@ -53,7 +53,7 @@ class Pool:
         return bit
 
 
-class SpillBuffer(MessageCache):
+class SpillBuffer(HeldMessages):
     """Messages by (key, sequence), and the lanes that need each of them. The state lock guards it."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:

@@ -22,7 +22,7 @@ from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersisten
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..budget import Budget
 from ..charge import charge_bytes
-from ..message_cache import MessageCache
+from ..held_messages import HeldMessages
 from ..shares import Shares
 from .account import ArrivalAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
@@ -69,7 +69,7 @@ class Overflow:
         self.lanes: dict[int, NonPersistentLane] = {}
         self.timetable = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
-        self._caches: dict[int, tuple[MessageCache, ...]] = {}
+        self._caches: dict[int, tuple[HeldMessages, ...]] = {}
         """By lane, where a message may be that is in no list."""
         self.is_closed = False
 
@@ -81,7 +81,7 @@ class Overflow:
             self.write_all()
 
     def lane(
-        self, destination: int, priority: int, caches: Sequence[MessageCache] = (), pool: int | None = None
+        self, destination: int, priority: int, caches: Sequence[HeldMessages] = (), pool: int | None = None
     ) -> NonPersistentLane:
         """Make a lane. caches: where a message of it may be beside the SpillBuffer. pool: number of the fan-out whose
         lanes share what they have no room for."""
@@ -96,7 +96,7 @@ class Overflow:
             self.account.write_for(self.buffer.sharing_lanes_max)
         return lane
 
-    def caches_of(self, lane: NonPersistentLane) -> tuple[MessageCache, ...]:
+    def caches_of(self, lane: NonPersistentLane) -> tuple[HeldMessages, ...]:
         """Return where messages of a lane may be that are in no list."""
         return self._caches[lane.number]
 
