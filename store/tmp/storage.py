@@ -140,13 +140,7 @@ class TmpStorage:
         parts = _parts(held or [(1 << len(messages)) - 1] * len(owners), batches)
         grown = self._growable(owners, batches[0])
         fittings, new_shares = self._fittings(owners, batches, parts, grown)
-        charge_bytes = (
-            OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
-            + SHARE_CHARGE_BYTES * new_shares
-            + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
-            + PLACE_CHARGE_BYTES * len(messages)
-            + (_offsets_charge(grown, batches[0]) if grown is not None else 0)
-        )
+        charge_bytes = self._charge_of(owners, batches, grown, new_shares)
         buffer_bytes = max(max([batch.buffer_bytes for batch in batches]) - self._paid_buffer_bytes, 0)
         if not self._account.reserve(charge_bytes + buffer_bytes):
             raise StoreFull(charge_bytes + buffer_bytes, 0, "memory_limit")
@@ -169,6 +163,16 @@ class TmpStorage:
         if unused_shares:
             self._account.release(SHARE_CHARGE_BYTES * unused_shares)
         self._messages += len(messages)
+
+    def _charge_of(self, owners: Sequence[int], batches: list[Batch], grown: Chunk | None, new_shares: int) -> int:
+        """Return what the places of batches take, the first of which goes into `grown` if there is such a chunk."""
+        return (
+            OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
+            + SHARE_CHARGE_BYTES * new_shares
+            + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
+            + PLACE_CHARGE_BYTES * sum([len(batch.sequences) for batch in batches])
+            + (_offsets_charge(grown, batches[0]) if grown is not None else 0)
+        )
 
     def _growable(self, owners: Sequence[int], batch: Batch) -> Chunk | None:
         """Return the chunk that the first of the owners filled last, where the batch may lie behind what is in it;
