@@ -133,7 +133,8 @@ class DestinationTable(MutableMapping[int, Destination]):
 
     def _name(self, place: int) -> bytes:
         data = self._rows.data
-        return bytes(data[place + DESTINATION_HEAD.size : _end_of(data, place)])
+        begin, end = place + DESTINATION_HEAD.size, _end_of(data, place)
+        return bytes(data[begin:end])
 
     def _destination(self, place: int) -> Destination:
         return decode_destination(self._rows.row_at(place))

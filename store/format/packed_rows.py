@@ -69,7 +69,8 @@ class PackedRows:
 
     def row_at(self, place: int) -> bytes:
         """Return the row at a place, as a record has it."""
-        return bytes(self.data[place : self._end_of(self.data, place)])
+        end = self._end_of(self.data, place)
+        return bytes(self.data[place:end])
 
     def joined(self) -> bytes:
         """Return all rows as a record has them. It copies bytes and makes no object of any row."""
