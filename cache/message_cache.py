@@ -1,7 +1,7 @@
 """MessageCache: messages of many lanes that are given back when memory is wanted, the newest first.
 
-The base of the HeadQueueCache and the PendingCache. A crash takes all of it;
-what was persistent is read from the journal again.
+The base of the HeadQueueCache and the PendingCache. A crash takes all of it; what was persistent is read from the
+journal again.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
 class MessageCache(HeldMessages):
     """Copies that may leave whenever memory is wanted. The state lock guards it.
 
-    Each lane's messages are kept in the order in which they came, so that the
-    one that came last, farthest from being consumed, leaves first. O(1) unless
-    a method says otherwise.
+    Each lane's messages are kept in the order in which they came, so that the one that came last, farthest from being
+    consumed, leaves first. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:

@@ -1,12 +1,11 @@
 """SpillBuffer: gathers non-persistent messages that RAM has no other place for until they are worth a write.
 
-The buffer has the only copy of each message. What is wanted meanwhile is taken
-from here and never written. A crash takes all of it.
+The buffer has the only copy of each message. What is wanted meanwhile is taken from here and never written. A crash
+takes all of it.
 
-Lanes of one fan-out number their messages alike and share what waits here:
-such a message is here once, charged once, with a bit for each lane that still
-needs it, and goes with the last of them. A `key` below is the number of a
-lane on its own, or of the pool that lanes share.
+Lanes of one fan-out number their messages alike and share what waits here: such a message is here once, charged once,
+with a bit for each lane that still needs it, and goes with the last of them. A `key` below is the number of a lane on
+its own, or of the pool that lanes share.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Overflow: non-persistent messages without a place in lists and caches, on their way to tmp-storage.
 
-A pending message that is not in tmp-storage is in RAM: in a list, a cache, a
-load, a delivery, or in the SpillBuffer here. Code that would drop the last
-copy hands it over instead. Where tmp-storage takes nothing (it is full, or
-its disk fails), accepted messages stay in the SpillBuffer under the charge
-that they had, and new messages are refused. A crash takes all of it.
+A pending message that is not in tmp-storage is in RAM: in a list, a cache, a load, a delivery, or in the SpillBuffer
+here. Code that would drop the last copy hands it over instead. Where tmp-storage takes nothing (it is full, or its disk
+fails), accepted messages stay in the SpillBuffer under the charge that they had, and new messages are refused. A crash
+takes all of it.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Overflow:
     ) -> None:
         """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be read.
 
-        paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under
-        the state lock. make_room: reclaims memory that is used for something less urgent.
+        paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under the
+        state lock. make_room: reclaims memory that is used for something less urgent.
         """
         self.budget = budget
         self._room_bytes = 0

@@ -1,8 +1,7 @@
 """DestinationTable: which queues and topics exist, as packed rows, found by number and by name.
 
-A destination that nobody uses is nothing but a row here: 18 bytes beside its
-name, and no object. Nothing here survives a crash: recovery fills the table
-from the journal.
+A destination that nobody uses is nothing but a row here: 18 bytes beside its name, and no object. Nothing here survives
+a crash: recovery fills the table from the journal.
 """
 
 from __future__ import annotations

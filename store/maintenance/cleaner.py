@@ -90,9 +90,8 @@ class Cleaner:
     def delete_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs as they are. Requires: no lock.
 
-        A drop record that names them is synced before the first is unlinked,
-        so no crash can turn a deletion into a loss or a redelivery. What the
-        disk refuses to delete is tried again by the next cleanup.
+        A drop record that names them is synced before the first is unlinked, so no crash can turn a deletion into a
+        loss or a redelivery. What the disk refuses to delete is tried again by the next cleanup.
         """
         holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()

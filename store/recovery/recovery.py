@@ -1,12 +1,10 @@
 """Recovery: from what a crash left to an index that agrees with the journal.
 
-The index is loaded from the last checkpoint and the journal replayed from
-its position; where the index is missing or in doubt, the whole journal is
-replayed, with checkpoints on the way so that memory stays bounded. The place
-where the journal stops making sense is a torn tail, which is cut and counted,
-unless some intact record or checkpoint knew it to be durable: that is
-corruption, and opening is refused with the place. Whole files that are cut
-off go to quarantine. Recovering twice gives what recovering once gives.
+The index is loaded from the last checkpoint and the journal replayed from its position; where the index is missing or
+in doubt, the whole journal is replayed, with checkpoints on the way so that memory stays bounded. The place where the
+journal stops making sense is a torn tail, which is cut and counted, unless some intact record or checkpoint knew it to
+be durable: that is corruption, and opening is refused with the place. Whole files that are cut off go to quarantine.
+Recovering twice gives what recovering once gives.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """tmp-storage: where non-persistent messages go that RAM has no room for.
 
-Batches are appended to files that nobody syncs; places, owners and the salts
-of the checksums are in RAM alone. So a crash takes all of it, and the next
-open deletes what it left. A limit is checked before each write, a file goes
-as soon as nobody holds anything in it, and one that is mostly dead is
-rewritten forward.
+Batches are appended to files that nobody syncs; places, owners and the salts of the checksums are in RAM alone. So a
+crash takes all of it, and the next open deletes what it left. A limit is checked before each write, a file goes as soon
+as nobody holds anything in it, and one that is mostly dead is rewritten forward.
 
-An owner is a number, such as a lane. Several may hold one message, which is
-stored once and goes when the last of them has removed it.
+An owner is a number, such as a lane. Several may hold one message, which is stored once and goes when the last of them
+has removed it.
 """
 
 from __future__ import annotations
@@ -121,11 +119,10 @@ class TmpStorage:
     ) -> None:
         """Store messages once, to be held by the owners. In ascending sequence; no owner holds one of its own yet.
 
-        held: for each owner a bit for each message that it is to hold, one at
-        least, and each message is held by somebody; None: all hold all. One
-        write for up to 512 messages or 512 KiB. On an error nothing is stored
-        and nothing has changed: StoreFull when tmp-storage, the memory for
-        places or the disk is full, SpillFailed when the disk fails.
+        held: for each owner a bit for each message that it is to hold, one at least, and each message is held by
+        somebody; None: all hold all. One write for up to 512 messages or 512 KiB. On an error nothing is stored and
+        nothing has changed: StoreFull when tmp-storage, the memory for places or the disk is full, SpillFailed when the
+        disk fails.
         """
         if self._is_closed:
             raise Closed(TMP_STORAGE)
@@ -326,9 +323,8 @@ class TmpStorage:
     def compact(self) -> Compaction | None:
         """Move up to 256 KiB (or one chunk) out of the file that has the least alive. None: nothing is worth it.
 
-        Worth it is a file under 25 % alive; under 50 % when three quarters of
-        the limit are used. Not the one that is written to. Disk and memory
-        that it needs for a moment stay within their limits.
+        Worth it is a file under 25 % alive; under 50 % when three quarters of the limit are used. Not the one that is
+        written to. Disk and memory that it needs for a moment stay within their limits.
         """
         self._files.delete_undeleted()
         file = self._files.sparsest()
