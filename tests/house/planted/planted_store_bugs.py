@@ -392,9 +392,9 @@ STORE_BUGS = (
     ),
     Bug(
         "what transactions sent is not looked up in the index",
-        "Relocation._advance",
-        "not source.has_transactional",
-        "True",
+        "Relocation._found",
+        "source.has_transactional",
+        "False",
         "tests/store/maintenance/test_relocation_kinds.py::test_stuck_messages_of_transactions_free_their_data_logs",
     ),
     Bug(
