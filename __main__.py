@@ -1,8 +1,7 @@
 """The command line: `forebay` and `python -m forebay`.
 
-Exit codes: 0 done, 1 a check failed or the work could not be done, 2 wrong
-usage, 130 interrupted, 141 whoever reads the output has gone. A command's
-modules are imported when it is named.
+Exit codes: 0 done, 1 a check failed or the work could not be done, 2 wrong usage, 130 interrupted, 141 whoever reads
+the output has gone. A command's modules are imported when it is named.
 """
 
 from __future__ import annotations

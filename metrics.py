@@ -4,9 +4,8 @@
 >>> import prometheus_client
 >>> prometheus_client.REGISTRY.register(forebay.metrics.prometheus(bay))
 
-All of them tell the same, under names that RabbitMQ and Kafka made usual, and name
-no more queues than they are told to. `prometheus_text` needs no package; the other
-two need forebay[metrics].
+All of them tell the same, under names that RabbitMQ and Kafka made usual, and name no more queues than they are told
+to. `prometheus_text` needs no package; the other two need forebay[metrics].
 """
 
 from __future__ import annotations
@@ -250,10 +249,10 @@ def _escaped(value: str) -> str:
 def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
     """Return a collector of prometheus_client, to be registered. The label `broker` tells several stores apart.
 
-    bay: of a store of forebay.aio, `bay.synchronous`.
-    queues: at most so many are named, those with most pending messages and then those with most traffic. A store that
-    is closed tells `forebay_healthy` alone. For a thousand queues the store takes 6 ms of CPU time to tell its figures,
-    and prometheus_client 90 ms to write them: see `prometheus_text`. SettingsError: prometheus_client is not installed.
+    bay: of a store of forebay.aio, `bay.synchronous`. queues: at most so many are named, those with most pending
+    messages and then those with most traffic. A store that is closed tells `forebay_healthy` alone. For a thousand
+    queues the store takes 6 ms of CPU time to tell its figures, and prometheus_client 90 ms to write them: see
+    `prometheus_text`. SettingsError: prometheus_client is not installed.
     """
     source = _Source(bay, queues)
     try:

@@ -1,13 +1,10 @@
 """The budget: one ledger of charges for all memory that messages take, and its hard limit.
 
-Every holder reserves before it takes memory and releases after it has freed it,
-so `held_bytes <= limit_bytes` holds at every instant, by construction. A
-guarantee is a part of the limit that only its holder may use; because of it
-acks and the index never wait for memory. A limit that is lowered below what is
-held falls as that is released: nothing is charged above its target meanwhile,
-and the limit is never below what is held and guaranteed. A Quota bounds what some
-holders have together, and keeps a part of the limit for them. Nothing here
-survives a crash, or needs to.
+Every holder reserves before it takes memory and releases after it has freed it, so `held_bytes <= limit_bytes` holds at
+every instant, by construction. A guarantee is a part of the limit that only its holder may use; because of it acks and
+the index never wait for memory. A limit that is lowered below what is held falls as that is released: nothing is
+charged above its target meanwhile, and the limit is never below what is held and guaranteed. A Quota bounds what some
+holders have together, and keeps a part of the limit for them. Nothing here survives a crash, or needs to.
 """
 
 from __future__ import annotations
@@ -96,8 +93,8 @@ class Holder:
     def reserve_again(self, charge_bytes: int) -> bool:
         """Charge bytes that another holder has just released: try reserve, then reserve_last.
 
-        Memory that only changes hands finds room: this is refused only where less was released since the limit was
-        last lowered. Requires: the holder has no guarantee.
+        Memory that only changes hands finds room: this is refused only where less was released since the limit was last
+        lowered. Requires: the holder has no guarantee.
         """
         return self.reserve(charge_bytes) or self.reserve_last(charge_bytes)
 

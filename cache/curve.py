@@ -1,21 +1,16 @@
 """The curve: the hit ratio that each of several memory limits would bring, found from live traffic.
 
-A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a
-take nor the loader had to read the journal for it. Counting only the reads of
-takes would tell nothing: the loader prevents them at any limit, and its reads
-are what a small limit costs.
+A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a take nor the loader had to read the
+journal for it. Counting only the reads of takes would tell nothing: the loader prevents them at any limit, and its
+reads are what a small limit costs.
 
-The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger:
-"Evaluation techniques for storage hierarchies", 1970): one pass over the
-traffic tells for every size at once what would have been kept. With sampling
-it costs next to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC
-Construction with SHARDS", 2015). A queue differs from a cache of blocks: a
-message is used once, in order, so its distance is the backlog before it, and
-what is kept is the front. Sampling messages would lose the moments at which a
-list overflows and catches up. So time is sampled: whenever a list has handed
-out QUANTUM_BYTES, and once a second, its backlog is known exactly. For each
-limit the state between two such moments follows from the rules of
-cache/shares.py, as if messages were a fluid.
+The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger: "Evaluation techniques for storage hierarchies",
+1970): one pass over the traffic tells for every size at once what would have been kept. With sampling it costs next to
+nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction with SHARDS", 2015). A queue differs from a
+cache of blocks: a message is used once, in order, so its distance is the backlog before it, and what is kept is the
+front. Sampling messages would lose the moments at which a list overflows and catches up. So time is sampled: whenever a
+list has handed out QUANTUM_BYTES, and once a second, its backlog is known exactly. For each limit the state between two
+such moments follows from the rules of cache/shares.py, as if messages were a fluid.
 """
 
 from __future__ import annotations
@@ -73,8 +68,7 @@ class Curve:
 class Track:
     """One list as each limit would have it, in bytes of charge.
 
-    Only the first `behind` limits, the smallest, are tracked: under all others
-    the list would hold its whole backlog.
+    Only the first `behind` limits, the smallest, are tracked: under all others the list would hold its whole backlog.
     """
 
     __slots__ = ("waiting", "taken", "charge", "behind", "direct", "pending", "outside")

@@ -1,9 +1,8 @@
 """HeadQueueCache: the head of queues without a consumer, for consumers and browsers that arrive.
 
-A bounded FIFO that keeps the oldest messages: what comes when it is full stays
-in the journal alone, and what came last is given back first. It fills while a
-queue has no consumer, from the journal when a store opens, and shrinks to
-nothing as deliveries take over. Of the caches it gives back first.
+A bounded FIFO that keeps the oldest messages: what comes when it is full stays in the journal alone, and what came last
+is given back first. It fills while a queue has no consumer, from the journal when a store opens, and shrinks to nothing
+as deliveries take over. Of the caches it gives back first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """LaneFullness: which lane has most, found without a look at the others.
 
-Lanes stand in classes by the power of two that they have reached. A lane moves
-up when it reaches the next power, which is rare; when it shrinks, it stays
-where it is until somebody asks for the fullest. So a lane costs nothing with
-each message, and one dict entry or two while it has any.
+Lanes stand in classes by the power of two that they have reached. A lane moves up when it reaches the next power, which
+is rare; when it shrinks, it stays where it is until somebody asks for the fullest. So a lane costs nothing with each
+message, and one dict entry or two while it has any.
 """
 
 from __future__ import annotations

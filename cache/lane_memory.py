@@ -1,8 +1,7 @@
 """LaneMemory: what the lanes of some destinations charge their messages to, and the caches that keep them.
 
-Destinations without a `memory_share` or `memory_reserve` have one together,
-whose holders are bounded by the limit alone. Each pattern that has either has
-its own, with a quota. Nothing here survives a crash.
+Destinations without a `memory_share` or `memory_reserve` have one together, whose holders are bounded by the limit
+alone. Each pattern that has either has its own, with a quota. Nothing here survives a crash.
 """
 
 from __future__ import annotations

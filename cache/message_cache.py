@@ -1,7 +1,7 @@
-"""MessageCache: messages of many lanes by sequence, charged to one holder, newest given back first.
+"""MessageCache: messages of many lanes that are given back when memory is wanted, the newest first.
 
-The base of the HeadQueueCache, the PendingCache and the SpillBuffer. A crash
-takes all of it; what was persistent is read from the journal again.
+The base of the HeadQueueCache and the PendingCache. A crash takes all of it; what was persistent is read from the
+journal again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from ..store.journal.reading import StoredMessage
 from ..store.sequence_set import SequenceSet
 from .budget import Holder
-from .charge import charge_bytes, charges_bytes
-from .lane_fullness import LaneFullness
+from .charge import charge_bytes
+from .held_messages import HeldMessages
 
 WORTH_BYTES: Final = 32 * 1024
 """Least charge that goes to tmp-storage at a time, if there is so much: the places of a few small messages written by
@@ -43,30 +43,18 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
     )
 
 
-class MessageCache:
-    """Messages by (lane number, sequence). The state lock guards it.
+class MessageCache(HeldMessages):
+    """Copies that may leave whenever memory is wanted. The state lock guards it.
 
-    Each lane's messages are kept in the order in which they came, so that the
-    one that came last, farthest from being consumed, leaves first. O(1) unless
-    a method says otherwise.
+    Each lane's messages are kept in the order in which they came, so that the one that came last, farthest from being
+    consumed, leaves first. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         """share_bytes: the most it may hold; 0 switches it off."""
-        self.holder = holder
-        self._share_bytes = share_bytes
-        self._lanes: dict[int, dict[int, StoredMessage]] = {}
-        """Only lanes that have messages."""
-        self._fullness = LaneFullness(self._amount_of)
-        self.served = 0
-        """Messages that a load or a browser found here and did not have to read."""
+        super().__init__(holder, share_bytes)
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
         """By lane, takes in what is given back: for lanes whose messages may be nowhere else."""
-
-    @property
-    def share_bytes(self) -> int:
-        """The most it may hold."""
-        return self._share_bytes
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
         """Keep the message and return whether there was room for it."""
@@ -85,31 +73,6 @@ class MessageCache:
         if not count & (count - 1):
             self._fullness.grew(lane_number, count)
         return True
-
-    def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which leaves the cache with its charge; None when it is not here."""
-        messages = self._lanes.get(lane_number)
-        if not messages:
-            return None
-        message = messages.pop(sequence, None)
-        if message is not None:
-            self.holder.release(charge_bytes(message))
-            if not messages:
-                self._leave(lane_number)
-        return message
-
-    def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which stays; None when it is not here."""
-        messages = self._lanes.get(lane_number)
-        return messages.get(sequence) if messages else None
-
-    def is_shared(self, lane_number: int) -> bool:
-        """Return whether other lanes may need the lane's messages, so that taking one frees no memory."""
-        return False
-
-    def has(self, lane_number: int) -> bool:
-        """Return whether a message of the lane is here."""
-        return bool(self._lanes.get(lane_number))
 
     def resize(self, share_bytes: int) -> None:
         """Set another share; what is above it is given back."""
@@ -152,26 +115,6 @@ class MessageCache:
     def _gave_back(self, lane_number: int) -> None:
         """Do what it takes that the newest messages of a lane have left."""
 
-    def _leave(self, lane_number: int) -> None:
-        """Forget a lane that has nothing more."""
-        del self._lanes[lane_number]
-        self._fullness.forget(lane_number)
-
-    def _amount_of(self, lane_number: int) -> int:
-        """Return how much a lane has, for the choice of the one that gives first."""
-        return len(self._lanes[lane_number])
-
-    def may_have(self, lane_number: int, last: int) -> bool:
-        """Return whether messages of the lane up to `last` may be here."""
-        return bool(self._lanes.get(lane_number))
-
-    def forget(self, lane_number: int) -> None:
-        """Drop all messages of a lane. O(messages of the lane here)."""
-        messages = self._lanes.get(lane_number)
-        if messages is not None:
-            self._leave(lane_number)
-            self.holder.release(charges_bytes(list(messages.values())))
-
     def drop_before(self, lane_number: int, sequence: int) -> None:
         """Drop the messages before a sequence, up to the first in the order of coming that is not. O(dropped)."""
         messages = self._lanes.get(lane_number)
@@ -186,16 +129,3 @@ class MessageCache:
     def statistics(self) -> CacheStatistics:
         """Return the figures of the cache. O(lanes)."""
         return CacheStatistics(len(self), self.holder.held_bytes, self._share_bytes, self.served)
-
-    def audit(self) -> int:
-        """Return the charge of what is really here, found by walking it."""
-        return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
-
-    def _check(self) -> None:
-        assert self.audit() == self.holder.held_bytes
-        assert all(self._lanes.values())
-        assert len(self._fullness) == len(self._lanes)
-        self._fullness._check()

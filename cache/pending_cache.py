@@ -1,8 +1,7 @@
 """PendingCache: messages that overflowed a TargetList, kept in RAM until the loader wants them back.
 
-What is dropped from here stays in the journal and is read again. The
-PendingCache is the stronger of the two caches: to take a message in, it makes
-the HeadQueueCache give back first.
+What is dropped from here stays in the journal and is read again. The PendingCache is the stronger of the two caches: to
+take a message in, it makes the HeadQueueCache give back first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SharedCache: the PendingCache for readers of the same messages, so that RAM has each message once.
 
-The subscriptions of a topic are such readers. Each asks by its own lane, and
-all of them find what is kept under the topic's lane.
+The subscriptions of a topic are such readers. Each asks by its own lane, and all of them find what is kept under the
+topic's lane.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The shares: how one memory limit is divided among lists, caches and the rest.
 
-Every rule about it is here, as pure functions without state, so that a curve
-or a plan can apply the rules to limits that nobody runs with.
+Every rule about it is here, as pure functions without state, so that a curve or a plan can apply the rules to limits
+that nobody runs with.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
 def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
     """Return what each TargetList should hold directly, where a list that needs less leaves the rest to the others.
 
-    rates: of each list, in bytes a second. Small wishes are granted whole, and what they leave is divided equally
-    among the others (max-min fairness).
+    rates: of each list, in bytes a second. Small wishes are granted whole, and what they leave is divided equally among
+    the others (max-min fairness).
     """
     room = int(limit_bytes * TARGET_LISTS_SHARE)
     share = room // max(len(rates), 1)

@@ -1,9 +1,8 @@
 """Tab: charges for what can't be refused any more.
 
-What is about to be made anyway, such as a list for a message on its way, is
-charged where there is room. Where there is none it is *owed*: charged as soon
-as something comes free, before anything else of that holder. Nothing here
-survives the process.
+What is about to be made anyway, such as a list for a message on its way, is charged where there is room. Where there is
+none it is *owed*: charged as soon as something comes free, before anything else of that holder. Nothing here survives
+the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """forebay.console: pages for a browser about a store, and buttons for who has the token. Needs forebay[console].
 
-`forebay console DIR` serves it beside the process that has the store open. A host
-that has an ASGI application of its own mounts it there:
+`forebay console DIR` serves it beside the process that has the store open. A host that has an ASGI application of its
+own mounts it there:
 
 >>> import forebay.console
 >>> routes = [Mount("/forebay", app=forebay.console.app(bay, token=secret, hosts=["ops.example.com"]))]

@@ -1,7 +1,7 @@
 """What the pages show of a store's answers, whoever listens in its directory.
 
-Every field is checked here: a part that makes no sense is missing or zero, and
-no text steers anything. What comes behind may trust it.
+Every field is checked here: a part that makes no sense is missing or zero, and no text steers anything. What comes
+behind may trust it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The statistics of a store, taken out of a status that anybody may have written, for forebay.metrics.
 
-What a status does not tell is missing: queues and topics that are not among the
-hundred busiest, and durable subscriptions behind the first hundred of those. So
-are durations that make no sense.
+What a status does not tell is missing: queues and topics that are not among the hundred busiest, and durable
+subscriptions behind the first hundred of those. So are durations that make no sense.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What every request to the console passes: whose name it asks for, where it comes from, and whether it may read.
 
-A page of another site can make a browser send requests here. It cannot read the
-answers as long as the name in the Host header is one of ours (DNS rebinding
-needs one of its own), and it cannot change anything, because what changes
-demands a token that no browser adds by itself.
+A page of another site can make a browser send requests here. It cannot read the answers as long as the name in the Host
+header is one of ours (DNS rebinding needs one of its own), and it cannot change anything, because what changes demands
+a token that no browser adds by itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The pages of the console, and what its buttons do.
 
-A page is made when somebody asks for it, from one look at the store and at most
-one question. Names and texts of the store are data: the templates escape them,
-and a look has already taken out what steers a terminal.
+A page is made when somebody asks for it, from one look at the store and at most one question. Names and texts of the
+store are data: the templates escape them, and a look has already taken out what steers a terminal.
 """
 
 from __future__ import annotations

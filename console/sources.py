@@ -1,8 +1,7 @@
 """Where the console's facts come from: the status file and admin socket of another process, or a store of this one.
 
-Both are asked in the words of the admin socket, and what they answer is checked
-in the same way. A look costs the other process nothing: it reads what is written
-anyway.
+Both are asked in the words of the admin socket, and what they answer is checked in the same way. A look costs the other
+process nothing: it reads what is written anyway.
 """
 
 from __future__ import annotations

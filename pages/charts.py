@@ -1,7 +1,6 @@
 """Charts: lines as places in percent of their own width and height, which `charts.html` draws as SVG.
 
-Drawn by the server they need no script and no package. In percent, lines grow
-with the window and their text does not.
+Drawn by the server they need no script and no package. In percent, lines grow with the window and their text does not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """load: messages in bulk, for a store that takes them over at its next open, exactly once by load id.
 
-Tasks write parts; one rename by the driver makes them an import set (see
-store/ingest/manifest.py). Whatever is killed before that leaves nothing, whatever
-is killed behind it leaves all. What is done again under the same load id finds
-the set, or what the store says of it, and brings nothing.
+Tasks write parts; one rename by the driver makes them an import set (see store/ingest/manifest.py). Whatever is killed
+before that leaves nothing, whatever is killed behind it leaves all. What is done again under the same load id finds the
+set, or what the store says of it, and brings nothing.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ def load(
 ) -> DataFrame:
     """Bring a frame's rows to the store below `<directory>/<broker_name>`; returns a LoadReport as one row.
 
-    Columns: destination (a queue), body (text or binary), and headers (a map, a struct or JSON), priority,
-    message_id, timestamp (a time, or ms), group. A frame of `spark.read.text` has JSON Lines with these fields. Order
-    is that of the frame's partitions. Every executor must see the directory under that path. SettingsError names the
-    first row that can't be a message; then nothing is published.
+    Columns: destination (a queue), body (text or binary), and headers (a map, a struct or JSON), priority, message_id,
+    timestamp (a time, or ms), group. A frame of `spark.read.text` has JSON Lines with these fields. Order is that of
+    the frame's partitions. Every executor must see the directory under that path. SettingsError names the first row
+    that can't be a message; then nothing is published.
     """
     require_spark()
     target = _Target(directory, broker_name, load_id)

@@ -1,9 +1,8 @@
 """The questions answered by this process alone: no Spark, no Java, the same rows.
 
-What runs on Spark calls these functions, one broker or data log at a time, in
-its workers. A broker of which a part cannot be read raises NotRead or
-JournalCorrupt; with on_damage="report" it has a row that says so, and the
-others go on.
+What runs on Spark calls these functions, one broker or data log at a time, in its workers. A broker of which a part
+cannot be read raises NotRead or JournalCorrupt; with on_damage="report" it has a row that says so, and the others go
+on.
 """
 
 from __future__ import annotations

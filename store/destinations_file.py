@@ -1,11 +1,9 @@
 """The file kr-store/state/destinations.json: what the store held when it last had time to say so, for people.
 
-It lists queues, topics and durable subscriptions with what is pending of
-persistent messages, a line each, so that `cat` and `grep` tell what a store
-holds while no process has it open. Nobody reads it back: the journal alone is
-right. It is replaced as a whole and never synced. So a crash leaves the last
-one, which tells its time, or after a power cut none, or one that makes no
-sense. Opening a store removes it, and the next checkpoint writes another.
+It lists queues, topics and durable subscriptions with what is pending of persistent messages, a line each, so that
+`cat` and `grep` tell what a store holds while no process has it open. Nobody reads it back: the journal alone is right.
+It is replaced as a whole and never synced. So a crash leaves the last one, which tells its time, or after a power cut
+none, or one that makes no sense. Opening a store removes it, and the next checkpoint writes another.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@
       ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
       └─ Closed               the object was closed
 
-Numbers are attributes, the text says what to do, and no text ever holds a
-body or a header value.
+Numbers are attributes, the text says what to do, and no text ever holds a body or a header value.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ import queue
 class ForebayError(Exception):
     """Root of the tree: catch it to catch everything the library raises on purpose.
 
-    Each error survives pickle and copy with its text and its numbers, as
-    multiprocessing and concurrent.futures need it.
+    Each error survives pickle and copy with its text and its numbers, as multiprocessing and concurrent.futures need
+    it.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -55,9 +54,8 @@ class SettingsError(ForebayError, ValueError):
 class ArgumentError(SettingsError, TypeError):
     """An argument of a type that the call does not take. Nothing was changed; pass what the text names.
 
-    Compiled or interpreted, every public method raises it, and never a bare
-    TypeError (Python itself does that for an argument that is missing or has
-    a name that the method does not know).
+    Compiled or interpreted, every public method raises it, and never a bare TypeError (Python itself does that for an
+    argument that is missing or has a name that the method does not know).
     """
 
 
@@ -87,12 +85,10 @@ class StoreFailed(ForebayError):
     """The disk failed a write or a sync, or something broke into a change of the state in RAM. What was confirmed is
     kept; the failed call's outcome is unknown.
 
-    Nothing more is accepted by this handle and a failed sync is never retried,
-    because the kernel may have dropped the pages that it could not write
-    (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
-    Cure the disk, close, open again. After an interruption (Ctrl-C, the
-    exception of a signal handler or of a timeout library, no memory) there is
-    nothing to cure: close and open again.
+    Nothing more is accepted by this handle and a failed sync is never retried, because the kernel may have dropped the
+    pages that it could not write (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). Cure the
+    disk, close, open again. After an interruption (Ctrl-C, the exception of a signal handler or of a timeout library,
+    no memory) there is nothing to cure: close and open again.
     """
 
     def __init__(self, reason: str, cure: str = "cure the disk, then close and open again") -> None:
@@ -118,8 +114,8 @@ class StoreFull(ForebayError, queue.Full):
 class TooManyFiles(StoreFull):
     """The process or the machine has no file descriptor left, though the store gave up those that it can do without.
 
-    Nothing of the call was done, and the store goes on. Close files or
-    connections, or raise RLIMIT_NOFILE, then call again.
+    Nothing of the call was done, and the store goes on. Close files or connections, or raise RLIMIT_NOFILE, then call
+    again.
     """
 
     def __init__(self) -> None:
@@ -133,10 +129,8 @@ class TooManyFiles(StoreFull):
 class PropertiesFull(StoreFull):
     """The properties of the store hold all that they may. Nothing was changed.
 
-    Delete some, or keep large values elsewhere. All properties are in RAM and in
-    each data log, so they may take a quarter of max_file_length, and 1 MiB at
-    most. What transactions without an outcome
-    have set counts too.
+    Delete some, or keep large values elsewhere. All properties are in RAM and in each data log, so they may take a
+    quarter of max_file_length, and 1 MiB at most. What transactions without an outcome have set counts too.
     """
 
     def __init__(self, needed_bytes: int, limit_bytes: int, held_bytes: int) -> None:
@@ -166,9 +160,8 @@ class SpillFailed(ForebayError):
 class JournalCorrupt(ForebayError):
     """Bytes that were durable no longer verify. Nothing was changed; the place is named.
 
-    ``forebay verify DIR`` lists every damaged place. Restore the data log from
-    a copy, or accept the loss: with ``on_missing_data_log="report"`` the store
-    opens, serves all that is intact, and names what is lost.
+    ``forebay verify DIR`` lists every damaged place. Restore the data log from a copy, or accept the loss: with
+    ``on_missing_data_log="report"`` the store opens, serves all that is intact, and names what is lost.
     """
 
     def __init__(self, data_log: int, offset: int, problem: str, behind_bytes: int = 0) -> None:
@@ -200,8 +193,7 @@ class MessageTooLarge(ForebayError):
 class DecodeError(ForebayError, ValueError):
     """A body is no value of the codec that it was taken with. The delivery is as it was: read its `body`, settle it.
 
-    is_rejected: a `get` took the message, which is a dead letter now.
-    What the codec raised is the cause.
+    is_rejected: a `get` took the message, which is a dead letter now. What the codec raised is the cause.
     """
 
     def __init__(self, destination: str, message_id: str, problem: str, is_rejected: bool = False) -> None:
@@ -244,17 +236,16 @@ class SubscriptionInUse(ForebayError):
 class StateError(ForebayError, RuntimeError):
     """A call for which it is too late: the delivery is settled already, or its consumer was closed.
 
-    Nothing was changed. The arguments are right, and the same call may have
-    been right before; look for what settled it first.
+    Nothing was changed. The arguments are right, and the same call may have been right before; look for what settled it
+    first.
     """
 
 
 class AckTooLate(StateError):
     """A delivery was to be settled after its ack deadline, when it had gone back to be delivered again.
 
-    Nothing was changed: somebody else may have it by now, as its next attempt.
-    Undo what you did for it, or see to it that doing it twice does no harm;
-    `extend` a delivery in time, or give the consumer a longer deadline.
+    Nothing was changed: somebody else may have it by now, as its next attempt. Undo what you did for it, or see to it
+    that doing it twice does no harm; `extend` a delivery in time, or give the consumer a longer deadline.
     """
 
     def __init__(self, destination: str, sequence: int, attempts: int, deadline_seconds: float) -> None:
@@ -281,9 +272,8 @@ class Empty(ForebayError, queue.Empty):
 class MessagesUnreadable(ForebayError, LookupError):
     """A message was looked for, and nobody can say whether it is there: some messages of the queue can't be read.
 
-    None of those that can be read is it. Each that can't is named in the log
-    (`message_unreadable`); open with ``on_missing_data_log="report"`` to have
-    them set aside, and look for it again.
+    None of those that can be read is it. Each that can't is named in the log (`message_unreadable`); open with
+    ``on_missing_data_log="report"`` to have them set aside, and look for it again.
     """
 
     def __init__(self, queue: str, message_id: str, unreadable: int) -> None:
@@ -310,10 +300,9 @@ class NotAwaited(ForebayError, TypeError, AttributeError):
 class NestedCall(ForebayError):
     """A signal handler, a finalizer or a trace function called the store from inside a call of the same thread.
 
-    The call would have waited for its own thread for ever. It was not done;
-    where it had written already, only its confirmation is missing. Set an
-    event and call from the thread's own code. `close` of a store or a consumer
-    is never refused: it is done as soon as the thread has left.
+    The call would have waited for its own thread for ever. It was not done; where it had written already, only its
+    confirmation is missing. Set an event and call from the thread's own code. `close` of a store or a consumer is never
+    refused: it is done as soon as the thread has left.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """A histogram of durations: how many took how long, in buckets that double.
 
-Recording is a few additions, so whoever waits for a disk anyway may do it each
-time. Counts begin with the object and never fall; nothing of them is stored.
+Recording is a few additions, so whoever waits for a disk anyway may do it each time. Counts begin with the object and
+never fall; nothing of them is stored.
 """
 
 from __future__ import annotations

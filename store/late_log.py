@@ -1,9 +1,8 @@
 """Logging that never calls a handler under a lock of ours.
 
-A handler is a host's code: it may ship its records through the store, and
-would wait for the lock that the thread has. What is logged inside a section
-waits, with its time and place, until whoever left the section passes by.
-Elsewhere it is logged at once.
+A handler is a host's code: it may ship its records through the store, and would wait for the lock that the thread has.
+What is logged inside a section waits, with its time and place, until whoever left the section passes by. Elsewhere it
+is logged at once.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Locks that refuse the thread which has them, instead of letting it wait for itself.
 
-A signal handler runs between two bytecodes of whatever the main thread does,
-and a finalizer wherever memory is allocated: perhaps inside a section of the
-store. A call of the store from there would wait for its own thread for ever.
+A signal handler runs between two bytecodes of whatever the main thread does, and a finalizer wherever memory is
+allocated: perhaps inside a section of the store. A call of the store from there would wait for its own thread for ever.
 These locks know their owner, so such a call is refused with NestedCall.
 
-What such a handler raises comes out of whatever line it interrupted, as Ctrl-C
-does and the exception of a timeout library. Where that line was part of a
-change of what the lock guards, the lock breaks: it lets nobody in any more.
+What such a handler raises comes out of whatever line it interrupted, as Ctrl-C does and the exception of a timeout
+library. Where that line was part of a change of what the lock guards, the lock breaks: it lets nobody in any more.
 
 Interpreted in both builds: a class of machine code can't inherit from one of C.
 """

@@ -439,9 +439,9 @@ class MessageStore:
 
         O(blocks of the index that it has).
 
-        One record stands for acks of all its messages and for its name. Each data log begins with the destinations
-        that exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain
-        for the record's sake. A crash leaves the queue with all that it had, or none of it.
+        One record stands for acks of all its messages and for its name. Each data log begins with the destinations that
+        exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain for the
+        record's sake. A crash leaves the queue with all that it had, or none of it.
 
         Requires: the lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """
@@ -519,8 +519,8 @@ class MessageStore:
         times: of each message, as its properties say, where some message has any. identities: of those messages that
         have an id of their own; message and id are in one record, so that no crash parts them. flags: of the record.
 
-        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is
-        stored) or StoreFailed.
+        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is stored)
+        or StoreFailed.
         """
         if lane.is_unread:
             content_bytes = sum(len(properties) + len(body) for properties, body in contents)
@@ -579,8 +579,8 @@ class MessageStore:
         """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
 
         Call it when messages come back, and before one that came back already is handed out again: so the count also
-        grows where the process dies of the message. The record is not synced for itself. Where it can't be written
-        the count is in RAM alone. Requires: the lock.
+        grows where the process dies of the message. The record is not synced for itself. Where it can't be written the
+        count is in RAM alone. Requires: the lock.
         """
         self.record_returns(
             lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs]

@@ -66,8 +66,8 @@ class SubscriptionRecords:
     def retain(self, topic: int, rule: RetentionRule | None) -> None:
         """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
 
-        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises
-        StoreFull (it is as it was) or StoreFailed.
+        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises StoreFull
+        (it is as it was) or StoreFailed.
         """
         known = self._subscriptions.retention(topic)
         if rule is not None and known is None:

@@ -229,8 +229,8 @@ class Transactions:
     ) -> list[int]:
         """Write (properties, body) pairs that count with the commit; returns the content length of each.
 
-        is_timed: some of the properties say when their message is due or expires.
-        At most what a slice may hold. StoreFull: nothing was written.
+        is_timed: some of the properties say when their message is due or expires. At most what a slice may hold.
+        StoreFull: nothing was written.
         """
         journal = self._journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)

@@ -1,8 +1,7 @@
 """AutomaticLimit: the memory limit that fits what the machine has left.
 
-The rule: the limit falls at once by what is missing to a tenth of the RAM that
-should stay available, or by a quarter while tasks wait for memory, and grows
-by a sixteenth of its top after each ten seconds in which nothing was missing,
+The rule: the limit falls at once by what is missing to a tenth of the RAM that should stay available, or by a quarter
+while tasks wait for memory, and grows by a sixteenth of its top after each ten seconds in which nothing was missing,
 between its floor and its top, a quarter of the RAM.
 """
 

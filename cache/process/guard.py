@@ -1,10 +1,8 @@
 """The memory guard: notes when the process has grown far beyond what the ledger says, and why if that is known.
 
-The ledger is about messages and their index; the process is also the
-interpreter, the host's own objects and pages that the C library keeps free.
-The guard compares the growth of both since its first sample, logs a warning
-when they are far apart, at most every ten minutes, and keeps the figures for
-statistics. It limits nothing.
+The ledger is about messages and their index; the process is also the interpreter, the host's own objects and pages that
+the C library keeps free. The guard compares the growth of both since its first sample, logs a warning when they are far
+apart, at most every ten minutes, and keeps the figures for statistics. It limits nothing.
 """
 
 from __future__ import annotations

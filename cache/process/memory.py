@@ -1,8 +1,7 @@
 """Process memory: how much RAM there is, and how much of it this process has for itself.
 
-Each call reads the system anew. A container's limit counts like the machine's
-own: the smaller of them is what there is. psutil is imported by the first call
-that needs it, so that importing the library stays quick.
+Each call reads the system anew. A container's limit counts like the machine's own: the smaller of them is what there
+is. psutil is imported by the first call that needs it, so that importing the library stays quick.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def share_of_memory_bytes(share: float, *, membership: str = CGROUP_MEMBERSHIP, 
 def unique_set_bytes() -> int:
     """Return the bytes that only this process maps: anonymous memory, and files that no other process has mapped.
 
-    Resident bytes where the system does not tell. O(pages of the process),
-    without the interpreter lock: fine once a second, not once a message.
+    Resident bytes where the system does not tell. O(pages of the process), without the interpreter lock: fine once a
+    second, not once a message.
     """
     import psutil
 
@@ -66,9 +65,8 @@ def return_free_memory() -> None:
 def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
     """Yield each limit on the way from the process's own group to the root; all of them hold at once.
 
-    In a container the group's path is often the host's and does not exist
-    under root, where root itself is the container's own group: a missing file
-    is no limit.
+    In a container the group's path is often the host's and does not exist under root, where root itself is the
+    container's own group: a missing file is no limit.
     """
     for directory, file_name in memory_groups(membership, root):
         try:

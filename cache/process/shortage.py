@@ -1,8 +1,7 @@
 """Shortage: how much RAM the machine and the process's control groups have left, and how long tasks wait for it.
 
-Read from /proc and the control groups anew each time, version 2 and version 1,
-without another package. What a system does not tell is left out; where it
-tells nothing there are no figures.
+Read from /proc and the control groups anew each time, version 2 and version 1, without another package. What a system
+does not tell is left out; where it tells nothing there are no figures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """SpillAccount: pays for the places of spilled messages, also when RAM is full.
 
-Spilling a batch gives memory back, but it needs some before. So a little is
-always held ahead, and refilled from what comes free. The last of it is for
-consumers: without it messages that fill RAM with their places could not even
-be delivered lazily, and nothing would ever come free.
+Spilling a batch gives memory back, but it needs some before. So a little is always held ahead, and refilled from what
+comes free. The last of it is for consumers: without it messages that fill RAM with their places could not even be
+delivered lazily, and nothing would ever come free.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """SpillBuffer: gathers non-persistent messages that RAM has no other place for until they are worth a write.
 
-The buffer has the only copy of each message. What is wanted meanwhile is taken
-from here and never written. A crash takes all of it.
+The buffer has the only copy of each message. What is wanted meanwhile is taken from here and never written. A crash
+takes all of it.
 
-Lanes of one fan-out number their messages alike and share what waits here:
-such a message is here once, charged once, with a bit for each lane that still
-needs it, and goes with the last of them. A `key` below is the number of a
-lane on its own, or of the pool that lanes share.
+Lanes of one fan-out number their messages alike and share what waits here: such a message is here once, charged once,
+with a bit for each lane that still needs it, and goes with the last of them. A `key` below is the number of a lane on
+its own, or of the pool that lanes share.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 from ...store.journal.reading import StoredMessage
 from ..budget import Holder
 from ..charge import charge_bytes
-from ..message_cache import MessageCache
+from ..held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
@@ -53,7 +52,7 @@ class Pool:
         return bit
 
 
-class SpillBuffer(MessageCache):
+class SpillBuffer(HeldMessages):
     """Messages by (key, sequence), and the lanes that need each of them. The state lock guards it."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:

@@ -1,10 +1,9 @@
 """Overflow: non-persistent messages without a place in lists and caches, on their way to tmp-storage.
 
-A pending message that is not in tmp-storage is in RAM: in a list, a cache, a
-load, a delivery, or in the SpillBuffer here. Code that would drop the last
-copy hands it over instead. Where tmp-storage takes nothing (it is full, or
-its disk fails), accepted messages stay in the SpillBuffer under the charge
-that they had, and new messages are refused. A crash takes all of it.
+A pending message that is not in tmp-storage is in RAM: in a list, a cache, a load, a delivery, or in the SpillBuffer
+here. Code that would drop the last copy hands it over instead. Where tmp-storage takes nothing (it is full, or its disk
+fails), accepted messages stay in the SpillBuffer under the charge that they had, and new messages are refused. A crash
+takes all of it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersisten
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..budget import Budget
 from ..charge import charge_bytes
-from ..message_cache import MessageCache
+from ..held_messages import HeldMessages
 from ..shares import Shares
 from .account import ArrivalAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
@@ -49,8 +48,8 @@ class Overflow:
     ) -> None:
         """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be read.
 
-        paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under
-        the state lock. make_room: reclaims memory that is used for something less urgent.
+        paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under the
+        state lock. make_room: reclaims memory that is used for something less urgent.
         """
         self.budget = budget
         self._room_bytes = 0
@@ -69,7 +68,7 @@ class Overflow:
         self.lanes: dict[int, NonPersistentLane] = {}
         self.timetable = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
-        self._caches: dict[int, tuple[MessageCache, ...]] = {}
+        self._caches: dict[int, tuple[HeldMessages, ...]] = {}
         """By lane, where a message may be that is in no list."""
         self.is_closed = False
 
@@ -81,7 +80,7 @@ class Overflow:
             self.write_all()
 
     def lane(
-        self, destination: int, priority: int, caches: Sequence[MessageCache] = (), pool: int | None = None
+        self, destination: int, priority: int, caches: Sequence[HeldMessages] = (), pool: int | None = None
     ) -> NonPersistentLane:
         """Make a lane. caches: where a message of it may be beside the SpillBuffer. pool: number of the fan-out whose
         lanes share what they have no room for."""
@@ -96,7 +95,7 @@ class Overflow:
             self.account.write_for(self.buffer.sharing_lanes_max)
         return lane
 
-    def caches_of(self, lane: NonPersistentLane) -> tuple[MessageCache, ...]:
+    def caches_of(self, lane: NonPersistentLane) -> tuple[HeldMessages, ...]:
         """Return where messages of a lane may be that are in no list."""
         return self._caches[lane.number]
 

@@ -1,12 +1,11 @@
 """Reads an ActiveMQ configuration into fields of Settings, and says what became of each property.
 
-Every property of the broker's store, memory, disk and destinations is looked
-up in activemq_mapping.py and either becomes a field or is reported with the
-reason; nothing is guessed and nothing is passed over in silence. An element
+Every property of the broker's store, memory, disk and destinations is looked up in activemq_mapping.py and either
+becomes a field or is reported with the reason; nothing is guessed and nothing is passed over in silence. An element
 that corresponds to nothing is reported once, without what lies inside it.
 
-The dataclass to fill is a parameter: `Settings.from_activemq` and
-`forebay settings` pass Settings, which this module does not know.
+The dataclass to fill is a parameter: `Settings.from_activemq` and `forebay settings` pass Settings, which this module
+does not know.
 """
 
 from __future__ import annotations
@@ -128,9 +127,8 @@ class _Property:
 def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> Configuration:
     """Return the fields of `settings_type` that the file sets, and a finding for each property.
 
-    `settings_type` is a frozen dataclass; its constructor raises SettingsError
-    for what it cannot honour, which becomes a finding. SettingsError, with the
-    line, for a file that is no ActiveMQ configuration.
+    `settings_type` is a frozen dataclass; its constructor raises SettingsError for what it cannot honour, which becomes
+    a finding. SettingsError, with the line, for a file that is no ActiveMQ configuration.
     """
     root = read_xml(path)
     brokers = [element for element in (root, *root.children) if element.name == "broker"]

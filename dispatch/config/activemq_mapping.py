@@ -1,9 +1,8 @@
 """The table of ActiveMQ properties: which of them becomes which setting, and why the others become none.
 
-A row that names a field works from the day on which Settings or
-DestinationPolicy has a field of that name; until then the property is
-reported as not honoured yet. Where two properties of a file become the same
-field, the earlier row decides.
+A row that names a field works from the day on which Settings or DestinationPolicy has a field of that name; until then
+the property is reported as not honoured yet. Where two properties of a file become the same field, the earlier row
+decides.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 class Row(NamedTuple):
     """One property of one element.
 
-    Where `field` is empty, `note` says why the property becomes nothing; else
-    `note` adds what a reader should know.
+    Where `field` is empty, `note` says why the property becomes nothing; else `note` adds what a reader should know.
     """
 
     property: str

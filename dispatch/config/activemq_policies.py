@@ -1,10 +1,9 @@
 """From the entries of an ActiveMQ configuration to policies by pattern.
 
-ActiveMQ looks up a name in several maps: the policy entries of queues, those
-of topics, and the redelivery policies of both. In each map the most specific
-entry decides. A forebay has one map, for queues and topics of a name alike.
-So each policy made here has what every map says about the names of its
-pattern, and where patterns overlap there is a policy for what they share.
+ActiveMQ looks up a name in several maps: the policy entries of queues, those of topics, and the redelivery policies of
+both. In each map the most specific entry decides. A forebay has one map, for queues and topics of a name alike. So each
+policy made here has what every map says about the names of its pattern, and where patterns overlap there is a policy
+for what they share.
 """
 
 from __future__ import annotations

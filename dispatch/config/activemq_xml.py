@@ -1,9 +1,8 @@
 """The XML of an ActiveMQ configuration as a tree of elements that know their line.
 
-Any file may be given, so nothing in it costs more than its size: document
-types, and with them entities, are refused, and size, depth and number of
-elements are bounded. Namespaces are dropped, since files use any prefix or
-none. The parser is the one below xml.etree, which alone tells line numbers.
+Any file may be given, so nothing in it costs more than its size: document types, and with them entities, are refused,
+and size, depth and number of elements are bounded. Namespaces are dropped, since files use any prefix or none. The
+parser is the one below xml.etree, which alone tells line numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The memory plan: how much of the memory limit the fixed parts take, and how the rest is shared.
 
-Nothing here is written to disk: each open makes the plan anew from its
-settings, and so does `Forebay.resize` for another limit.
+Nothing here is written to disk: each open makes the plan anew from its settings, and so does `Forebay.resize` for
+another limit.
 """
 
 from __future__ import annotations

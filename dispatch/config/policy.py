@@ -1,9 +1,8 @@
 """DestinationPolicy: what may be chosen for some destinations only, and how their names are matched.
 
-A pattern is a destination's name in words separated by ".", where "*" stands
-for any one word and ">", as the last word, for the rest, which may be
-nothing. Of the patterns that match a name the most specific one decides
-alone: policies are not mixed. Nothing here is written to disk.
+A pattern is a destination's name in words separated by ".", where "*" stands for any one word and ">", as the last
+word, for the rest, which may be nothing. Of the patterns that match a name the most specific one decides alone:
+policies are not mixed. Nothing here is written to disk.
 """
 
 from __future__ import annotations
@@ -331,8 +330,7 @@ def is_pattern(name: str) -> bool:
 def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> DestinationPolicy:
     """Return the policy of the most specific pattern that matches; the defaults where none does. O(patterns).
 
-    Words are compared from the left, a word before "*", "*" before ">", and
-    the name's end before ">".
+    Words are compared from the left, a word before "*", "*" before ">", and the name's end before ">".
     """
     pattern = pattern_for(policies, name)
     return policies[pattern] if pattern is not None else _DEFAULTS

@@ -1,7 +1,7 @@
 """RedeliveryRule: how often a message of one destination is delivered, how long it waits in between, and where it goes.
 
-A message that fails in a dead-letter queue is delivered again without end:
-dead letters of dead letters would go round in circles.
+A message that fails in a dead-letter queue is delivered again without end: dead letters of dead letters would go round
+in circles.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Settings: everything that can be chosen about a store, in one frozen dataclass.
 
-A Settings object that exists is valid: its constructor checks each field and
-each pair of fields, and raises SettingsError with name and value of the first
-that cannot be honoured. Nothing here is written to disk. A store may be
-opened again with other settings; only broker_name, which names its directory,
-leads to another store.
+A Settings object that exists is valid: its constructor checks each field and each pair of fields, and raises
+SettingsError with name and value of the first that cannot be honoured. Nothing here is written to disk. A store may be
+opened again with other settings; only broker_name, which names its directory, leads to another store.
 
-Below each field, the first line says its meaning and unit, the second the
-price of choosing otherwise. The documentation's tables are made of them.
+Below each field, the first line says its meaning and unit, the second the price of choosing otherwise. The
+documentation's tables are made of them.
 """
 
 from __future__ import annotations
@@ -63,9 +61,8 @@ class _FrozenPolicies(dict[str, DestinationPolicy]):
 class Settings:
     """The keywords of `forebay.open`, which also takes them as this one object.
 
-    Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB".
-    Durations are seconds. A size field keeps what was given; the number it
-    stands for is in the attribute that ends in `_bytes`.
+    Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB". Durations are seconds. A size field keeps what
+    was given; the number it stands for is in the attribute that ends in `_bytes`.
     """
 
     # Behaviour: what is promised, and what is refused.
@@ -257,10 +254,9 @@ class Settings:
     def from_activemq(cls, path: PathArgument) -> Settings:
         """Return the settings that an `activemq.xml` asks for; warn of each property that can't be honoured.
 
-        Reads that file alone and resolves no placeholder. A SettingsWarning
-        names the property, its line and the reason, also where what a property
-        becomes means something else here. SettingsError, with the
-        line, where it is no such file. `forebay settings FILE` prints the same.
+        Reads that file alone and resolves no placeholder. A SettingsWarning names the property, its line and the
+        reason, also where what a property becomes means something else here. SettingsError, with the line, where it is
+        no such file. `forebay settings FILE` prints the same.
         """
         from .activemq_importer import read_activemq  # its parser and tables are for those who come from ActiveMQ
 
@@ -355,8 +351,7 @@ def _settings_of(fields: dict[str, Any]) -> Settings:
 def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
     """Return the given settings, or the defaults, with some fields replaced.
 
-    SettingsError for a name that is no field, with the closest one that is,
-    and for a value that Settings refuses.
+    SettingsError for a name that is no field, with the closest one that is, and for a value that Settings refuses.
     """
     known = [entry.name for entry in dataclasses.fields(Settings) if entry.init]
     for name in fields:

@@ -1,9 +1,8 @@
 """Sizes: a number of bytes, given as an int or as a string such as "64MiB".
 
-kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s, and a letter
-alone, as in "64M", too, as in systemd and a JVM. Capitals and small letters
-mean the same. What is not certainly a size is refused, never guessed: "64" and
-1.5 are SettingsError. Nothing here is stored.
+kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s, and a letter alone, as in "64M", too, as in systemd and a
+JVM. Capitals and small letters mean the same. What is not certainly a size is refused, never guessed: "64" and 1.5 are
+SettingsError. Nothing here is stored.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ SIZE_MAX: Final = (1 << 63) - 1
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
     """Return the bytes that a value stands for, fractions of a byte dropped.
 
-    The bounds are bytes and inclusive. SettingsError names the field, the
-    value and what would be accepted.
+    The bounds are bytes and inclusive. SettingsError names the field, the value and what would be accepted.
     """
     size_bytes = _to_bytes(value)
     if size_bytes is None:

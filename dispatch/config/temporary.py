@@ -1,7 +1,7 @@
 """Names of temporary destinations: generated, not to be guessed, and of a form that no other destination gets.
 
-Whoever names one that is gone means the client that made it, and not a new
-queue that nobody reads. So such a name is refused where it is not found.
+Whoever names one that is gone means the client that made it, and not a new queue that nobody reads. So such a name is
+refused where it is not found.
 """
 
 from __future__ import annotations

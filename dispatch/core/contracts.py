@@ -28,26 +28,36 @@ class Source(Protocol):
     def delivery_mode(self) -> str: ...
 
 
+OwnLane = Any
+"""A lane that this store made: a JournaledLane of MessageStore, a NonPersistentLane of Overflow."""
+OwnRegion = Any
+"""What `plan` of this store returned: a Region of the journal, a TmpRegion of tmp-storage."""
+
+
 class LaneStore(Protocol):
-    """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
+    """Where the messages of a lane are that RAM has no place for: MessageStore, or Overflow.
+
+    A LaneState has its store and its `stored` lane from its maker, and gives the one the other; regions go back to the
+    store that planned them. So the types of both are left open: a parameter of type would spread to lanes and lists.
+    """
 
     @property
     def timetable(self) -> LaneDueTimes:
         """Return what finds the messages whose time has come."""
 
-    def remove(self, lane: Any, first: int, last: int) -> int:
+    def remove(self, lane: OwnLane, first: int, last: int) -> int:
         """Acknowledge a run; returns how many were pending. Requires: the lock."""
 
-    def remove_one(self, lane: Any, sequence: int) -> int:
+    def remove_one(self, lane: OwnLane, sequence: int) -> int:
         """Remove one message."""
 
-    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
+    def plan(self, lane: OwnLane, runs: Sequence[tuple[int, int]]) -> list[OwnRegion]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
 
-    def read(self, regions: Sequence[Any]) -> ReadResult:
+    def read(self, regions: Sequence[OwnRegion]) -> ReadResult:
         """Read what was planned. Requires: no lock."""
 
-    def read_headers(self, regions: Sequence[Any], pay: Callable[[int], None]) -> ReadResult:
+    def read_headers(self, regions: Sequence[OwnRegion], pay: Callable[[int], None]) -> ReadResult:
         """Read the one message that was planned, in pieces, with an empty body. Requires: no lock.
 
         pay: is called with each number of bytes before so many are in RAM.
@@ -57,13 +67,13 @@ class LaneStore(Protocol):
 class LaneDueTimes(Protocol):
     """As DueTimes. Every method requires the lock."""
 
-    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+    def release(self, lane: OwnLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
-    def expired_blocks(self, lane: Any, now_ms: int) -> list[int]: ...
+    def expired_blocks(self, lane: OwnLane, now_ms: int) -> list[int]: ...
 
-    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
+    def expired(self, lane: OwnLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
 
-    def refresh_expiry(self, lane: Any) -> None: ...
+    def refresh_expiry(self, lane: OwnLane) -> None: ...
 
 
 class LaneCache(Protocol):

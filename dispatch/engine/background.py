@@ -1,8 +1,7 @@
 """Background work: loading and maintenance, as steps that a thread runs or a caller.
 
-Everything in the background is a step that can be called by hand
-(`background=False`). A thread outlives what its work raises; a failed store
-tells its callers itself.
+Everything in the background is a step that can be called by hand (`background=False`). A thread outlives what its work
+raises; a failed store tells its callers itself.
 """
 
 from __future__ import annotations

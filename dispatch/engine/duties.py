@@ -1,8 +1,7 @@
 """Duties: the things that background work consists of. Each fails alone, and is tried again ever more rarely.
 
-One that goes on failing (no descriptor left, no readable /proc, a full disk)
-keeps none of the others from being done, is logged once for each cause, and
-can be seen in the statistics.
+One that goes on failing (no descriptor left, no readable /proc, a full disk) keeps none of the others from being done,
+is logged once for each cause, and can be seen in the statistics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The engine of one open directory: makes the parts, opens and closes them in order.
 
-Three locks, always taken in this order: checkpoint lock (MessageStore), sync
-lock (Journal), state lock (Monitor). Callbacks of users are called under none
-of them.
+Three locks, always taken in this order: checkpoint lock (MessageStore), sync lock (Journal), state lock (Monitor).
+Callbacks of users are called under none of them.
 """
 
 from __future__ import annotations

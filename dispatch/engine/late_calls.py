@@ -1,8 +1,8 @@
 """LateCalls: how an owner calls one that is made after it. All circles among the owners of a store are in here.
 
 A constructor names all that its object can reach, so owners are made from below to above, and call downwards. A few
-must call upwards as well: a list that meets an expired message tells the timetable, which was made from the lists.
-Each such call is a method here, which the Engine hands to the constructor below, before the owner above exists.
+must call upwards as well: a list that meets an expired message tells the timetable, which was made from the lists. Each
+such call is a method here, which the Engine hands to the constructor below, before the owner above exists.
 """
 
 from __future__ import annotations

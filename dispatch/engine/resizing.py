@@ -1,11 +1,9 @@
 """Resizing: another memory limit while everything goes on.
 
-The new limit is the target of the ledger at once, so nothing is charged above
-it any more; the limit itself falls with what is held. What can be given back
-is given back in the fixed order. The rest ends by itself: what is handed out
-when it is settled, loads and checkpoints when they are done. Housekeeping goes
-on until all of it has come. A crash knows nothing of it: each open has the
-limit of its settings.
+The new limit is the target of the ledger at once, so nothing is charged above it any more; the limit itself falls with
+what is held. What can be given back is given back in the fixed order. The rest ends by itself: what is handed out when
+it is settled, loads and checkpoints when they are done. Housekeeping goes on until all of it has come. A crash knows
+nothing of it: each open has the limit of its settings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The status of a running store, written once in a while for processes beside it: `forebay queues` and `health`.
 
-It names the busiest queues and topics and counts the rest, and looks at no more
-than two hundred of each at a time, whatever there are: so it costs the same
-beside 100 queues and beside 100,000. A crash leaves the last one, which tells
+It names the busiest queues and topics and counts the rest, and looks at no more than two hundred of each at a time,
+whatever there are: so it costs the same beside 100 queues and beside 100,000. A crash leaves the last one, which tells
 its time.
 """
 

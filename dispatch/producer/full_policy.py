@@ -1,10 +1,8 @@
 """What a full destination does, as its policy says: drop the oldest messages, or dead-letter the new one.
 
-Dropped messages are removed by records like those of acks, so none comes
-back. A message that is dead-lettered is stored in the dead-letter queue
-instead, once, with headers that say why; so no crash leaves it in both or in
-none. A dead letter is taken whatever the limits of its queue are, and also
-where sends are refused for want of disk.
+Dropped messages are removed by records like those of acks, so none comes back. A message that is dead-lettered is
+stored in the dead-letter queue instead, once, with headers that say why; so no crash leaves it in both or in none. A
+dead letter is taken whatever the limits of its queue are, and also where sends are refused for want of disk.
 """
 
 from __future__ import annotations
@@ -104,8 +102,8 @@ def dead_letter_on_overflow(
 ) -> str | None:
     """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
 
-    What is written is not synced yet. StoreFull: nothing is stored, the disk takes no dead letters either.
-    Requires: no lock.
+    What is written is not synced yet. StoreFull: nothing is stored, the disk takes no dead letters either. Requires: no
+    lock.
     """
     store = producers.store
     to = producers.policies.redelivery(destination.name).dead_letter_queue

@@ -1,11 +1,9 @@
 """SendPipeline: from a batch to the journal, with a wait wherever there is no room.
 
-One pipeline has two drivers. Its steps never block: they are generators that
-yield what they must wait for, and a Confirmer goes through them, for a thread
-or for an event loop. A plain send that finds room at once does not come here.
-Steps that are closed at a wait, because the caller was cancelled or
-interrupted, give back their place in line and what was reserved for them, and
-what they waited for is not stored.
+One pipeline has two drivers. Its steps never block: they are generators that yield what they must wait for, and a
+Confirmer goes through them, for a thread or for an event loop. A plain send that finds room at once does not come here.
+Steps that are closed at a wait, because the caller was cancelled or interrupted, give back their place in line and what
+was reserved for them, and what they waited for is not stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sender: what queue and topic have in common: messages are sent there.
 
-A send checks and encodes before it takes the lock. One message for which
-there is room is stored in `_store` if it is persistent, in `_keep` if it is
-not; all else becomes batches, which SendPipeline stores.
+A send checks and encodes before it takes the lock. One message for which there is room is stored in `_store` if it is
+persistent, in `_keep` if it is not; all else becomes batches, which SendPipeline stores.
 """
 
 from __future__ import annotations
@@ -361,10 +360,10 @@ class Sender:
     ) -> list[str]:
         """Store messages in order and return their ids.
 
-        Written in slices of up to 256 messages or 256 KiB, each atomic, one
-        write each (of one message with use_vectored_io=False); synced at the end, and on the way every 2 MiB. An
-        error says in `.stored` how many of the first are in; all or nothing needs a transaction. timeout: seconds to
-        wait for room in all, where a limit or the disk is full; None: as the policy says. O(messages).
+        Written in slices of up to 256 messages or 256 KiB, each atomic, one write each (of one message with
+        use_vectored_io=False); synced at the end, and on the way every 2 MiB. An error says in `.stored` how many of
+        the first are in; all or nothing needs a transaction. timeout: seconds to wait for room in all, where a limit or
+        the disk is full; None: as the policy says. O(messages).
         """
         ids: list[str] = []
         self._confirmer.run(self.send_many_steps(messages, ids, transaction, self._deadline(timeout)))

@@ -1,10 +1,9 @@
 """archive: data logs that nothing writes to any more as partitioned Parquet; restore: the same data logs again.
 
-One file a data log, `<out>/broker=<name>/data_log=<id>/data.parquet`, so what
-was done is seen, and a call that was killed goes on where it stopped. Both
-engines run the same code for a data log; Spark spreads the data logs. Sources
-are only read, unless `discard` asks for the end of those in a store's archive/
-whose file was read back just before and is the same.
+One file a data log, `<out>/broker=<name>/data_log=<id>/data.parquet`, so what was done is seen, and a call that was
+killed goes on where it stopped. Both engines run the same code for a data log; Spark spreads the data logs. Sources are
+only read, unless `discard` asks for the end of those in a store's archive/ whose file was read back just before and is
+the same.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ class _Job(NamedTuple):
 def archive(spark: SparkSession, directories: Directories, out: PathArgument, *, discard: bool = False) -> DataFrame:
     """Archive every sealed data log below the directories; returns an ArchiveRow for each data log.
 
-    out: a directory that every executor sees. discard: those in a store's archive/ are deleted, each after its file
-    was read back and compared. Whoever asks with SQL reads `out` as Parquet, partitioned by broker and data_log.
+    out: a directory that every executor sees. discard: those in a store's archive/ are deleted, each after its file was
+    read back and compared. Whoever asks with SQL reads `out` as Parquet, partitioned by broker and data_log.
     """
     require_spark()
     jobs, rows = _plan(directories, out, discard)

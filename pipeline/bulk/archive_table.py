@@ -1,11 +1,9 @@
 """One data log as one Parquet file, and back, byte for byte.
 
-A row a message, and one for each record that has none; the first row is the
-data log's header. Its columns `head`, `properties` and `body` of all rows, one
-after the other, are the data log; the others say what is in it, for whoever
-asks with SQL. Size and checksum of the whole stand in the file's metadata. A
-file is written under another name, read back and compared, synced, and only
-then has its own: a crash leaves either all of it or nothing that counts.
+A row a message, and one for each record that has none; the first row is the data log's header. Its columns `head`,
+`properties` and `body` of all rows, one after the other, are the data log; the others say what is in it, for whoever
+asks with SQL. Size and checksum of the whole stand in the file's metadata. A file is written under another name, read
+back and compared, synced, and only then has its own: a crash leaves either all of it or nothing that counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """recommend_limits: what each memory limit would have made of recorded traffic, over many traces at once.
 
-Each task plays one trace under some limits, with the policy code that the
-library itself runs (`forebay plan`). A trace that cannot be played has a row
-that says so, and no other.
+Each task plays one trace under some limits, with the policy code that the library itself runs (`forebay plan`). A trace
+that cannot be played has a row that says so, and no other.
 """
 
 from __future__ import annotations

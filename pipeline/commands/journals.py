@@ -1,8 +1,7 @@
 """The commands that read journals from outside: `forebay verify`, `explain` and `dump`.
 
-They read journal files only, write nothing, take no lock, and work beside the
-processes that own the directories. `explain` asks such a process first where it
-may be asked. What many brokers need is spread by Spark, if asked for.
+They read journal files only, write nothing, take no lock, and work beside the processes that own the directories.
+`explain` asks such a process first where it may be asked. What many brokers need is spread by Spark, if asked for.
 """
 
 from __future__ import annotations

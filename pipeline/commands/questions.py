@@ -1,7 +1,7 @@
 """`forebay pipeline facts`, `backlog` and `rebuild`, and the rows of every question: arguments to lines of JSON.
 
-A line is a row; what could not be read is a row too, and the exit code says
-so: 0 done and whole, 1 damage or something not read, 2 wrong usage.
+A line is a row; what could not be read is a row too, and the exit code says so: 0 done and whole, 1 damage or something
+not read, 2 wrong usage.
 """
 
 from __future__ import annotations

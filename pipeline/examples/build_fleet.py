@@ -2,9 +2,9 @@
 
     python build_fleet.py DIRECTORY
 
-Most brokers keep up, and clean up. In some a few messages are stuck among many that are done,
-in some a durable subscription has been away for long, one was killed in the
-middle of a write, and one has a damaged data log. About 40 MiB, some seconds.
+Most brokers keep up, and clean up. In some a few messages are stuck among many that are done, in some a durable
+subscription has been away for long, one was killed in the middle of a write, and one has a damaged data log. About 40
+MiB, some seconds.
 """
 
 from __future__ import annotations

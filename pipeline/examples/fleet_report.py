@@ -2,8 +2,8 @@
 
     python fleet_report.py 'DIRECTORY or glob' OUT [--engine local|spark] [--master local[*]]
 
-Writes OUT/pins.parquet, OUT/backlog.parquet, three pictures as SVG and OUT/index.html. It reads journals only and
-works beside live brokers. Needs the extra `spark` for Parquet, and matplotlib for the pictures.
+Writes OUT/pins.parquet, OUT/backlog.parquet, three pictures as SVG and OUT/index.html. It reads journals only and works
+beside live brokers. Needs the extra `spark` for Parquet, and matplotlib for the pictures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Facts as Arrow record batches: the rows of `store/inspect/facts.py`, made a region at a time.
 
-A sealed, undamaged data log goes through `kernels/heads.py`; everything else, and
-what is rare, through the store's own scan, row by row. Both give the same
-rows in the same order. A batch has the rows of 8 MiB of journal at most, of
-one record where that is larger.
+A sealed, undamaged data log goes through `kernels/heads.py`; everything else, and what is rare, through the store's own
+scan, row by row. Both give the same rows in the same order. A batch has the rows of 8 MiB of journal at most, of one
+record where that is larger.
 """
 
 from __future__ import annotations

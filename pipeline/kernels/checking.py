@@ -1,7 +1,7 @@
 """Integrity of one data log by columns: what `store/recovery/verify.py` finds, at the speed of the checksums.
 
-Only what verifies in every byte goes this way; at the first doubt the data
-log is examined anew by the store's own code, which names the places.
+Only what verifies in every byte goes this way; at the first doubt the data log is examined anew by the store's own
+code, which names the places.
 """
 
 from __future__ import annotations

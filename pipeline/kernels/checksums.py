@@ -1,8 +1,7 @@
 """Checksums of many short stretches of the same length at once.
 
-A CRC is linear: the checksums of two stretches differ by what their
-difference alone gives, byte by byte. Heads that follow each other differ in
-few bytes, so only those are looked up.
+A CRC is linear: the checksums of two stretches differ by what their difference alone gives, byte by byte. Heads that
+follow each other differ in few bytes, so only those are looked up.
 """
 
 from __future__ import annotations

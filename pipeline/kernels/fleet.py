@@ -1,8 +1,7 @@
 """The stores of many directories, and what of each journal is to be read: a snapshot of its data logs.
 
-Planning reads the header of each data log, and of the newest ones as much as
-tells where the journal ends for whoever opens it, and which data logs should
-exist. It writes nothing and takes no lock, so the owner may go on.
+Planning reads the header of each data log, and of the newest ones as much as tells where the journal ends for whoever
+opens it, and which data logs should exist. It writes nothing and takes no lock, so the owner may go on.
 """
 
 from __future__ import annotations
@@ -141,9 +140,9 @@ def _seen(disk: Disk, data_log: int) -> _Seen:
 def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
     """Leave out the data logs behind the place where the journal ends for whoever opens it.
 
-    A power cut can leave one before the newest incomplete, sealed and with whole ones behind it. Whether that is a
-    tail says the durable position: the first place that does not verify and that no record knows to be durable. Reads
-    the data logs whole that are not known to be durable, which are the last one or two.
+    A power cut can leave one before the newest incomplete, sealed and with whole ones behind it. Whether that is a tail
+    says the durable position: the first place that does not verify and that no record knows to be durable. Reads the
+    data logs whole that are not known to be durable, which are the last one or two.
     """
     ends_at: int | None = None
     durable = max((_durable(disk, found) for found in seen[-1:]), default=0)

@@ -1,10 +1,9 @@
 """The heads of many records taken apart at once: what makes reading a journal as fast as its checksums.
 
-A sealed data log ends with the offsets of its records, so nothing is walked:
-a region is read whole, the 64 bytes at each offset are gathered into columns,
-and each head is verified by its checksum. Whatever is out of the ordinary
-raises `Unusual`, and the reader goes on with the store's own scan from there.
-Bodies are passed over unless they are asked for.
+A sealed data log ends with the offsets of its records, so nothing is walked: a region is read whole, the 64 bytes at
+each offset are gathered into columns, and each head is verified by its checksum. Whatever is out of the ordinary raises
+`Unusual`, and the reader goes on with the store's own scan from there. Bodies are passed over unless they are asked
+for.
 """
 
 from __future__ import annotations

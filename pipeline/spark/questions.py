@@ -1,8 +1,7 @@
 """The questions answered by Spark: DataFrames of the same rows that `local.py` gives.
 
-Everything is on the level of DataFrames. A part of a journal that cannot be
-read fails the query with one line that names it; on_damage="report" goes on
-and names it in a row.
+Everything is on the level of DataFrames. A part of a journal that cannot be read fails the query with one line that
+names it; on_damage="report" goes on and names it in a row.
 """
 
 from __future__ import annotations

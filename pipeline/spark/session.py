@@ -1,7 +1,6 @@
 """A Spark session that suits this library: the right Python and Java, Arrow sizes, no UI, executors that have us.
 
-Any session of your own serves as well. What this one sets is there to be
-overridden: `configuration` wins.
+Any session of your own serves as well. What this one sets is there to be overridden: `configuration` wins.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
     spark.read.format("forebay").load("/brokers/*")
     CREATE TEMPORARY VIEW facts USING forebay OPTIONS (path '/brokers/*')
 
-Options: `table` (facts, pins, backlog, index, examined), `bodies`,
-`relocated`, `onDamage` (refuse, report), `partitionBytes`, `parallelism`;
-those of a stream are in stream.py. A given schema chooses among the columns
-of facts, and what is not in it is never made.
+Options: `table` (facts, pins, backlog, index, examined), `bodies`, `relocated`, `onDamage` (refuse, report),
+`partitionBytes`, `parallelism`; those of a stream are in stream.py. A given schema chooses among the columns of facts,
+and what is not in it is never made.
 """
 
 from __future__ import annotations

@@ -2,14 +2,12 @@
 
     spark.readStream.format("forebay").option("lease", "audit").load("/brokers/*")
 
-An offset names, for each store, the data log and the place in it up to which
-everything was read, and the data logs that were read since the offset before;
-so a batch that is repeated reads the same bytes. Records become visible once
+An offset names, for each store, the data log and the place in it up to which everything was read, and the data logs
+that were read since the offset before; so a batch that is repeated reads the same bytes. Records become visible once
 they are written, not once they are synced.
 
-Options, besides those of the table facts: `lease` names a reader for whom the
-store keeps what is not read yet, for `leaseSeconds` (3600) after it was last
-seen; `maxBytesPerTrigger` bounds a batch; `startingOffset` is "earliest" or
+Options, besides those of the table facts: `lease` names a reader for whom the store keeps what is not read yet, for
+`leaseSeconds` (3600) after it was last seen; `maxBytesPerTrigger` bounds a batch; `startingOffset` is "earliest" or
 "latest".
 """
 

@@ -10,8 +10,8 @@ from functools import cache
 def freeze_imports() -> None:
     """Let the garbage collector pass over all that is imported.
 
-    Spark collects behind each task, which takes 45 ms with PyArrow, NumPy and
-    pandas loaded: more than a small task takes.
+    Spark collects behind each task, which takes 45 ms with PyArrow, NumPy and pandas loaded: more than a small task
+    takes.
     """
     import pandas  # noqa: F401  PyArrow would with the first array, behind this
 

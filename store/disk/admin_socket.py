@@ -1,8 +1,7 @@
 """The admin socket: a UNIX socket in a store's directory, by which other processes of its owner ask something of it.
 
-One line of bytes is a request, one line is its answer; both are bounded, and
-so is the time that a client may take. One connection is served at a time. A
-kill leaves the socket's name behind; who has the directory's lock replaces it.
+One line of bytes is a request, one line is its answer; both are bounded, and so is the time that a client may take. One
+connection is served at a time. A kill leaves the socket's name behind; who has the directory's lock replaces it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The one seam to the disk: every byte the library reads or writes passes here.
 
-Names are POSIX paths relative to the store's own directory, made only by
-disk/layout.py; "" is that directory itself. `OsDisk` is the real one;
-`SimulatedDisk` of the tests loses, tears and fails on demand. SQLite alone
-keeps its own files (see metadata/sqlite.py), because it cannot write through a
-seam of ours. What a crash leaves: of a file, all up to its last sync and any
-part of what came after; of a directory, the same.
+Names are POSIX paths relative to the store's own directory, made only by disk/layout.py; "" is that directory itself.
+`OsDisk` is the real one; `SimulatedDisk` of the tests loses, tears and fails on demand. SQLite alone keeps its own
+files (see metadata/sqlite.py), because it cannot write through a seam of ours. What a crash leaves: of a file, all up
+to its last sync and any part of what came after; of a directory, the same.
 """
 
 from __future__ import annotations
@@ -27,10 +25,9 @@ class File(Protocol):
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it; short writes are continued.
 
-        On an error the append position is what it was before the call; the
-        bytes behind it are undefined. Small appends (< 32 KiB) keep the
-        interpreter lock: a system call that gives it up costs up to 5 ms
-        beside one computing thread. Larger ones give it up.
+        On an error the append position is what it was before the call; the bytes behind it are undefined. Small appends
+        (< 32 KiB) keep the interpreter lock: a system call that gives it up costs up to 5 ms beside one computing
+        thread. Larger ones give it up.
         """
 
     def seek(self, position: int) -> None:
@@ -45,8 +42,8 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when all that was appended before the call, and the size, is on the device.
 
-        After an error nothing is known of what was not yet synced, and a
-        second sync that succeeds does not bring it back.
+        After an error nothing is known of what was not yet synced, and a second sync that succeeds does not bring it
+        back.
         """
 
     def truncate(self, length: int) -> None:
@@ -90,8 +87,7 @@ class Disk(Protocol):
     def make_directory(self, name: str) -> None:
         """Create it and missing parents with 0700; fine if it exists. Its entries are durable on return.
 
-        Those found existing are made durable too: a process that died may
-        have created them and not come to their sync.
+        Those found existing are made durable too: a process that died may have created them and not come to their sync.
         """
 
     def rename(self, name: str, to: str) -> None:
@@ -131,8 +127,8 @@ _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class OsDisk:
     """The `Disk` of the operating system under one root directory, which make_directory("") creates.
 
-    The root itself and its parents may be links, for operators place stores
-    that way; no file is ever opened through one.
+    The root itself and its parents may be links, for operators place stores that way; no file is ever opened through
+    one.
     """
 
     def __init__(self, root: str, *, maps: bool = False) -> None:

@@ -11,9 +11,8 @@
                               import/<load id>.load, import/part-<set>-<number>-<nonce>.data
                               status.json, which disk/status_file.py writes
 
-The lock is the kernel's (flock), so that whatever ends the process frees it;
-the file stays behind and its content is only for the message to whoever comes
-second.
+The lock is the kernel's (flock), so that whatever ends the process frees it; the file stays behind and its content is
+only for the message to whoever comes second.
 """
 
 from __future__ import annotations

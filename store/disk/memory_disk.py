@@ -1,8 +1,7 @@
 """MemoryDisk: a disk in RAM, for tests of whoever uses the library. It keeps everything until the process ends.
 
-What was written is there, synced or not: `copy` is what a kill leaves, and
-there is no power to be cut. A file takes the RAM of what was written to it;
-the zeros of a preallocated one take none.
+What was written is there, synced or not: `copy` is what a kill leaves, and there is no power to be cut. A file takes
+the RAM of what was written to it; the zeros of a preallocated one take none.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ else:
 class OsFile:
     """A `File` of the operating system: one raw descriptor, nothing buffered.
 
-    Small appends to preallocated space are copies into a mapped window where
-    that is safe (see disk/write_window.py), else system calls.
+    Small appends to preallocated space are copies into a mapped window where that is safe (see disk/write_window.py),
+    else system calls.
     """
 
     # Fields with defaults, not slots: a handle is closed by __del__ even where an interrupt ended `__init__` half way.

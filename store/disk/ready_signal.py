@@ -1,8 +1,7 @@
 """ReadySignal: a file descriptor that is readable while something is there to be taken, for select and its kin.
 
-Two ends of a socket, made when somebody first asks for the descriptor. A ring
-leaves one byte in it, however often it is rung; a clear takes what is there.
-Nothing of it outlives the process.
+Two ends of a socket, made when somebody first asks for the descriptor. A ring leaves one byte in it, however often it
+is rung; a clear takes what is there. Nothing of it outlives the process.
 """
 
 from __future__ import annotations

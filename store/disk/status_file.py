@@ -1,7 +1,7 @@
 """The status file: what a running store says about itself, for processes beside it.
 
-It is replaced as a whole, so that a reader never sees half of one, and never
-synced: after a power cut an old one, or none, is as good. Nobody trusts it.
+It is replaced as a whole, so that a reader never sees half of one, and never synced: after a power cut an old one, or
+none, is as good. Nobody trusts it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A disk that gives up open readers of its own before it fails for want of a descriptor.
 
-A store keeps up to 192 files open only to read them faster. A host with many
-connections may need those descriptors: where an open meets EMFILE or ENFILE,
-the readers are let go and the call is made once more.
+A store keeps up to 192 files open only to read them faster. A host with many connections may need those descriptors:
+where an open meets EMFILE or ENFILE, the readers are let go and the call is made once more.
 """
 
 from __future__ import annotations

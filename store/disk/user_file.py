@@ -1,7 +1,7 @@
 """A file that the user names, outside of any store: read whole, once, and bounded; or its place, as a disk.
 
-Links are followed, because such files are often one; what is no regular file
-is refused, because reading a pipe could wait for ever.
+Links are followed, because such files are often one; what is no regular file is refused, because reading a pipe could
+wait for ever.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def keeps_space(descriptor: int, mounts: str = _MOUNTS) -> bool:
 def move_window(mapped: mmap.mmap, old: int, begin: int, end: int) -> None:
     """Let go of the window that begins at old, and have the pages of begin..end there, to be written.
 
-    Places are multiples of the page size. OSError: append by system calls instead. Keeps the interpreter lock, which
-    a map of each window's own would give up twice.
+    Places are multiples of the page size. OSError: append by system calls instead. Keeps the interpreter lock, which a
+    map of each window's own would give up twice.
     """
     mapped.madvise(mmap.MADV_DONTNEED, old, WINDOW_BYTES)
     mapped.madvise(_POPULATE_WRITE, begin, end - begin)

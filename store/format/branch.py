@@ -1,8 +1,7 @@
 """Branch: what one transaction has in the journal, what it wants gone, and the bytes of both.
 
-A branch knows its slices by place, 24 bytes each, never by message: lengths
-are read again from the slices when it is committed. So a transaction of a
-million messages costs what its four thousand slices cost.
+A branch knows its slices by place, 24 bytes each, never by message: lengths are read again from the slices when it is
+committed. So a transaction of a million messages costs what its four thousand slices cost.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
                count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,

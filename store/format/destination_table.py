@@ -1,8 +1,7 @@
 """DestinationTable: which queues and topics exist, as packed rows, found by number and by name.
 
-A destination that nobody uses is nothing but a row here: 18 bytes beside its
-name, and no object. Nothing here survives a crash: recovery fills the table
-from the journal.
+A destination that nobody uses is nothing but a row here: 18 bytes beside its name, and no object. Nothing here survives
+a crash: recovery fills the table from the journal.
 """
 
 from __future__ import annotations
@@ -133,7 +132,8 @@ class DestinationTable(MutableMapping[int, Destination]):
 
     def _name(self, place: int) -> bytes:
         data = self._rows.data
-        return bytes(data[place + DESTINATION_HEAD.size : _end_of(data, place)])
+        begin, end = place + DESTINATION_HEAD.size, _end_of(data, place)
+        return bytes(data[begin:end])
 
     def _destination(self, place: int) -> Destination:
         return decode_destination(self._rows.row_at(place))

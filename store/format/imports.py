@@ -2,10 +2,9 @@
 
     import     messages u64, taken u64, set id 16 bytes, length of the load id u8, the load id
 
-An import record begins or continues the load that it names. From there on
-each slice with the flag IMPORTED counts its messages as taken, so slice and
-progress are one write, and a journal that is cut anywhere says exactly what is
-still to come. Each state record restates all loads, the one under way last.
+An import record begins or continues the load that it names. From there on each slice with the flag IMPORTED counts its
+messages as taken, so slice and progress are one write, and a journal that is cut anywhere says exactly what is still to
+come. Each state record restates all loads, the one under way last.
 """
 
 from __future__ import annotations

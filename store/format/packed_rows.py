@@ -1,8 +1,8 @@
 """PackedRows: rows in the form that records have, in one buffer, found by number.
 
-What exists and is not in use is nothing but such a row, and no object; and a state record copies the rows. A row
-begins with its number. Rows that are gone leave a gap, until there are so many that the others move together. Nothing
-here survives a crash: recovery adds the rows again.
+What exists and is not in use is nothing but such a row, and no object; and a state record copies the rows. A row begins
+with its number. Rows that are gone leave a gap, until there are so many that the others move together. Nothing here
+survives a crash: recovery adds the rows again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class PackedRows:
 
     def row_at(self, place: int) -> bytes:
         """Return the row at a place, as a record has it."""
-        return bytes(self.data[place : self._end_of(self.data, place)])
+        end = self._end_of(self.data, place)
+        return bytes(self.data[place:end])
 
     def joined(self) -> bytes:
         """Return all rows as a record has them. It copies bytes and makes no object of any row."""

@@ -13,18 +13,15 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     epoch      u32  one an open (and one after each failed write)
     durable    u64  position known to be on the device when this was written
 
-A *slice* carries 1 to 256 messages of one lane: destination u32, first
-sequence u64, timestamp u64 (ms), then a table of (crc, length, properties
-length) per message, then each message's properties and body. The crc of the
-header covers the table; the table's crcs cover the messages. So a bad body
-costs that message alone, and a single send has 64 bytes of overhead. A
-slice whose flags have RELOCATED is a copy: its messages have the sequences
-and the timestamp that they were sent with.
+A *slice* carries 1 to 256 messages of one lane: destination u32, first sequence u64, timestamp u64 (ms), then a table
+of (crc, length, properties length) per message, then each message's properties and body. The crc of the header covers
+the table; the table's crcs cover the messages. So a bad body costs that message alone, and a single send has 64 bytes
+of overhead. A slice whose flags have RELOCATED is a copy: its messages have the sequences and the timestamp that they
+were sent with.
 
-The salt is a random number in the data log's own header: a record verifies
-only in the file it was written to, so neither the leavings of an older file
-nor a message body that imitates a record is ever taken for one. Positions
-are ints: data log id << 32 | offset.
+The salt is a random number in the data log's own header: a record verifies only in the file it was written to, so
+neither the leavings of an older file nor a message body that imitates a record is ever taken for one. Positions are
+ints: data log id << 32 | offset.
 """
 
 from __future__ import annotations

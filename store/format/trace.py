@@ -2,12 +2,10 @@
 
     header | block | block | ...        a block: number, length, crc of both and of its events, events
 
-An event is four numbers of variable length (seven bits a byte, the lowest
-first): kind and lane, where it begins as the distance from where the last one
-of that kind and lane ended, how many messages, and one more that the kind
-explains. Most are 4 to 7 bytes. A process that dies leaves a last block that
-does not verify: a reader goes as far as blocks do, and says how much is left.
-Nothing of it is trusted: lengths are checked before anything is read.
+An event is four numbers of variable length (seven bits a byte, the lowest first): kind and lane, where it begins as the
+distance from where the last one of that kind and lane ended, how many messages, and one more that the kind explains.
+Most are 4 to 7 bytes. A process that dies leaves a last block that does not verify: a reader goes as far as blocks do,
+and says how much is left. Nothing of it is trusted: lengths are checked before anything is read.
 """
 
 from __future__ import annotations

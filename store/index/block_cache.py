@@ -1,8 +1,7 @@
 """The block cache: which blocks of the index are in RAM, within a share of memory that is charged.
 
-A block that differs from its row in the metadata store is dirty and stays; a
-clean one may leave RAM and is read back. So the cache is bounded as long as a
-checkpoint comes before too many blocks are dirty. A crash loses all of it:
+A block that differs from its row in the metadata store is dirty and stays; a clean one may leave RAM and is read back.
+So the cache is bounded as long as a checkpoint comes before too many blocks are dirty. A crash loses all of it:
 recovery replays the journal from the last checkpoint.
 """
 

@@ -1,10 +1,9 @@
 """DigestQueue: digests in the order in which they came, each found without a search, in under 32 bytes.
 
-The digests stand in one ring, and what the ring has is found by buckets of
-(tag, position), each short enough to be searched by bytes.find. The number of
-buckets grows and shrinks one at a time (linear hashing; Litwin, 1980), so no
-call has to move all of them. As entries of a bucket stand in the order of the
-ring, the oldest digest is the first of its bucket.
+The digests stand in one ring, and what the ring has is found by buckets of (tag, position), each short enough to be
+searched by bytes.find. The number of buckets grows and shrinks one at a time (linear hashing; Litwin, 1980), so no call
+has to move all of them. As entries of a bucket stand in the order of the ring, the oldest digest is the first of its
+bucket.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """IdleLanes: the next sequence of each lane that has nothing, in columns.
 
-A lane of which nothing is pending and of which nothing is stored is a number
-that must not be given twice, and nothing else: 16 bytes, charged with what
-columns take ahead. An object is made of it when somebody sends there, or
+A lane of which nothing is pending and of which nothing is stored is a number that must not be given twice, and nothing
+else: 16 bytes, charged with what columns take ahead. An object is made of it when somebody sends there, or
 acknowledges.
 """
 

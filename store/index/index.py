@@ -1,9 +1,8 @@
 """The index: which messages are pending, by lane, and which data logs they need.
 
-The metadata store hears of what the lanes gain and lose at checkpoints alone,
-so a message that is acknowledged before the next checkpoint never touches the
-B-tree. Which blocks of the lanes are in RAM is the block cache's. A crash
-loses all of it: recovery replays the journal from the last checkpoint.
+The metadata store hears of what the lanes gain and lose at checkpoints alone, so a message that is acknowledged before
+the next checkpoint never touches the B-tree. Which blocks of the lanes are in RAM is the block cache's. A crash loses
+all of it: recovery replays the journal from the last checkpoint.
 """
 
 from __future__ import annotations

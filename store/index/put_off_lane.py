@@ -1,14 +1,11 @@
 """When messages of a lane that came back are offered again: a timetable beside the lane, in blocks of its own.
 
-A consumer gave a message back with a delay, or the policy has one. Until the
-delay is over the message is in no list; RAM has at most its block here, which
-the block cache bounds and charges like all others. The rows of the metadata
-store know when the first of each block is due. So what waits far ahead costs a
-row for 512 messages and nothing else.
+A consumer gave a message back with a delay, or the policy has one. Until the delay is over the message is in no list;
+RAM has at most its block here, which the block cache bounds and charges like all others. The rows of the metadata store
+know when the first of each block is due. So what waits far ahead costs a row for 512 messages and nothing else.
 
-A return record says the same in the journal. A crash loses what that loses:
-nothing that was written, at a kill. The lanes of what is not persistent have
-such a timetable, too; an open drops theirs.
+A return record says the same in the journal. A crash loses what that loses: nothing that was written, at a kill. The
+lanes of what is not persistent have such a timetable, too; an open drops theirs.
 """
 
 from __future__ import annotations

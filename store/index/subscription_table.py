@@ -1,9 +1,8 @@
 """SubscriptionTable and Cursors: the durable subscriptions that nobody uses, as packed rows and in columns.
 
-A durable subscription is a row of the table, used or not: its topic, name and
-selector. What one that nobody uses has not acknowledged of a lane is all from
-some sequence on: that is its cursor, a row of the lane. Nothing here survives
-a crash: recovery fills the table from the journal.
+A durable subscription is a row of the table, used or not: its topic, name and selector. What one that nobody uses has
+not acknowledged of a lane is all from some sequence on: that is its cursor, a row of the lane. Nothing here survives a
+crash: recovery fills the table from the journal.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Subscriptions: who gets what is sent to each topic.
 
-A durable subscription is in the journal: a record begins it, a record ends
-it, and the state record that opens each data log restates it. What it has
-not acknowledged is in the root of each checkpoint, and made again from the
-journal where that is lost. A subscription that is not durable is in RAM alone:
-no record names it, and a crash or a close ends it.
+A durable subscription is in the journal: a record begins it, a record ends it, and the state record that opens each
+data log restates it. What it has not acknowledged is in the root of each checkpoint, and made again from the journal
+where that is lost. A subscription that is not durable is in RAM alone: no record names it, and a crash or a close ends
+it.
 
-A durable one that nobody uses is a row of the SubscriptionTable, and a row of
-each lane of its topic: whoever uses it opens it, and puts it away again.
+A durable one that nobody uses is a row of the SubscriptionTable, and a row of each lane of its topic: whoever uses it
+opens it, and puts it away again.
 """
 
 from __future__ import annotations
@@ -263,9 +262,9 @@ class Subscriptions(LaneMaker):
     def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
         """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
 
-        firsts: (priority, sequence) of lanes; the others stay as they are. Counts and delays of persistent messages
-        are forgotten. A subscription that is not there is passed over. The record is needed as long as any data log
-        that has messages now, because without it a replay would have some of them acknowledged, or pending, as before.
+        firsts: (priority, sequence) of lanes; the others stay as they are. Counts and delays of persistent messages are
+        forgotten. A subscription that is not there is passed over. The record is needed as long as any data log that
+        has messages now, because without it a replay would have some of them acknowledged, or pending, as before.
         """
         if self.opened(number) is None:
             return

@@ -516,9 +516,9 @@ class SubscriptionLane(JournaledLane):
         """Let what exists from `first` on be pending, acknowledged or not, and nothing before it.
 
         What exists is what some durable subscription needs, and for one that is not durable what any needs: nothing
-        else is known after a crash. Of many blocks in part needed the pending bytes are an estimate, by the mean of
-        the lane, because their blocks would have to be read. O(runs and masks of all subscriptions), and up to 128
-        blocks read.
+        else is known after a crash. Of many blocks in part needed the pending bytes are an estimate, by the mean of the
+        lane, because their blocks would have to be read. O(runs and masks of all subscriptions), and up to 128 blocks
+        read.
         """
         self.catch_up()
         topic, reached = self.topic, self._sets.make()

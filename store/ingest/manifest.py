@@ -6,11 +6,10 @@
     manifest   magic "FBIMPORT"  version u16  set id 16 bytes  messages u64  parts u32  length of the load id u8
                the load id, then for each part number u32, nonce u64, salt u32, bytes u64, messages u64; crc u32
 
-Before its manifest has that name a set does not exist, whatever was killed; from
-then on all of it does. A part of an attempt that lost, or of a load that never
-came to an end, is named by no manifest and is swept. A load id that is published
-or taken is never published again: an import set is the order of its messages, and
-the store may have begun with one.
+Before its manifest has that name a set does not exist, whatever was killed; from then on all of it does. A part of an
+attempt that lost, or of a load that never came to an end, is named by no manifest and is swept. A load id that is
+published or taken is never published again: an import set is the order of its messages, and the store may have begun
+with one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """A part of an import set: messages for queues by name, as one writer gathered them, in a file like a data log.
 
-A header (of a data log, with the set's id in the place of the store's, and
-the part's number + 1 in that of the data log), then destination records, which
-give names a number in this part, and slices, whose first sequence is the place
-of their first message in the part; a directory record ends it. A part that is
-not sealed was never finished. Who reads one trusts nothing of it: each length
-is checked before it is read, each checksum before it is believed, and one
-record is in RAM at a time, under a charge.
+A header (of a data log, with the set's id in the place of the store's, and the part's number + 1 in that of the data
+log), then destination records, which give names a number in this part, and slices, whose first sequence is the place of
+their first message in the part; a directory record ends it. A part that is not sealed was never finished. Who reads one
+trusts nothing of it: each length is checked before it is read, each checksum before it is believed, and one record is
+in RAM at a time, under a charge.
 """
 
 from __future__ import annotations

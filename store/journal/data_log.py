@@ -3,10 +3,9 @@
     magic "FOREBAY1"  version u16  header bytes u16  salt u32  store id 16 bytes
     data log id u32   epoch u32    first log sequence u64      created u64 (ms)   crc u32
 
-64 bytes with padding, then records. A sealed data log ends with a directory
-record: the offset of each record (u32), then the directory's own offset,
-the number of records and a mark. The walk trusts nothing: whoever walks
-decides whether the place where it ends is a torn tail or corruption.
+64 bytes with padding, then records. A sealed data log ends with a directory record: the offset of each record (u32),
+then the directory's own offset, the number of records and a mark. The walk trusts nothing: whoever walks decides
+whether the place where it ends is a torn tail or corruption.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ from .forward_reader import ForwardReader
 FORMAT_VERSION: Final = 3
 """Of the data logs that are begun from here on.
 
-Raise it for whatever an older reader would take for something else or pass over with harm: other bytes of a kind, a
-new flag, a new part of a state record, and each new kind unless the store is the same without its records. Replay
-passes over a kind that it does not know (`Unknown`); a version that it does not know is refused before any record.
+Raise it for whatever an older reader would take for something else or pass over with harm: other bytes of a kind, a new
+flag, a new part of a state record, and each new kind unless the store is the same without its records. Replay passes
+over a kind that it does not know (`Unknown`); a version that it does not know is refused before any record.
 """
 VERSIONS_READ: Final = frozenset((2, 3))
 """What version 2 wrote means the same in version 3, which added kinds and parts: one reader serves both."""
@@ -120,8 +119,8 @@ def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
 Plain = tuple[int, int, int, int, list[int], list[int]]
 """Records of one message each, as they follow each other in their lane, or one ack of one run: most of a journal.
 
-(offset of the first record, lane number, first sequence, messages that the ack removes or 0,
-offset of each message's record, bytes of its content).
+(offset of the first record, lane number, first sequence, messages that the ack removes or 0, offset of each message's
+record, bytes of its content).
 """
 
 
@@ -288,9 +287,8 @@ class Walk:
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
     """Yield (offset, header) of each record with an intact head at or behind offset, wherever it begins.
 
-    What lies inside a record that is whole is not looked at. Cost: reads the
-    rest of the file once, those records' messages twice, and 2 KiB more for
-    each place that looks like a header, whatever length it claims.
+    What lies inside a record that is whole is not looked at. Cost: reads the rest of the file once, those records'
+    messages twice, and 2 KiB more for each place that looks like a header, whatever length it claims.
     """
     size = file.size()
     window = ForwardReader(file, offset)

@@ -1,12 +1,11 @@
 """The journal: append records to rolling data logs, make them durable, read them by Location.
 
-A record that append returned for has been handed to the operating system:
-a killed process loses nothing of it. It survives a power cut once `sync`
-has returned for its position. Torn bytes at the end of the newest data log
-are what a crash leaves, and recovery cuts them.
+A record that append returned for has been handed to the operating system: a killed process loses nothing of it. It
+survives a power cut once `sync` has returned for its position. Torn bytes at the end of the newest data log are what a
+crash leaves, and recovery cuts them.
 
-Who writes: the caller itself, under the state lock, with no thread between.
-Who syncs: the first caller that needs it, for all that have appended by then.
+Who writes: the caller itself, under the state lock, with no thread between. Who syncs: the first caller that needs it,
+for all that have appended by then.
 """
 
 from __future__ import annotations
@@ -191,8 +190,8 @@ class Journal:
         """Append a slice of one message; return its offset in `data_log`. Requires: the lock.
 
         One write, or two where the content is above SLICE_CONTENT_BYTES_MAX: the body is then not copied. A kill
-        between them leaves a torn record, which the next open cuts off.
-        flags: the priority, and the other flags of a slice. content_bytes: of properties and body together.
+        between them leaves a torn record, which the next open cuts off. flags: the priority, and the other flags of a
+        slice. content_bytes: of properties and body together.
         """
         if not destination:  # NO_DESTINATION
             raise Closed("the queue or topic")
@@ -229,8 +228,7 @@ class Journal:
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
-        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: the lock. One write, or two for
-        such a message.
+        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: the lock. One write, or two for such a message.
         """
         if len(contents) == 1:
             ((properties, body),) = contents
@@ -365,8 +363,8 @@ class Journal:
     def set_write_stall(self, limit: str | None) -> None:
         """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: the lock.
 
-        Relocated copies and dead letters go on, because each takes the place of another message, and so does
-        everything that is no message. While the stall lasts every append takes the slow path; without one none pays.
+        Relocated copies and dead letters go on, because each takes the place of another message, and so does everything
+        that is no message. While the stall lasts every append takes the slow path; without one none pays.
         """
         self._stall = limit
         if self._limit >= 0:

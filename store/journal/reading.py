@@ -1,8 +1,7 @@
 """Reading messages back: extents gathered into few large reads, each message verified on its own.
 
-Neighbouring records come in one read, with what lies between them, up to
-256 KiB: one call and one copy for hundreds of messages. A message that does
-not verify costs that message alone.
+Neighbouring records come in one read, with what lies between them, up to 256 KiB: one call and one copy for hundreds of
+messages. A message that does not verify costs that message alone.
 """
 
 from __future__ import annotations

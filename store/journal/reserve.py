@@ -1,15 +1,12 @@
 """The reserve: disk space set aside, so that what makes room on a full disk has room itself.
 
-Two files without content in the journal's directory. One, as large as a data
-log, becomes one by another name when a full disk has no space for the next:
-there acknowledgements and drops go on while sends are refused. It holds the
-acks of a whole data log, however small the messages of that. The other is given
-back to the file system when the index finds no space for a checkpoint, without
-which no data log may be deleted. Both are made again when there is space.
+Two files without content in the journal's directory. One, as large as a data log, becomes one by another name when a
+full disk has no space for the next: there acknowledgements and drops go on while sends are refused. It holds the acks
+of a whole data log, however small the messages of that. The other is given back to the file system when the index finds
+no space for a checkpoint, without which no data log may be deleted. Both are made again when there is space.
 
-A crash leaves files that mean nothing: opening removes them first, so that it
-has their space itself, and makes them anew when it is done. A clean shutdown
-leaves none, unless the disk is full.
+A crash leaves files that mean nothing: opening removes them first, so that it has their space itself, and makes them
+anew when it is done. A clean shutdown leaves none, unless the disk is full.
 """
 
 from __future__ import annotations

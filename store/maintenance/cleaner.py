@@ -90,9 +90,8 @@ class Cleaner:
     def delete_unneeded(self) -> CleanupReport:
         """Delete or archive the data logs that nothing needs as they are. Requires: no lock.
 
-        A drop record that names them is synced before the first is unlinked,
-        so no crash can turn a deletion into a loss or a redelivery. What the
-        disk refuses to delete is tried again by the next cleanup.
+        A drop record that names them is synced before the first is unlinked, so no crash can turn a deletion into a
+        loss or a redelivery. What the disk refuses to delete is tried again by the next cleanup.
         """
         holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()
@@ -101,16 +100,7 @@ class Cleaner:
         require_outside(self._lock, self._journal.sync_lock)
         with self._checkpoint_lock:
             with self._lock:
-                newest = self._replayed_data_log
-                kept = set(self._branches.undecided_data_logs) | self._leased(leases)
-                doomed = removable(self._index.uses, newest, kept)
-                unready = set(doomed).difference(copied) if copied is not None else set()
-                if unready:
-                    doomed = removable(self._index.uses, newest, unready | kept)
-                lines = self._decision_lines(newest, unready | kept, holders) if holders is not None else []
-                if doomed:
-                    self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
-                    self.dropped.update(doomed)
+                doomed, lines = self._doom(leases, copied, holders)
             is_done = False
             if doomed:
                 self._journal.sync()
@@ -128,6 +118,25 @@ class Cleaner:
         gone = tuple(doomed) if is_done else ()
         deleted, archived = ((), gone) if self._archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
+
+    def _doom(
+        self, leases: Sequence[Lease], copied: list[int] | None, holders: dict[str, set[int]] | None
+    ) -> tuple[list[int], list[str]]:
+        """Record which data logs go; return them, with lines that say why of each. Requires: both locks.
+
+        copied: those that may go, as the archive has them; None: all may. holders: None: nobody wants lines.
+        """
+        newest = self._replayed_data_log
+        kept = set(self._branches.undecided_data_logs) | self._leased(leases)
+        doomed = removable(self._index.uses, newest, kept)
+        if copied is not None and (unready := set(doomed).difference(copied)):
+            kept |= unready
+            doomed = removable(self._index.uses, newest, kept)
+        lines = self._decision_lines(newest, kept, holders) if holders is not None else []
+        if doomed:
+            self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
+            self.dropped.update(doomed)
+        return doomed, lines
 
     @property
     def _replayed_data_log(self) -> int:

@@ -1,11 +1,9 @@
 """Leases: a named reader of the journal asks that what it has not read yet is not deleted.
 
-A reader is another process, which must not touch anything else of the store.
-It replaces its file in leases/ whole, as often as it goes on; the owner looks
-there before each cleanup. A lease ends by itself at its time, and does not
-count while the journal has no room for another data log below `store_limit`.
-What is damaged there is no lease: a crash between two writes leaves the old
-or the new one.
+A reader is another process, which must not touch anything else of the store. It replaces its file in leases/ whole, as
+often as it goes on; the owner looks there before each cleanup. A lease ends by itself at its time, and does not count
+while the journal has no room for another data log below `store_limit`. What is damaged there is no lease: a crash
+between two writes leaves the old or the new one.
 
     "FBLEASE1"  data log u32  offset u32  expires u64 (ms)  crc u32
 """

@@ -372,30 +372,40 @@ class Relocation:
         while self._scanned_bytes < scanned_to and self.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
             with self._lock:
-                use = self._index.uses.get(source.data_log)
-                if use is None or not use.pending_messages:
-                    return self._finish(source, use)
-                if not source.is_naming and source.data_log in self._soon_empty():
-                    return True
-                if piece is not None and piece.behind == source.offset:
-                    if not source.has_transactional:
-                        return self._finish(source, use)
-                    source.lanes = sorted(self._index.lanes)
-                    source.survivors.clear()
-                    piece = None
-                if piece is None and not source.lanes:
-                    return self._finish(source, use)
-                found = self._live(source, piece) if piece is not None else self._live_in_index(source)
-                if source.is_naming and not self._note(source, found):
-                    return True
+                found = self._found(source, piece)
+            if found is None:
+                return True
             if not source.is_naming:
                 for records in batches(found):
                     if not self._copy(source, records):
                         return source.data_log in self._kept or source.data_log in self._waiting
-            if piece is not None:
+            if piece is not None and source.lanes is None:
                 self._scanned_bytes += piece.behind - source.offset
                 source.offset = piece.behind
         return False
+
+    def _found(self, source: _Source, piece: Piece | None) -> list[Live] | None:
+        """Return what is live in a piece of the data log, or according to the index once all pieces were read.
+
+        The index is asked where transactions sent something, because a slice does not say whether it was committed.
+        None: there is no more to be done with the data log. Requires: the lock.
+        """
+        use = self._index.uses.get(source.data_log)
+        if use is None or not use.pending_messages:
+            self._finish(source, use)
+            return None
+        if not source.is_naming and source.data_log in self._soon_empty():
+            return None
+        if piece is not None and piece.behind == source.offset:
+            piece, source.lanes = None, []
+            if source.has_transactional:
+                source.lanes = sorted(self._index.lanes)
+                source.survivors.clear()
+        if piece is None and not source.lanes:
+            self._finish(source, use)
+            return None
+        found = self._live(source, piece) if piece is not None else self._live_in_index(source)
+        return found if not source.is_naming or self._note(source, found) else None
 
     def _live(self, source: _Source, piece: Piece) -> list[Live]:
         """Return what of a piece is live there, slices of transactions left out. Requires: the lock."""
@@ -426,15 +436,12 @@ class Relocation:
             self._scanned_bytes += _BLOCK_WEIGHT_BYTES
         return found
 
-    def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
-        """End with a data log that was looked through, or has nothing live any more; return True. Requires: state
-        lock.
-        """
+    def _finish(self, source: _Source, use: DataLogUse | None) -> None:
+        """End with a data log that was looked through, or has nothing live any more. Requires: the lock."""
         if use is not None and source.is_naming:
             self._append_survivors(source, use)
         elif use is not None and use.pending_messages:
             self._give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
-        return True
 
     # ------------------------------------------------------------------ copies
 
@@ -553,16 +560,10 @@ class Relocation:
         """Append the survivors record. Requires: the lock, so that nothing is acknowledged between the last look
         and it.
         """
-        ranges = [
-            Survivors(lane_number, first, last - first + 1)
-            for lane_number, runs in source.survivors.items()
-            for first, last in runs
-        ]
-        if sum(run.messages for run in ranges) != use.pending_messages:
-            ranges = [left for run in ranges for left in self._still_live(run)]
-        if sum(run.messages for run in ranges) != use.pending_messages:
-            unfound = use.pending_messages - sum(run.messages for run in ranges)
-            self._give_up(source.data_log, f"{unfound} live messages were not found in it")
+        ranges = self._survivors(source, use)
+        named = sum(run.messages for run in ranges)
+        if named != use.pending_messages:
+            self._give_up(source.data_log, f"{use.pending_messages - named} live messages were not found in it")
             return
         payload = survivors_payload(source.data_log, ranges)
         if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
@@ -588,6 +589,17 @@ class Relocation:
             use.pending_messages,
             event="messages_named_anew",
         )
+
+    def _survivors(self, source: _Source, use: DataLogUse) -> list[Survivors]:
+        """Return the runs of what is still live of a source. Requires: the lock."""
+        ranges = [
+            Survivors(lane_number, first, last - first + 1)
+            for lane_number, runs in source.survivors.items()
+            for first, last in runs
+        ]
+        if sum(run.messages for run in ranges) == use.pending_messages:
+            return ranges
+        return [left for run in ranges for left in self._still_live(run)]
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
         """Block by block what subscriptions need of a run; nothing where it is no topic's."""

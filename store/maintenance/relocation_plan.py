@@ -11,7 +11,7 @@ them ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ..format.record import ENTRY_BYTES, HEADER_BYTES, SLICE_BYTES
@@ -62,41 +62,79 @@ def choose(
         return Choice(data_log, False, sizes[data_log])
     if only_sparse:
         return None
-    waits_for = _waits_for(uses, remaining, live)
-    emptied = [data_log for data_log in remaining if data_log not in live]
-    movable = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= COPY_PRICE_MAX * sizes[data_log]]
-    freed_alone = dict.fromkeys(live, 0)
-    waiting: dict[int, int] = {}
-    freed: dict[int, int] = {}
-    for data_log in (*emptied, *movable):
-        for root in waits_for[data_log]:
-            waiting[root] = waiting.get(root, 0) + 1
-            freed[root] = freed.get(root, 0) + sizes[data_log]
-    for data_log in emptied:
-        if len(waits_for[data_log]) == 1:
-            freed_alone[min(waits_for[data_log])] += sizes[data_log]
-    unnameable = {root for root, size in freed.items() if root in passed_over and size <= 2 * passed_over[root]}
+    movable = {data_log for data_log in copied_bytes if copied_bytes[data_log] <= COPY_PRICE_MAX * sizes[data_log]}
+    obstacles = _Obstacles(uses, sizes, remaining, live, movable, passed_over)
+    prices = [
+        *_naming_prices(obstacles, sizes),
+        *_copying_prices(obstacles, sizes, copied_bytes, movable),
+    ]
+    return min(prices)[1] if prices else None
 
-    def naming_bytes(data_log: int) -> float:
-        if waits_for[data_log] & unnameable:
+
+class _Obstacles:
+    """What keeps data logs that are empty, or will be once they are copied: others, which have something live."""
+
+    def __init__(
+        self,
+        uses: Mapping[int, DataLogUse],
+        sizes: Mapping[int, int],
+        remaining: list[int],
+        live: set[int],
+        movable: set[int],
+        passed_over: Mapping[int, int],
+    ) -> None:
+        self._uses = uses
+        self._waits_for = _waits_for(uses, remaining, live)
+        self.emptied = [data_log for data_log in remaining if data_log not in live]
+        self.freed_alone = dict.fromkeys(live, 0)
+        """Bytes of the emptied ones that wait for this one alone."""
+        self._waiting: dict[int, int] = {}
+        self.freed: dict[int, int] = {}
+        """Bytes of all that wait for this one."""
+        for data_log in (*self.emptied, *movable):
+            for root in self._waits_for[data_log]:
+                self._waiting[root] = self._waiting.get(root, 0) + 1
+                self.freed[root] = self.freed.get(root, 0) + sizes[data_log]
+        for data_log in self.emptied:
+            if len(self._waits_for[data_log]) == 1:
+                self.freed_alone[min(self._waits_for[data_log])] += sizes[data_log]
+        self._unnameable = {
+            root for root, size in self.freed.items() if root in passed_over and size <= 2 * passed_over[root]
+        }
+
+    def of(self, data_log: int) -> frozenset[int]:
+        """Return the data logs that keep this one, once it is empty."""
+        return self._waits_for[data_log]
+
+    def naming_bytes(self, data_log: int) -> float:
+        """Return its share of what it takes to name all that keeps it; infinite where that can't be done."""
+        if self._waits_for[data_log] & self._unnameable:
             return float("inf")
         return sum(
-            (HEADER_BYTES + _RUN_BYTES * uses[root].pending_messages) / waiting[root] for root in waits_for[data_log]
+            (HEADER_BYTES + _RUN_BYTES * self._uses[root].pending_messages) / self._waiting[root]
+            for root in self._waits_for[data_log]
         )
 
-    prices: list[tuple[float, Choice]] = []
-    for data_log in emptied:
-        price = naming_bytes(data_log) / sizes[data_log]
-        if waits_for[data_log] and price <= NAME_PRICE_MAX:
-            root = max(waits_for[data_log], key=freed.__getitem__)
-            prices.append((price, Choice(root, True, freed[root])))
-    for data_log in live - unmovable:
-        gain_bytes = sizes[data_log] + freed_alone[data_log]
-        blocked_bytes = naming_bytes(data_log) if data_log in movable else 0
-        price = (copied_bytes[data_log] + blocked_bytes) / gain_bytes
+
+def _naming_prices(obstacles: _Obstacles, sizes: Mapping[int, int]) -> Iterator[tuple[float, Choice]]:
+    """Yield, for each empty data log that is worth it, to name what is live in the obstacle that frees most."""
+    for data_log in obstacles.emptied:
+        price = obstacles.naming_bytes(data_log) / sizes[data_log]
+        if obstacles.of(data_log) and price <= NAME_PRICE_MAX:
+            root = max(obstacles.of(data_log), key=obstacles.freed.__getitem__)
+            yield price, Choice(root, True, obstacles.freed[root])
+
+
+def _copying_prices(
+    obstacles: _Obstacles, sizes: Mapping[int, int], copied_bytes: Mapping[int, int], movable: set[int]
+) -> Iterator[tuple[float, Choice]]:
+    """Yield the data logs that are worth being copied, with what goes behind them."""
+    for data_log, size_bytes in copied_bytes.items():
+        gain_bytes = sizes[data_log] + obstacles.freed_alone[data_log]
+        blocked_bytes = obstacles.naming_bytes(data_log) if data_log in movable else 0
+        price = (size_bytes + blocked_bytes) / gain_bytes
         if price <= COPY_PRICE_MAX:
-            prices.append((price, Choice(data_log, False, gain_bytes)))
-    return min(prices)[1] if prices else None
+            yield price, Choice(data_log, False, gain_bytes)
 
 
 def copied_bytes_of(use: DataLogUse) -> int:

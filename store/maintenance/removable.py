@@ -11,10 +11,9 @@ from ..journal.journal import location_text
 def removable(uses: Mapping[int, DataLogUse], newest: int, kept: Collection[int] = ()) -> list[int]:
     """Return the ids below newest without pending messages, and without acks or commits for a data log that remains.
 
-    kept: data logs that stay for other reasons: transactions without an outcome, leases.
-    The second rule is a chain: a data log that remains only for its acks still
-    replays its own messages after the index is lost, so their acks must remain
-    too. (ActiveMQ learned it in AMQ-2832 and AMQ-6203.)
+    kept: data logs that stay for other reasons: transactions without an outcome, leases. The second rule is a chain: a
+    data log that remains only for its acks still replays its own messages after the index is lost, so their acks must
+    remain too. (ActiveMQ learned it in AMQ-2832 and AMQ-6203.)
     """
     remaining = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
     remaining |= set(uses).intersection(kept)

@@ -107,9 +107,9 @@ class RetentionReasons:
         """lock: guards the index. newest: the data log that is written to. durable: returns the durable
         subscriptions, under the lock.
 
-        reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins
-        to replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no
-        outcome yet. leases: those that count.
+        reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins to
+        replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no outcome
+        yet. leases: those that count.
         """
         self._index = index
         self._lock = lock

@@ -1,8 +1,8 @@
 """The trimmer: lets go of what topics only retain, by age, by bytes, and where the store has no room left.
 
-What a topic retains is the backlog of a subscription that nobody reads, so it costs what such a backlog costs: no RAM
-a message. Letting go is an ack of that subscription, from the front on; a crash leaves it done in part, and the next
-call goes on. The messages leave the index with the next sweep, and their data logs with the next cleanup.
+What a topic retains is the backlog of a subscription that nobody reads, so it costs what such a backlog costs: no RAM a
+message. Letting go is an ack of that subscription, from the front on; a crash leaves it done in part, and the next call
+goes on. The messages leave the index with the next sweep, and their data logs with the next cleanup.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The metadata store of a store without an index on disk: rows in RAM, gone with the process.
 
-Every open replays the whole journal. Acks must always find room: from three
-quarters of what rows may take on `is_filling` asks for no further messages,
-and the last quarter serves the rows of those that are there.
+Every open replays the whole journal. Acks must always find room: from three quarters of what rows may take on
+`is_filling` asks for no further messages, and the last quarter serves the rows of those that are there.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The metadata store: packed blocks of message places, a disposable cache of the journal.
 
-A checkpoint is one transaction: blocks put and deleted, the root value, and the
-journal position that they stand for. After a kill the newest committed
-checkpoint is there, after a power cut one that was committed, or nothing.
-Whatever is read was verified against checksums; the least doubt raises
-MetadataDamaged, and the caller clears the store and rebuilds it from the journal.
+A checkpoint is one transaction: blocks put and deleted, the root value, and the journal position that they stand for.
+After a kill the newest committed checkpoint is there, after a power cut one that was committed, or nothing. Whatever is
+read was verified against checksums; the least doubt raises MetadataDamaged, and the caller clears the store and
+rebuilds it from the journal.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Recovery: from what a crash left to an index that agrees with the journal.
 
-The index is loaded from the last checkpoint and the journal replayed from
-its position; where the index is missing or in doubt, the whole journal is
-replayed, with checkpoints on the way so that memory stays bounded. The place
-where the journal stops making sense is a torn tail, which is cut and counted,
-unless some intact record or checkpoint knew it to be durable: that is
-corruption, and opening is refused with the place. Whole files that are cut
-off go to quarantine. Recovering twice gives what recovering once gives.
+The index is loaded from the last checkpoint and the journal replayed from its position; where the index is missing or
+in doubt, the whole journal is replayed, with checkpoints on the way so that memory stays bounded. The place where the
+journal stops making sense is a torn tail, which is cut and counted, unless some intact record or checkpoint knew it to
+be durable: that is corruption, and opening is refused with the place. Whole files that are cut off go to quarantine.
+Recovering twice gives what recovering once gives.
 """
 
 from __future__ import annotations
@@ -478,14 +476,8 @@ class Recovery:
                     return self._checked(end)
             if previous or next_sequence is None:
                 next_sequence = header.first_sequence
-            file = self._disk.open(data_log_name(data_log))
-            try:
-                offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
-                walk = self._walk(file, header, offset, next_sequence)
-                file.sync()
-                size = file.size()
-            finally:
-                file.close()
+            offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
+            walk, size = self._replay_file(header, offset, next_sequence)
             next_sequence, previous = walk.next_sequence, data_log
             read_bytes += self._file_sizes[data_log]
             self._on_progress(read_bytes, total_bytes)
@@ -498,6 +490,19 @@ class Recovery:
                     JournalEnd(position, ids[at:], position, walk.problem or "zeros where records were")
                 )
         return self._checked(JournalEnd(position, [], position, "the data log ends"))
+
+    def _replay_file(self, header: DataLogHeader, offset: int, next_sequence: int) -> tuple[Walk, int]:
+        """Apply the records of one data log from an offset on, and make them durable.
+
+        Return the walk, which is at its end, and the size of the file.
+        """
+        file = self._disk.open(data_log_name(header.data_log))
+        try:
+            walk = self._walk(file, header, offset, next_sequence)
+            file.sync()
+            return walk, file.size()
+        finally:
+            file.close()
 
     def _is_beyond(self, end: JournalEnd) -> bool:
         """Return whether the index, the marker, or an intact record of the rest knew something behind the end to be

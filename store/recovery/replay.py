@@ -328,8 +328,8 @@ class Replay:
     def forget_lost_slices(self) -> None:
         """Take out of prepared branches what a repair could not bring back, and acks in what is not there any more.
 
-        Reads the head of each slice.
-        JournalCorrupt for damage that no repair has met: a commit must not find it when its record is written.
+        Reads the head of each slice. JournalCorrupt for damage that no repair has met: a commit must not find it when
+        its record is written.
         """
         reader = _Reader(self._disk, self._headers)
         numbers = self.destinations.keys() | self._subscriptions.numbers()

@@ -98,8 +98,8 @@ class Verdict(NamedTuple):
 def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
     """Verify every byte of these data logs before the position where the journal ends.
 
-    JournalCorrupt names the first place that does not verify. Behind the end
-    is the tail, which whoever asks is about to cut.
+    JournalCorrupt names the first place that does not verify. Behind the end is the tail, which whoever asks is about
+    to cut.
     """
     journal: list[DataLogFacts] = []
     for data_log in data_logs:

@@ -1,13 +1,11 @@
 """tmp-storage: where non-persistent messages go that RAM has no room for.
 
-Batches are appended to files that nobody syncs; places, owners and the salts
-of the checksums are in RAM alone. So a crash takes all of it, and the next
-open deletes what it left. A limit is checked before each write, a file goes
-as soon as nobody holds anything in it, and one that is mostly dead is
-rewritten forward.
+Batches are appended to files that nobody syncs; places, owners and the salts of the checksums are in RAM alone. So a
+crash takes all of it, and the next open deletes what it left. A limit is checked before each write, a file goes as soon
+as nobody holds anything in it, and one that is mostly dead is rewritten forward.
 
-An owner is a number, such as a lane. Several may hold one message, which is
-stored once and goes when the last of them has removed it.
+An owner is a number, such as a lane. Several may hold one message, which is stored once and goes when the last of them
+has removed it.
 """
 
 from __future__ import annotations
@@ -121,11 +119,10 @@ class TmpStorage:
     ) -> None:
         """Store messages once, to be held by the owners. In ascending sequence; no owner holds one of its own yet.
 
-        held: for each owner a bit for each message that it is to hold, one at
-        least, and each message is held by somebody; None: all hold all. One
-        write for up to 512 messages or 512 KiB. On an error nothing is stored
-        and nothing has changed: StoreFull when tmp-storage, the memory for
-        places or the disk is full, SpillFailed when the disk fails.
+        held: for each owner a bit for each message that it is to hold, one at least, and each message is held by
+        somebody; None: all hold all. One write for up to 512 messages or 512 KiB. On an error nothing is stored and
+        nothing has changed: StoreFull when tmp-storage, the memory for places or the disk is full, SpillFailed when the
+        disk fails.
         """
         if self._is_closed:
             raise Closed(TMP_STORAGE)
@@ -140,13 +137,7 @@ class TmpStorage:
         parts = _parts(held or [(1 << len(messages)) - 1] * len(owners), batches)
         grown = self._growable(owners, batches[0])
         fittings, new_shares = self._fittings(owners, batches, parts, grown)
-        charge_bytes = (
-            OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
-            + SHARE_CHARGE_BYTES * new_shares
-            + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
-            + PLACE_CHARGE_BYTES * len(messages)
-            + (_offsets_charge(grown, batches[0]) if grown is not None else 0)
-        )
+        charge_bytes = self._charge_of(owners, batches, grown, new_shares)
         buffer_bytes = max(max([batch.buffer_bytes for batch in batches]) - self._paid_buffer_bytes, 0)
         if not self._account.reserve(charge_bytes + buffer_bytes):
             raise StoreFull(charge_bytes + buffer_bytes, 0, "memory_limit")
@@ -169,6 +160,16 @@ class TmpStorage:
         if unused_shares:
             self._account.release(SHARE_CHARGE_BYTES * unused_shares)
         self._messages += len(messages)
+
+    def _charge_of(self, owners: Sequence[int], batches: list[Batch], grown: Chunk | None, new_shares: int) -> int:
+        """Return what the places of batches take, the first of which goes into `grown` if there is such a chunk."""
+        return (
+            OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
+            + SHARE_CHARGE_BYTES * new_shares
+            + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
+            + PLACE_CHARGE_BYTES * sum([len(batch.sequences) for batch in batches])
+            + (_offsets_charge(grown, batches[0]) if grown is not None else 0)
+        )
 
     def _growable(self, owners: Sequence[int], batch: Batch) -> Chunk | None:
         """Return the chunk that the first of the owners filled last, where the batch may lie behind what is in it;
@@ -322,9 +323,8 @@ class TmpStorage:
     def compact(self) -> Compaction | None:
         """Move up to 256 KiB (or one chunk) out of the file that has the least alive. None: nothing is worth it.
 
-        Worth it is a file under 25 % alive; under 50 % when three quarters of
-        the limit are used. Not the one that is written to. Disk and memory
-        that it needs for a moment stay within their limits.
+        Worth it is a file under 25 % alive; under 50 % when three quarters of the limit are used. Not the one that is
+        written to. Disk and memory that it needs for a moment stay within their limits.
         """
         self._files.delete_undeleted()
         file = self._files.sparsest()

@@ -56,6 +56,9 @@ MAY_TOUCH_THE_SYSTEM = {
     "dispatch/config/settings_file.py",
 }
 
+MAY_SLEEP = {"tests/support/power_cut_workload.py"}
+"""A process of its own, which works until power fails."""
+
 # Calls that change nothing. mypyc may compute the bounds of a slice twice.
 REPEATABLE_CALLS = {"int", "len", "max", "min"}
 
@@ -200,9 +203,15 @@ def prints_nothing(source: Source) -> Offences:
 
 
 def never_sleeps(source: Source) -> Offences:
+    """`asyncio.sleep(0)` only lets a loop go round, and where time jumps nobody waits."""
     for line, name in (*imports(source), *calls(source)):
         if name == "time.sleep":
             yield line, "sleeps: drive step() and the clock by hand"
+    if "run_jumping" not in source.text and source.name not in MAY_SLEEP:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "sleep"):
+                if [ast.unparse(argument) for argument in node.args] != ["0"]:
+                    yield node.lineno, "sleeps: await what is to happen, or let time jump by `loops.run_jumping`"
 
 
 SEE = re.compile(r"\bSee ([A-Z]\w*)(?:\.(\w+))?(?=[.:;,])")
@@ -290,6 +299,13 @@ def test_every_source(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rule_sees_a_planted_offence(rule: Rule) -> None:
     assert len(list(rule(parsed("store/planted.py", PLANTED[rule])))) == 1
+
+
+@pytest.mark.parametrize("seconds", ["0.01", "random.random()"])
+def test_a_loop_that_sleeps_is_seen_unless_its_time_jumps(seconds: str) -> None:
+    sleeping = f"async def f():\n    await asyncio.sleep({seconds})\n    await asyncio.sleep(0)"
+    assert [line for line, _ in never_sleeps(parsed("tests/planted.py", sleeping))] == [2]
+    assert not list(never_sleeps(parsed("tests/planted.py", f"{sleeping}\nrun_jumping(f())")))
 
 
 def test_a_docstring_leaves_its_text_to_what_exists() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from loops import ticks
 from simulated_bay import SimulatedBay
 
 import forebay.aio
@@ -19,8 +20,7 @@ async def take(consumer: Consumer, count: int = 10) -> list[bytes]:
 async def waiting(*consumers: Consumer) -> list[asyncio.Task[list[Delivery]]]:
     """A take of each, which waits."""
     tasks = [asyncio.create_task(consumer.take(1, timeout=60)) for consumer in consumers]
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await ticks()
     assert not any(task.done() for task in tasks)
     return tasks
 
@@ -112,7 +112,7 @@ def test_a_lower_one_that_waits_gets_what_is_left(tmp_path: Path) -> None:
         low, high = await orders.subscribe(), await orders.subscribe(priority=1, prefetch=1)
         [task] = await waiting(low)
         await orders.send(b"1")
-        await asyncio.sleep(0.01)
+        await ticks()
         assert not task.done()
         assert await take(high) == [b"1"]
         await orders.send(b"2")
@@ -133,7 +133,7 @@ def test_on_slow_is_called_in_the_loop() -> None:
         for _ in range(32):
             simulated.clock.advance(1.0)
             await bay.step()
-        await asyncio.sleep(0.01)
+        await ticks()
         assert told == [consumer] and consumer.statistics().is_slow
         await consumer.close()
 

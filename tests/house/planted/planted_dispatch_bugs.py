@@ -191,7 +191,7 @@ DISPATCH_BUGS = (
         "SpillingLane.spill",
         "self.overflow.keep(self.tmp_lane, messages)",
         "pass",
-        "tests/cache/test_shared_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
+        "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
     ),
     Bug(
         "a non-persistent message of a transaction is sent at once",

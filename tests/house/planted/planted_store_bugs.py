@@ -163,7 +163,7 @@ STORE_BUGS = (
         "len(content) != length",
         "tests/store/journal/test_reading.py::test_no_payload_is_in_a_problem",
     ),
-    Bug("recovery serves what is not synced", "Recovery._replay", "file.sync()", "pass", CRASHES),
+    Bug("recovery serves what is not synced", "Recovery._replay_file", "file.sync()", "pass", CRASHES),
     Bug(
         "recovery does not sync the names it found",
         "Recovery.run",
@@ -238,7 +238,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a data log is unlinked before there is a drop record",
-        "Cleaner.delete_unneeded",
+        "Cleaner._doom",
         "self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))",
         "self.discard(doomed)\nself._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))",
         CRASHES,
@@ -392,9 +392,9 @@ STORE_BUGS = (
     ),
     Bug(
         "what transactions sent is not looked up in the index",
-        "Relocation._advance",
-        "not source.has_transactional",
-        "True",
+        "Relocation._found",
+        "source.has_transactional",
+        "False",
         "tests/store/maintenance/test_relocation_kinds.py::test_stuck_messages_of_transactions_free_their_data_logs",
     ),
     Bug(

@@ -1,4 +1,4 @@
-"""NonPersistentLane, SpillBuffer and SpillAccount, each against a plain model or at its edge."""
+"""NonPersistentLane against a plain model, and at its edges."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from random import Random
 import pytest
 from tmp_storages import Ledger, numbered
 
-from forebay.cache.budget import Budget
-from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, ArrivalAccount, SpillAccount
-from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 from forebay.store.errors import StoreFull
 from forebay.store.numbering import BEHIND_ALL
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES, NonPersistentLane
@@ -124,61 +121,3 @@ def test_only_what_is_pending_and_nowhere_else_is_written() -> None:
     runs = [(run[0][0], run[-1][0]) for run in lane.only_in_ram(messages)]
     assert runs == [(490, 499), (501, 509), (515, 529)]
     assert lane.only_in_ram(messages[-10:]) == [messages[-10:]]
-
-
-def test_a_buffer_gives_batches_in_order_and_keeps_the_rest() -> None:
-    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
-    messages = numbered(0, 600, 400)
-    for message in sorted(messages, key=lambda message: message[0] % 7):
-        buffer.put(1, message)
-        buffer.put(2, message)
-    buffer._check()
-    first = buffer.batch(1)
-    assert first == messages[: len(first)] and len(first) == BATCH_MESSAGES
-    buffer.drop(1, first)
-    assert buffer.batch(1)[0] == messages[BATCH_MESSAGES]
-    assert not buffer.may_have(3, 1_000) and buffer.may_have(1, 1_000)
-    assert (buffer.fullest(), buffer.lanes) == (2, [1, 2])
-    buffer.forget(2)
-    buffer._check()
-
-
-def test_a_batch_is_as_large_as_one_write_and_one_message_of_any_size() -> None:
-    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
-    large = [(n, b"", bytes(BATCH_BYTES + n), 0) for n in range(3)]
-    for message in large:
-        buffer.put(1, message)
-    assert buffer.is_batch(1) and buffer.batch(1) == large[:1]
-
-
-def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
-    budget = Budget(1 << 20)
-    account, lists, other = (SpillAccount(budget.holder("tmp_storage")), *map(budget.holder, ("lists", "other")))
-    arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
-    account.refill()
-    assert other.reserve(budget.free_bytes)
-    assert account.lend(lists, LAST_BYTES, 0) and not account.lend(lists, 1, 0)
-    other.release(100)
-    assert not arrivals.reserve(20)
-    lists.release(LAST_BYTES)
-    assert arrivals.reserve(20) and account.last_bytes == LAST_BYTES
-    account.give_ahead()
-    assert account.holder.held_bytes == 20, "a message that has no other place comes first"
-    budget._check()
-
-
-def test_places_can_be_paid_when_memory_is_used_up() -> None:
-    budget = Budget(1 << 20)
-    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
-    account.refill()
-    assert other.reserve(budget.free_bytes)
-    assert account.reserve(AHEAD_BYTES - 100) and not account.reserve(101)
-    assert account.reserve(100) and account.ahead_bytes == 0
-    account.release(500)
-    assert account.ahead_bytes == 500
-    other.release(AHEAD_BYTES)
-    account.refill()
-    assert account.ahead_bytes == AHEAD_BYTES
-    account.release(AHEAD_BYTES - 500)
-    assert account.holder.held_bytes == account.ahead_bytes + LAST_BYTES
-    budget._check()

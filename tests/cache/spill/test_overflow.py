@@ -9,19 +9,15 @@ from typing import Any
 import pytest
 from delivering import number_of, numbered_body
 from simulated_bay import SimulatedBay
-from tmp_storages import numbered
 
 from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
-from forebay.cache.budget import Budget
 from forebay.cache.charge import charge_bytes
-from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, SpillAccount
-from forebay.cache.spill.buffer import SpillBuffer
+from forebay.cache.spill.account import AHEAD_BYTES, OWNER_AHEAD_BYTES
 from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
 from forebay.store.tmp.storage import TmpStorage
 
 KIB = 1024
-POOL, LONE = 900, 901
 
 
 class Writes:
@@ -156,70 +152,7 @@ def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory()
     bay.check()
 
 
-def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() -> None:
-    budget = Budget(1 << 20)
-    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
-    account.write_for(100)
-    assert not account.missing_bytes and other.reserve(budget.free_bytes)
-    assert account.reserve(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
-    assert account.missing_bytes == AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES
-    account.release(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
-    assert not account.missing_bytes
-    account.write_for(1)
-    assert account.ahead_bytes == AHEAD_BYTES == account.holder.held_bytes - LAST_BYTES
-
-
-# Against models.
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
-    random = Random(seed)
-    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
-    messages = numbered(0, 40)
-    model: dict[int, set[int]] = {LONE: set()}
-    """What each lane needs."""
-    for _ in range(600):
-        lane, n = random.choice((LONE, *range(6))), random.randrange(40)
-        what = random.random()
-        if lane not in model:
-            buffer.join(lane, POOL)
-            model[lane] = set()
-        elif what < 0.5:
-            assert buffer.put(lane, messages[n])
-            model[lane].add(n)
-        elif what < 0.8:
-            assert buffer.take(lane, n) == (messages[n] if n in model[lane] else None)
-            model[lane].discard(n)
-        elif what < 0.85:
-            buffer.forget(lane)
-            model[LONE].clear() if lane == LONE else model.pop(lane)
-        elif what < 0.9:
-            buffer.arriving = random.choice((None, (POOL, max(set().union(*_shared(model)), default=0))))
-            batch = buffer.batch(POOL)
-            needed = sorted(set().union(*_shared(model)))
-            if buffer.arriving is not None:
-                needed = needed[:-1]
-            assert [message[0] for message in batch] == needed
-            if batch:
-                held = {
-                    lane: {batch[at][0] for at in range(len(batch)) if bits >> at & 1}
-                    for lane, bits in buffer.holders(POOL, batch)
-                }
-                expected = {lane: found & set(needed) for lane, found in model.items() if lane != LONE}
-                assert held == {lane: found for lane, found in expected.items() if found}
-                buffer.drop(POOL, batch)
-                for found in _shared(model):
-                    found.difference_update(needed)
-        for lane, found in model.items():
-            assert [buffer.peek(lane, n) is not None for n in range(40)] == [n in found for n in range(40)]
-            assert buffer.has(lane) == bool(found) and (not found or buffer.may_have(lane, min(found)))
-        assert len(buffer) == len(set().union(*_shared(model))) + len(model[LONE])
-        buffer._check()
-
-
-def _shared(model: dict[int, set[int]]) -> list[set[int]]:
-    return [found for lane, found in model.items() if lane != LONE]
+# Against a model.
 
 
 class Subscriber:

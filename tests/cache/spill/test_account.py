@@ -1,0 +1,52 @@
+"""SpillAccount: places of spilled messages can be paid also where memory is used up."""
+
+from __future__ import annotations
+
+from forebay.cache.budget import Budget
+from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, ArrivalAccount, SpillAccount
+
+
+def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
+    budget = Budget(1 << 20)
+    account, lists, other = (SpillAccount(budget.holder("tmp_storage")), *map(budget.holder, ("lists", "other")))
+    arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
+    account.refill()
+    assert other.reserve(budget.free_bytes)
+    assert account.lend(lists, LAST_BYTES, 0) and not account.lend(lists, 1, 0)
+    other.release(100)
+    assert not arrivals.reserve(20)
+    lists.release(LAST_BYTES)
+    assert arrivals.reserve(20) and account.last_bytes == LAST_BYTES
+    account.give_ahead()
+    assert account.holder.held_bytes == 20, "a message that has no other place comes first"
+    budget._check()
+
+
+def test_places_can_be_paid_when_memory_is_used_up() -> None:
+    budget = Budget(1 << 20)
+    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
+    account.refill()
+    assert other.reserve(budget.free_bytes)
+    assert account.reserve(AHEAD_BYTES - 100) and not account.reserve(101)
+    assert account.reserve(100) and account.ahead_bytes == 0
+    account.release(500)
+    assert account.ahead_bytes == 500
+    other.release(AHEAD_BYTES)
+    account.refill()
+    assert account.ahead_bytes == AHEAD_BYTES
+    account.release(AHEAD_BYTES - 500)
+    assert account.holder.held_bytes == account.ahead_bytes + LAST_BYTES
+    budget._check()
+
+
+def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() -> None:
+    budget = Budget(1 << 20)
+    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
+    account.write_for(100)
+    assert not account.missing_bytes and other.reserve(budget.free_bytes)
+    assert account.reserve(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
+    assert account.missing_bytes == AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES
+    account.release(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
+    assert not account.missing_bytes
+    account.write_for(1)
+    assert account.ahead_bytes == AHEAD_BYTES == account.holder.held_bytes - LAST_BYTES
