@@ -10,21 +10,26 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import forebay
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.format.record import crc32
 
+from .host import BATCH_MESSAGES, PRODUCERS, bodies
+from .minimal import durable_seconds, path_cpu_seconds
+from .syncing import BARE_SYNCS, bare_seconds
+
 _FILE_BYTES: Final = 32 * MIB
-_BATCH_MESSAGES: Final = 256
 _HEADER: Final = bytes(64)
 
 
 def floor(directory: Path, messages: int) -> dict[str, float]:
     """Return microseconds a message of 1 KiB for each part, by its name."""
     body = os.urandom(KIB)
-    batches = max(1, messages // _BATCH_MESSAGES)
+    batches = max(1, messages // BATCH_MESSAGES)
     noise = body * 1024
     lock = threading.Lock()
 
@@ -44,14 +49,36 @@ def floor(directory: Path, messages: int) -> dict[str, float]:
         for _ in range(messages):
             call()
 
+    def making() -> None:
+        made = bodies(KIB, messages)
+        while [forebay.Message(body) for body in islice(made, BATCH_MESSAGES)]:
+            pass
+
     return {
         "one `os.write` of header and 1 KiB": _writing(directory, [_HEADER, body], messages, 1),
-        "one `os.write` of 256 of them": _writing(
-            directory, [_HEADER, body] * _BATCH_MESSAGES, batches, _BATCH_MESSAGES
-        ),
+        "one `os.write` of 256 of them": _writing(directory, [_HEADER, body] * BATCH_MESSAGES, batches, BATCH_MESSAGES),
         "CRC-32 of 1 KiB": _timed(checksum, messages),
         "a new `bytes` of 1 KiB": _timed(copy, messages),
+        "a `Message` of a new body, 256 in a list": _timed(making, messages),
         "a call that takes a lock": _timed(locked_calls, messages),
+        "`send`, `take(1)`, `ack` of the least program, CPU": _path_cpu(directory, messages),
+    } | _durable(directory, messages)
+
+
+def _path_cpu(directory: Path, messages: int) -> float:
+    return path_cpu_seconds(directory, messages, KIB) * 1e6 / messages
+
+
+def _durable(directory: Path, messages: int) -> dict[str, float]:
+    """Return what W3's rows are compared with, and what they would be if a store cost nothing."""
+    syncs, sends = min(BARE_SYNCS, messages), max(messages // 4, PRODUCERS)
+    before = bare_seconds(directory, syncs, KIB)
+    wall, cpu = durable_seconds(directory, sends, KIB, PRODUCERS)
+    bare = (before + bare_seconds(directory, syncs, KIB)) / (2 * syncs)
+    return {
+        "write and `fdatasync` of 1 KiB": bare * 1e6,
+        f"durable `send` of {PRODUCERS} tasks of the least program": wall * 1e6 / sends,
+        f"durable `send` of {PRODUCERS} tasks of the least program, CPU": cpu * 1e6 / sends,
     }
 
 

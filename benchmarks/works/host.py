@@ -17,6 +17,8 @@ from forebay.dispatch.config.sizes import MIB
 
 MEMORY_LIMIT_BYTES: Final = 64 * MIB
 BATCH_MESSAGES: Final = 256
+PRODUCERS: Final = 32
+"""Tasks that send durably at the same time."""
 WAIT_SECONDS: Final = 30.0
 """Seconds after which a take that waits fails the pass. Nothing measured comes near."""
 

@@ -9,7 +9,7 @@ from typing import Final
 from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
 from forebay.dispatch.config.sizes import KIB, MIB
 
-from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES
+from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, PRODUCERS
 from .kahadb import LAG, Peer
 from .python_queues import BATCHED, ONE_BY_ONE, PythonQueue
 from .work import Headers, Work
@@ -25,7 +25,6 @@ GROUPS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W
 SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "W11", "W12", "Python", "memory")
 """Their passes take a minute or more: measured once, unless the number of rounds is said."""
 
-PRODUCERS: Final = 32
 END_TO_END_LIMIT_BYTES: Final = 512 * MIB
 """The work that the broker of the other side is given."""
 

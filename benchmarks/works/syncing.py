@@ -26,12 +26,12 @@ def synced(directory: Path, messages: int, body_bytes: int, producers: int) -> F
     just after.
     """
     syncs = min(BARE_SYNCS, messages)
-    before = _bare_seconds(directory, syncs, body_bytes)
+    before = bare_seconds(directory, syncs, body_bytes)
     if producers == 1:
         facts = _from_a_thread(directory, messages, body_bytes)
     else:
         facts = asyncio.run(_from_tasks(directory, messages, body_bytes, producers))
-    bare = (before + _bare_seconds(directory, syncs, body_bytes)) / (2 * syncs)
+    bare = (before + bare_seconds(directory, syncs, body_bytes)) / (2 * syncs)
     return facts | {"times_bare": bare * messages / facts["seconds"]}
 
 
@@ -60,7 +60,7 @@ async def _from_tasks(directory: Path, messages: int, body_bytes: int, producers
     return watch.facts()
 
 
-def _bare_seconds(directory: Path, syncs: int, body_bytes: int) -> float:
+def bare_seconds(directory: Path, syncs: int, body_bytes: int) -> float:
     """Append a body to a growing file and make it durable, so many times."""
     path = directory / "bare"
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
+from itertools import count, groupby
+from operator import sub
 from typing import Any, ClassVar, Final
 
 from ...store.errors import Closed, ForebayError
@@ -42,6 +44,7 @@ RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
 MESSAGES_A_PART: Final = 1024
 """What settles more is done in parts, and other tasks run between them."""
+NUMBERS: Final = frozenset((int, float))
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")
@@ -259,10 +262,8 @@ class AsyncConsumer:
         return Awaited(self._take(max_messages, timeout, max_bytes), "consumer.take()")
 
     async def _take(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[AsyncDelivery]:
-        if type(max_messages) is not int or max_messages < 1:
-            check_max_messages(max_messages)
         if max_bytes is not None or (
-            timeout != 0.0 and not ((type(timeout) is float or type(timeout) is int) and 0.0 < timeout <= SECONDS_MAX)
+            timeout != 0.0 and not (type(timeout) in NUMBERS and 0.0 < timeout <= SECONDS_MAX)  # type: ignore[operator]
         ):
             check_bounds(timeout, max_bytes)
         caller, consumer = self._caller, self._consumer
@@ -273,6 +274,7 @@ class AsyncConsumer:
             if deliveries:
                 caller.work += len(deliveries)
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
+        check_max_messages(max_messages)
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
         search = Search(max_messages, max_bytes, consumer.monitor.monotonic(), is_timed_out=timeout == 0)
@@ -640,15 +642,19 @@ def _inner(deliveries: object) -> Any:
 
 def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
     """Divide the batch into parts of few runs and not too many messages."""
-    begin = runs = following = 0
-    for at, delivery in enumerate(batch):
-        sequence = delivery.sequence if type(delivery) is Delivery else -1  # which its settling refuses
-        if sequence != following:
-            runs += 1
-        following = sequence + 1
-        if runs > RUNS_A_PART or at - begin == MESSAGES_A_PART:
+    # Its settling refuses what is no delivery.
+    sequences = [delivery.sequence if type(delivery) is Delivery else -1 for delivery in batch]
+    begin = at = runs = 0
+    for _, run in groupby(map(sub, sequences, count())):  # the difference is the same throughout a run
+        end = at + len(list(run))
+        runs += 1
+        if runs > RUNS_A_PART:
             yield batch[begin:at]
             begin, runs = at, 1
+        while end - begin > MESSAGES_A_PART:
+            yield batch[begin : begin + MESSAGES_A_PART]
+            begin, runs = begin + MESSAGES_A_PART, 1
+        at = end
     yield batch[begin:]
 
 

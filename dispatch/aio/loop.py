@@ -70,6 +70,7 @@ class LoopConfirmer(Confirmer):
         self.engine = engine
         self._monitor = engine.monitor
         self._publisher = engine.publisher
+        self._syncs_always = engine.publisher.syncs_always
         self._store = engine.store
         self._block_cache = engine.store.index.cache
         self.loop = loop
@@ -93,12 +94,13 @@ class LoopConfirmer(Confirmer):
 
     def confirm(self, position: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
-        publisher, store = self._publisher, self._store
-        if publisher.syncs_always and (publisher.unpublished or position > store.journal.durable):
+        store = self._store
+        if self._syncs_always and (self._publisher.unpublished or position > store.journal.durable):
             self.owed = max(self.owed, position, 1)
             return
-        is_due = store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling
-        if is_due and not publisher.leave_checkpoint():
+        if (
+            store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling
+        ) and not self._publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self._monitor.deferred:
             self._monitor.run_deferred()

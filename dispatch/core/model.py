@@ -889,11 +889,10 @@ class LaneState(LaneMessages):
     def arrive(self, message: StoredMessage) -> None:
         """Let a stored message be dispatched. It never waits for memory: at worst it stays a reference."""
         sequence = message[0]
-        self.published = sequence + 1
-        target_area = self.destination.target_area
+        behind = self.published = sequence + 1
         sole = self.sole
         if sole is None:
-            target_area.offer_to_consumer_groups(self, message)
+            self.destination.target_area.offer_to_consumer_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
             body = message[2]  # charge_bytes, without its call: every single message comes by
@@ -901,7 +900,7 @@ class LaneState(LaneMessages):
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
-                sole.frontier = sequence + 1
+                sole.frontier = behind
             else:
                 self.pending_cache.put_overflow(self.stored.number, message, is_near=True)
         else:
@@ -911,7 +910,7 @@ class LaneState(LaneMessages):
         if consumer_group.waiting:
             consumer_group.arrived.notify()
         if consumer_group.is_armed:
-            target_area.wake(consumer_group)
+            self.destination.target_area.wake(consumer_group)
 
     def arrive_unloaded(self, end: int) -> None:
         """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""

@@ -27,9 +27,9 @@ ints: data log id << 32 | offset.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 
@@ -101,8 +101,11 @@ _SURVIVORS: Final = struct.Struct("<QQI")
 _CURSOR: Final = struct.Struct("<BQ")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
 _SLICE_REST: Final = struct.Struct("<IIQIQIQQ")
-_ONE_REST: Final = struct.Struct("<IIQIQIQQIII")
-_ACK_REST: Final = struct.Struct("<IBBHQIQIQI")
+_STAMP: Final = struct.Struct("<IQ")
+_pack_crc: Final = _CRC.pack
+_pack_one: Final = struct.Struct("<IIQ12sIQQIII").pack
+_pack_ack: Final = struct.Struct("<IIQ12sIQI").pack
+"""What single messages and their acks pass: methods that are looked up once."""
 
 MESSAGE: Final = 1
 ACK: Final = 2
@@ -160,8 +163,12 @@ NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
 PLAIN_MESSAGE: Final = 1 << COUNT_SHIFT | MESSAGE
 PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
-PLAIN_ACKS: Final = frozenset(1 << COUNT_SHIFT | priority << FLAGS_SHIFT | ACK for priority in range(PRIORITIES))
+PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
+PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
 """Kind, flags and count of the two."""
+
+# By another name and without its types: machine code then hands on the checksum as the object that crc32 returned.
+_checksum: Final[Callable[..., Any]] = crc32
 
 
 class RecordDamaged(Exception):
@@ -243,11 +250,18 @@ class Survivors(NamedTuple):
     messages: int
 
 
+def stamp(epoch: int, durable: int) -> bytes:
+    """Encode what a header says of its time: the epoch, and the position known to be on the device.
+
+    It stays the same over many records, so the records of single messages take it as these 12 bytes.
+    """
+    return _STAMP.pack(epoch, durable)
+
+
 def encode_one(
-    salt: int,
+    salt: Any,
     word: int,
-    epoch: int,
-    durable: int,
+    stamped: bytes,
     flags: int,
     destination: int,
     sequence: int,
@@ -258,26 +272,26 @@ def encode_one(
 ) -> bytes:
     """Encode a slice of one message; each single send passes here.
 
-    word: log sequence << WORD_SHIFT | MAGIC. flags: the priority, and the other flags of a slice. content_bytes: of
-    properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left out: the caller
-    writes it behind this, so that it is not copied.
+    word: log sequence << WORD_SHIFT | MAGIC. stamped: see `stamp`. flags: the priority, and the other flags of a slice.
+    content_bytes: of properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left
+    out: the caller writes it behind this, so that it is not copied.
     """
-    rest = _ONE_REST.pack(
+    rest = _pack_one(
         ONE_BYTES + content_bytes,
         PLAIN_MESSAGE | flags << FLAGS_SHIFT,
         word,
-        epoch,
-        durable,
+        stamped,
         destination,
         sequence,
         timestamp,
-        crc32(body, crc32(properties)) if properties else crc32(body),
+        _checksum(body, crc32(properties)) if properties else _checksum(body),
         content_bytes,
         len(properties),
     )
+    head = _pack_crc(_checksum(rest, salt)) + rest
     if content_bytes > SLICE_CONTENT_BYTES_MAX:
-        return _CRC.pack(crc32(rest, salt)) + rest + properties
-    return b"".join((_CRC.pack(crc32(rest, salt)), rest, properties, body))
+        return head + properties
+    return b"".join((head, properties, body)) if properties else head + body
 
 
 def content_lengths(contents: Iterable[tuple[bytes, bytes]]) -> list[int]:
@@ -329,12 +343,10 @@ def encode_slice(
     return b"".join((_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed, *parts))
 
 
-def encode_ack(
-    salt: int, word: int, epoch: int, durable: int, priority: int, destination: int, first: int, count: int
-) -> bytes:
-    """Encode an ack of one run: ACK_BYTES, however long the run."""
-    rest = _ACK_REST.pack(ACK_BYTES, ACK, priority, 1, word, epoch, durable, destination, first, count)
-    return _CRC.pack(crc32(rest, salt)) + rest
+def encode_ack(salt: Any, word: int, stamped: bytes, priority: int, destination: int, first: int, count: int) -> bytes:
+    """Encode an ack of one run: ACK_BYTES, however long the run. stamped: see `stamp`."""
+    rest = _pack_ack(ACK_BYTES, PLAIN_ACK | priority << FLAGS_SHIFT, word, stamped, destination, first, count)
+    return _pack_crc(_checksum(rest, salt)) + rest
 
 
 def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int, count: int, payload: bytes) -> bytes:

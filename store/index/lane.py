@@ -176,25 +176,24 @@ class Lane(BlockHolder):
         index = sequence & BLOCK_MASK
         if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.relocated is not None:
             return self.remove(sequence, sequence, ack_data_log)
-        gone = block.gone
-        now_gone = gone | 1 << index
-        if now_gone == gone:
+        gone = block.gone | 1 << index
+        if gone == block.gone:
             return 0
         length = block.lengths[index]
         data_log = block.file_ids[0]
-        block.gone = now_gone
-        uses = self.uses
-        use = uses[data_log]
+        block.gone = gone
+        use = self.uses[data_log]
         use.pending_messages -= 1
         use.pending_bytes -= length
         if data_log != ack_data_log:
-            uses[ack_data_log].acked_data_logs.add(data_log)
+            self.uses[ack_data_log].acked_data_logs.add(data_log)
         self.pending_messages -= 1
         self.removed_bytes += length
         if not block.is_dirty:
             self.cache.touch(self, block)
-        is_complete = block is not self.tail or not self.next_sequence & BLOCK_MASK
-        if is_complete and now_gone.bit_count() == len(block.lengths):
+        if block is self.tail and self.next_sequence & BLOCK_MASK:
+            return 1  # more is to come into it
+        if gone.bit_count() == len(block.lengths):
             self.retire(block)
         return 1
 

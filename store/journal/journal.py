@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from cachetools import LRUCache
 
@@ -40,6 +40,7 @@ from ..format.record import (
     encode_ack,
     encode_one,
     encode_slice,
+    stamp,
 )
 from ..histogram import DurationHistogram
 from ..locks import OwnedLock, Whole, require_outside
@@ -120,11 +121,15 @@ class Journal:
         """Data logs that were begun since their directory was synced."""
         self._on_synced: Callable[[int], object] = _nobody
         self._file: File | None = None
+        self._write: Callable[[bytes], None]
+        """Appends to the newest data log: the file's own method, so that no record looks it up."""
         self._directory: Directory | None = None
         """Open from `start` on: a sync that found no descriptor would fail the store."""
         self._limit = -1
         """Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed, or failed."""
-        self._salt, self._word = 0, MAGIC
+        self._salt: Any = 0
+        """An int, kept as an object: of an int machine code would make one for each checksum."""
+        self._word = MAGIC
         """The log sequence of the next record and the magic, as they stand in its header."""
         self._offsets = array("I")
         self._first_bytes = 0
@@ -140,6 +145,8 @@ class Journal:
         """Id of the newest data log, the one that is written to."""
         self.durable = 0
         """Position up to which everything is on the device."""
+        self._stamp = stamp(0, 0)
+        """Epoch and durable position, as they stand in the header of the next record."""
         self.attested = 0
         """The durable position that the newest record names, but for slices, messages and acks, which may be ahead."""
         self.sync_durations = DurationHistogram()
@@ -160,6 +167,7 @@ class Journal:
         Every open begins one, so what an earlier process left is never written to again.
         """
         self.epoch, self._on_synced = epoch, on_synced
+        self._stamp = stamp(epoch, self.durable)
         self._word = next_sequence << WORD_SHIFT | MAGIC
         self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
@@ -202,8 +210,7 @@ class Journal:
         data = encode_one(
             self._salt,
             self._word,
-            self.epoch,
-            self.durable,
+            self._stamp,
             flags,
             destination,
             sequence,
@@ -213,9 +220,9 @@ class Journal:
             content_bytes,
         )
         try:
-            self._file.append(data)  # type: ignore[union-attr]
+            self._write(data)
             if len(data) != size:
-                self._file.append(body)  # type: ignore[union-attr]
+                self._write(body)
         except OSError as error:
             self._refuse(error, size)
         self._word += _NEXT_RECORD
@@ -250,9 +257,9 @@ class Journal:
         if self.offset + ACK_BYTES > self._limit:
             self._make_room(ACK_BYTES, ACK)
         offset = self.offset
-        data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
+        data = encode_ack(self._salt, self._word, self._stamp, priority, destination, first, count)
         try:
-            self._file.append(data)  # type: ignore[union-attr]
+            self._write(data)
         except OSError as error:
             self._refuse(error, ACK_BYTES)
         self._word += _NEXT_RECORD
@@ -285,7 +292,7 @@ class Journal:
     def _append(self, data: bytes) -> int:
         offset = self.offset
         try:
-            self._file.append(data)  # type: ignore[union-attr]
+            self._write(data)
         except OSError as error:
             self._refuse(error, len(data))
         self._word += _NEXT_RECORD
@@ -298,12 +305,16 @@ class Journal:
         new epoch.
         """
         if error.errno in NO_SPACE:
-            self.epoch += 1
+            self._begin_epoch()
             assert self._file is not None
             self._file.seek(self.offset)
             self.is_refusing = True
             raise StoreFull(needed_bytes, known_free_bytes(self._disk), "the disk's free space") from error
         raise self.fail(f"a journal write failed ({error.strerror})") from error
+
+    def _begin_epoch(self) -> None:
+        self.epoch += 1
+        self._stamp = stamp(self.epoch, self.durable)
 
     def fail(self, reason: str) -> StoreFailed:
         """Refuse everything from now on; return the error to raise."""
@@ -509,7 +520,7 @@ class Journal:
         self._limit = -1
 
     def _end_unsealed(self, old: File) -> None:
-        self.epoch += 1
+        self._begin_epoch()
         try:
             old.seek(self.offset)
             old.truncate(self.offset)
@@ -574,7 +585,8 @@ class Journal:
         first = encode(salt, self._word, self.epoch, self.durable, kind, 0, count, payload)
         file.append(encode_header(header) + first)
         self.attested = self.durable
-        self._file, self._salt, self._offsets = file, salt, array("I", (DATA_LOG_HEADER_BYTES,))
+        self._file, self._write = file, file.append
+        self._salt, self._offsets = salt, array("I", (DATA_LOG_HEADER_BYTES,))
         self._word += _NEXT_RECORD
         self.offset = self._first_bytes = DATA_LOG_HEADER_BYTES + len(first)
         self._readers[data_log] = file, salt
@@ -623,7 +635,7 @@ class Journal:
                 # Forgotten only now: a sync that is interrupted is done again, whole.
                 del self._unsynced[: len(sealed)]
                 self._unsynced_names -= names
-                self.durable = max(self.durable, end)
+                self._note_durable(max(self.durable, end))
 
     def sync_at_standstill(self) -> None:
         """Make everything durable up to now. Requires: sync lock and state lock."""
@@ -643,7 +655,11 @@ class Journal:
         self._on_synced(self.end)
         self._unsynced.clear()
         self._unsynced_names = 0
-        self.durable = self.end
+        self._note_durable(self.end)
+
+    def _note_durable(self, position: int) -> None:
+        self.durable = position
+        self._stamp = stamp(self.epoch, position)
 
     # ------------------------------------------------------------------ reading
 

@@ -386,8 +386,7 @@ def bytes_of_slice() -> tuple[bytes, dict[str, int]]:
     data = record.encode_one(
         salt=0xA1A2A3A4,
         word=0x0B1B2B3B4B5B << 16 | record.MAGIC,
-        epoch=0xC1C2C3C4,
-        durable=0xD1D2D3D4D5D6D7D8,
+        stamped=record.stamp(0xC1C2C3C4, 0xD1D2D3D4D5D6D7D8),
         flags=7,
         destination=0xE1E2E3E4,
         sequence=0xF1F2F3F4F5F6F7F8,
@@ -416,7 +415,7 @@ def bytes_of_slice() -> tuple[bytes, dict[str, int]]:
 
 
 def bytes_of_ack() -> tuple[bytes, dict[str, int]]:
-    data = record.encode_ack(1, record.MAGIC, 2, 3, 4, 0xE1E2E3E4, 0xF1F2F3F4F5F6F7F8, 0xA1A2A3A4)
+    data = record.encode_ack(1, record.MAGIC, record.stamp(2, 3), 4, 0xE1E2E3E4, 0xF1F2F3F4F5F6F7F8, 0xA1A2A3A4)
     return data, {"destination": 0xE1E2E3E4, "first sequence": 0xF1F2F3F4F5F6F7F8, "messages": 0xA1A2A3A4}
 
 

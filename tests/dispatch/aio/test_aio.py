@@ -449,6 +449,22 @@ def test_a_large_batch_is_settled_in_parts_between_which_others_run(call: str) -
     asyncio.run(main())
 
 
+def test_a_batch_of_many_runs_is_settled_in_parts_however_few_its_messages_are() -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 2 * MESSAGES_A_PART)
+        async with queue.subscribe(prefetch=0) as consumer:
+            held = [delivery for _ in range(4) for delivery in await consumer.take(MESSAGES_A_PART // 2)]
+            turns = Turns(lambda: -consumer.in_flight)
+            await consumer.ack(held[::2])
+            await turns.stop()
+            assert consumer.in_flight == MESSAGES_A_PART and turns.most <= WORK_A_TURN
+        assert queue.depth == MESSAGES_A_PART
+
+    asyncio.run(main())
+
+
 def test_a_transaction_counts_with_its_commit_and_not_before() -> None:
     async def main() -> None:
         bay = LoopBay(sync="always", policies={"limited": DestinationPolicy(max_messages=10)})

@@ -44,6 +44,7 @@ from forebay.store.format.record import (
     encode_one,
     encode_slice,
     ranges_payload,
+    stamp,
     verify_head,
 )
 
@@ -52,6 +53,7 @@ SEQUENCE = 0x123456789ABC
 WORD = SEQUENCE << 16 | MAGIC
 EPOCH = 0x0A0B0C0D
 DURABLE = 0x1122334455667788
+STAMP = stamp(EPOCH, DURABLE)
 CONTENTS = [(b"", b"first"), (b"properties", b"second"), (b"only", b""), (b"", b"")]
 
 Content = tuple[bytes, bytes]
@@ -59,7 +61,7 @@ Content = tuple[bytes, bytes]
 
 def one(properties: bytes = b"", body: bytes = b"body") -> bytes:
     return encode_one(
-        SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, properties, body, len(properties) + len(body)
+        SALT, WORD, STAMP, 7, 5, 1 << 40, 1_700_000_000_000, properties, body, len(properties) + len(body)
     )
 
 
@@ -70,7 +72,7 @@ def several(contents: list[Content] = CONTENTS) -> bytes:
 
 
 def ack(first: int = 9, count: int = 1) -> bytes:
-    return encode_ack(SALT, WORD, EPOCH, DURABLE, 7, 5, first, count)
+    return encode_ack(SALT, WORD, STAMP, 7, 5, first, count)
 
 
 def taken_apart(data: bytes) -> tuple[Header, Slice | tuple[int, list[Range]] | None]:
@@ -349,7 +351,7 @@ def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int
     data = encode_slice(SALT, WORD, EPOCH, DURABLE, flags, 5, 0, 0, contents, content_lengths(contents))
     if count == 1:
         assert data == encode_one(
-            SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0], sum(map(len, contents[0]))
+            SALT, WORD, STAMP, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0], sum(map(len, contents[0]))
         )
     assert int.from_bytes(data[9:10], "little") == TIMED | 7
     assert int.from_bytes(data[10:12], "little") == 0x8000 | count

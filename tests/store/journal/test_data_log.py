@@ -36,6 +36,7 @@ from forebay.store.format.record import (
     encode,
     encode_one,
     encode_slice,
+    stamp,
 )
 from forebay.store.journal import data_log as data_log_module
 from forebay.store.journal import forward_reader as window_module
@@ -268,7 +269,7 @@ def behind_the_first(data: bytes) -> tuple[Walk, list[FoundRecord]]:
 
 
 def message(salt: int, sequence: int, epoch: int, durable: int = 0) -> bytes:
-    return encode_one(salt, sequence << 16 | MAGIC, epoch, durable, 4, 1, 9, 5, b"", b"body", 4)
+    return encode_one(salt, sequence << 16 | MAGIC, stamp(epoch, durable), 4, 1, 9, 5, b"", b"body", 4)
 
 
 def test_only_the_next_log_sequence_is_taken() -> None:
@@ -505,7 +506,11 @@ def test_search_through_forged_headers_reads_and_hashes_little_more_than_the_fil
         return crc32(data, crc)
 
     forged = forged_headers(header, claimed_bytes)
-    head = encode_one(header.salt, 3 << 16 | MAGIC, 1, 5, 4, 1, 0, 0, b"", forged, len(forged)) if is_in_record else b""
+    head = (
+        encode_one(header.salt, 3 << 16 | MAGIC, stamp(1, 5), 4, 1, 0, 0, b"", forged, len(forged))
+        if is_in_record
+        else b""
+    )
     image = IMAGE[: ENDS[0]] + head + forged + message(header.salt, 555, 1, durable=4711)
     meter = Meter(disk_with(image).open_for_reading(NAME))
     monkeypatch.setattr(data_log_module, "crc32", counted)

@@ -39,6 +39,7 @@ from forebay.store.format.record import (
     RecordDamaged,
     decode_ranges,
     encode_one,
+    stamp,
 )
 from forebay.store.journal import journal as journal_module
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
@@ -376,7 +377,7 @@ def test_remains_of_a_failed_write_are_never_taken_for_records(disk: SimulatedDi
     """The message that failed holds what would be the next record of just this place, had the epoch stayed."""
     salt = data_log_header(disk, 1).salt
     forged = encode_one(
-        salt, (journal.next_sequence + 1) << 16 | MAGIC, journal.epoch, 0, 4, 1, 1, 5, b"", b"forged", 6
+        salt, (journal.next_sequence + 1) << 16 | MAGIC, stamp(journal.epoch, 0), 4, 1, 1, 5, b"", b"forged", 6
     )
     disk.fail("write", 1, errno.ENOSPC, written_bytes=10_000)
     with pytest.raises(StoreFull):

@@ -1,0 +1,140 @@
+"""The least programs: each keeps the promises that cost most, in a screen of interpreted Python, and no others.
+
+They keep no index, no limit of memory, no order of priorities, no statistics
+and no way back after a crash. What forebay takes beside them is the price of
+all that. They append as forebay does, so writing costs both the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from forebay.store.disk.disk import OsDisk
+from forebay.store.disk.os_file import OsFile
+from forebay.store.format.record import crc32
+
+from .host import bodies
+
+Message = tuple[int, bytes, int]
+"""Sequence, body, timestamp."""
+
+_HEAD: Final = struct.Struct("<IQQI")
+_HEAD_BYTES: Final = 4 + _HEAD.size
+
+
+class MinimalQueue:
+    """Messages that a kill does not lose, handed out in order, each until it is acknowledged."""
+
+    def __init__(self, file: OsFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._ready: deque[Message] = deque()
+        self._in_flight: dict[int, Message] = {}
+        self._sequence = 0
+
+    def send(self, body: bytes) -> str:
+        """Write one record with a checksum over all of it; return the message's id."""
+        timestamp = time.time_ns() // 1_000_000
+        with self._lock:
+            sequence = self._sequence = self._sequence + 1
+            head = _HEAD.pack(len(body), sequence, timestamp, crc32(body))
+            self._file.append(crc32(head).to_bytes(4, "little") + head + body)
+            self._ready.append((sequence, body, timestamp))
+        return f"minimal-{sequence}"
+
+    def take(self) -> Message:
+        """Hand out the next message. IndexError: there is none."""
+        with self._lock:
+            message = self._ready.popleft()
+            self._in_flight[message[0]] = message
+        return message
+
+    def ack(self, message: Message) -> None:
+        """Write that a message is done."""
+        with self._lock:
+            del self._in_flight[message[0]]
+            head = _HEAD.pack(0, message[0], 0, 0)
+            self._file.append(crc32(head).to_bytes(4, "little") + head)
+
+
+class SharedSyncs:
+    """Sends of tasks that are durable when they return: one write each, one sync for all that wait."""
+
+    def __init__(self, file: OsFile, loop: asyncio.AbstractEventLoop, worker: Executor) -> None:
+        self._file = file
+        self._loop = loop
+        self._worker = worker
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_busy = False
+
+    async def send(self, body: bytes) -> None:
+        """Write one body and wait for a sync that began behind the write."""
+        self._file.append(body)
+        future = self._loop.create_future()
+        self._waiting.append(future)
+        if not self._is_busy:
+            self._is_busy = True
+            self._loop.call_soon(self._begin)
+        await future
+
+    def _begin(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._worker.submit(self._sync, waiting)
+
+    def _sync(self, waiting: list[asyncio.Future[None]]) -> None:
+        self._file.sync()
+        self._loop.call_soon_threadsafe(self._end, waiting)
+
+    def _end(self, waiting: list[asyncio.Future[None]]) -> None:
+        for future in waiting:
+            future.set_result(None)
+        self._is_busy = bool(self._waiting)
+        if self._is_busy:
+            self._loop.call_soon(self._begin)
+
+
+def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
+    """Return the CPU that messages take which pass a MinimalQueue one by one."""
+    with closing(_preallocated(directory, "path", messages, body_bytes)) as file:
+        queue = MinimalQueue(file)
+        began = time.process_time()
+        for body in bodies(body_bytes, messages):
+            queue.send(body)
+            queue.ack(queue.take())
+        return time.process_time() - began
+
+
+def durable_seconds(directory: Path, messages: int, body_bytes: int, producers: int) -> tuple[float, float]:
+    """Return the time and the CPU that durable sends take by so many tasks, each of which awaits one at a time."""
+    with closing(_preallocated(directory, "durable", messages, body_bytes)) as file, ThreadPoolExecutor(1) as worker:
+        return asyncio.run(_durable_seconds(file, worker, bodies(body_bytes, messages), producers))
+
+
+async def _durable_seconds(
+    file: OsFile, worker: Executor, shared: Iterator[bytes], producers: int
+) -> tuple[float, float]:
+    journal = SharedSyncs(file, asyncio.get_running_loop(), worker)
+
+    async def produce() -> None:
+        for body in shared:
+            await journal.send(body)
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(produce() for _ in range(producers)))
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _preallocated(directory: Path, name: str, messages: int, body_bytes: int) -> OsFile:
+    """Return a new file with room for so many messages and what is written beside their bodies."""
+    file = OsDisk(str(directory), maps=True).open(name, create=True)
+    file.preallocate(messages * (body_bytes + 2 * _HEAD_BYTES))
+    return file
