@@ -7,6 +7,7 @@ import builtins
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -162,13 +163,21 @@ def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
 FLOORS = ("store", "cache", "dispatch", "pipeline", "tests/support")
 
 
+@cache
+def words_and_classes() -> tuple[set[str], set[str]]:
+    """Return all words of the sources, and the names of their classes and of what stands for one."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, source_files(*FLOORS)))
+    classes = re.findall(r"^(?:class (\w+)|(\w+)\b.* = )", text, re.MULTILINE)
+    return set(re.findall(r"\w+", text)), {name for pair in classes for name in pair}
+
+
 @pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
 def test_classes_and_methods_named_exist(page: str) -> None:
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, source_files(*FLOORS)))
+    words, classes = words_and_classes()
     for name in re.findall(r"`((?:[A-Z][a-z]+){2,}(?:\.[a-z_]+)?)(?:\(.*\))?`", FENCED.sub("", TEXTS[page])):
         cls, _, member = name.partition(".")
-        assert re.search(rf"^(?:class {cls}\b|{cls}\b.* = )", sources, re.MULTILINE) or hasattr(builtins, cls), name
-        assert not member or re.search(rf"\b{member}\b", sources), name
+        assert cls in classes or hasattr(builtins, cls), name
+        assert not member or member in words, name
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -239,6 +248,11 @@ def defined_in(path: Path) -> Iterator[str]:
                     yield f"{prefix}{name}"
 
 
+@cache
+def names_by_file() -> dict[Path, set[str]]:
+    return {path: set(defined_in(path)) for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -249,9 +263,7 @@ def defined_in(path: Path) -> Iterator[str]:
     ids=["recipes", "persistent", "non-persistent"],
 )
 def test_names_of_the_source_in_recipes_and_in_the_lives_of_messages_exist(text: str) -> None:
-    folders = ("store", "cache", "dispatch", "pipeline", "tests/support")
-    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    found = {path: set(defined_in(path)) for path in sources}
+    found = names_by_file()
     everywhere = set().union(*found.values())
     names = {name.rpartition(".")[2] for name in everywhere}
     checked = 0
