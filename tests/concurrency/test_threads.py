@@ -227,8 +227,10 @@ def test_consumers_that_come_and_go_take_nothing_along(bay: Forebay) -> None:
                 consumer.take(random.choice((1, 20)), timeout=0.001)
 
     def stay() -> None:
-        traffic.consume(staying, 0)
-        is_over.set()
+        try:
+            traffic.consume(staying, 0)
+        finally:
+            is_over.set()
 
     traffic.crew.start(stay, partial(come_and_go, 1), partial(come_and_go, 2))
     traffic.crew.start(partial(traffic.produce, 0), partial(traffic.produce, 1))

@@ -25,6 +25,7 @@ from crashing import (
     without_logs,
 )
 from inside import inside
+from sampling import sampled
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
@@ -34,15 +35,17 @@ from forebay.store.disk.layout import JOURNAL
 from forebay.store.numbering import UNLIMITED
 
 STATES = 14_000
-"""Power cuts with sync="always". The tests of this folder together examine tens of thousands of states in the minutes
-that a short run may take, and others by the million in the soak."""
+"""Power cuts with sync="always", of which a short run takes half. The tests of this folder together examine more than
+ten thousand states in the minutes that it may take, and others by the million in the soak."""
 KILLS = 1_000
 SHARES = 10
+SHORT_SHARES = 5
 SOAK_STATES = 1_000_000
 
 DELETION_SEEDS = 40
 DELETION_SOAK_SEEDS = 600
 DELETION_SHARES = 4
+SHORT_DELETION_SHARES = 2
 DELETION_CUTS = 4
 DELETION_WEIGHTS = {"send": 4, "send_many": 1, "take": 6, "ack": 3, "ack_any": 3, "cleanup": 3, "reopen": 3}
 """Each open begins a data log, so that most hold acks for others."""
@@ -146,25 +149,29 @@ class Deletions(Queues):
             yield from super().crashes(disk, metadata)
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", sampled(range(SHARES), SHORT_SHARES))
 def test_power_cut_at_any_call_loses_nothing_confirmed(share: int) -> None:
     run_seeds(Queues, FIRST_SEED + share * SEEDS_APART, power_cuts=STATES // SHARES)
 
 
+@pytest.mark.parametrize("share", sampled(range(2), 1))
 @pytest.mark.parametrize("sync", ["interval", "never"])
-def test_power_cut_without_syncs_leaves_what_some_moment_left(sync: SyncMode) -> None:
+def test_power_cut_without_syncs_leaves_what_some_moment_left(sync: SyncMode, share: int) -> None:
     """What a checkpoint made durable is there, and of the rest the newest calls are undone, in order."""
-    run_seeds(lambda seed: Queues(seed, sync), power_cuts=STATES // SHARES)
+    run_seeds(lambda seed: Queues(seed, sync), FIRST_SEED + share * SEEDS_APART, power_cuts=STATES // SHARES // 2)
 
 
+@pytest.mark.parametrize("share", sampled(range(2), 1))
 @pytest.mark.parametrize("sync", SYNC_MODES)
-def test_kill_at_any_call_loses_nothing_confirmed(sync: SyncMode) -> None:
-    run_seeds(lambda seed: KilledQueues(seed, sync), kills=KILLS)
+def test_kill_at_any_call_loses_nothing_confirmed(sync: SyncMode, share: int) -> None:
+    run_seeds(lambda seed: KilledQueues(seed, sync), FIRST_SEED + share * SEEDS_APART, kills=KILLS // 2)
 
 
+@pytest.mark.parametrize("share", sampled(range(2), 1))
 @pytest.mark.parametrize("options", [{"verify_on_open": True}, {"use_vectored_io": False}, {"transaction_adds": 1}])
-def test_power_cut_loses_nothing_with_other_settings(options: dict[str, Any]) -> None:
-    run_seeds(lambda seed: Queues(seed, **options), power_cuts=STATES // SHARES // 2)
+def test_power_cut_loses_nothing_with_other_settings(options: dict[str, Any], share: int) -> None:
+    first_seed = FIRST_SEED + share * SEEDS_APART
+    run_seeds(lambda seed: Queues(seed, **options), first_seed, power_cuts=STATES // SHARES // 4)
 
 
 def survive_deletions(seeds: range) -> None:
@@ -174,7 +181,7 @@ def survive_deletions(seeds: range) -> None:
     assert len(left) > len(seeds)
 
 
-@pytest.mark.parametrize("share", range(DELETION_SHARES))
+@pytest.mark.parametrize("share", sampled(range(DELETION_SHARES), SHORT_DELETION_SHARES))
 def test_power_cut_while_data_logs_are_deleted_brings_back_nothing_acknowledged(share: int) -> None:
     """Where messages are left of which the acks are deleted already: so rare that only this looks for it."""
     survive_deletions(range(FIRST_SEED + share, FIRST_SEED + DELETION_SEEDS, DELETION_SHARES))

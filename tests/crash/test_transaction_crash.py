@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from crashing import FIRST_SEED, SYNC_MODES, CrashingWorkload, Left, Life
 from inside import inside
+from sampling import sampled
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from transaction_workload import Model, Workload, check_state, deliverable_in, end
@@ -19,6 +20,8 @@ from forebay import Forebay
 from forebay.dispatch.config.settings import SyncMode
 
 SEEDS = 60
+SHARES = 4
+SHORT_SHARES = 1
 SOAK_SEEDS = 2_000
 
 
@@ -77,10 +80,11 @@ class Transactions(CrashingWorkload[Model]):
         check_state(bay, model, self.seed, loses_unsynced=False)
 
 
+@pytest.mark.parametrize("share", sampled(range(SHARES), SHORT_SHARES))
 @pytest.mark.parametrize("sync", SYNC_MODES)
-def test_crash_at_any_call_leaves_all_of_a_transaction_or_nothing(sync: SyncMode) -> None:
-    states = sum(Transactions(seed, sync).run().states for seed in range(FIRST_SEED, FIRST_SEED + SEEDS))
-    assert states > 20 * SEEDS
+def test_crash_at_any_call_leaves_all_of_a_transaction_or_nothing(sync: SyncMode, share: int) -> None:
+    seeds = range(FIRST_SEED + share, FIRST_SEED + SEEDS, SHARES)
+    assert sum(Transactions(seed, sync).run().states for seed in seeds) > 20 * len(seeds)
 
 
 def test_seed_in_which_parts_of_a_prepared_transaction_are_deleted_before_the_index_is_lost() -> None:

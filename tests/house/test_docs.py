@@ -265,6 +265,11 @@ def defined_in(path: Path) -> Iterator[str]:
                     yield f"{prefix}{name}"
 
 
+@cache
+def names_by_file() -> dict[Path, set[str]]:
+    return {path: set(defined_in(path)) for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -275,9 +280,7 @@ def defined_in(path: Path) -> Iterator[str]:
     ids=["recipes", "persistent", "non-persistent"],
 )
 def test_names_of_the_source_in_recipes_and_in_the_lives_of_messages_exist(text: str) -> None:
-    folders = ("store", "cache", "dispatch", "pipeline", "tests/support")
-    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    found = {path: set(defined_in(path)) for path in sources}
+    found = names_by_file()
     everywhere = set().union(*found.values())
     names = {name.rpartition(".")[2] for name in everywhere}
     checked = 0

@@ -5,19 +5,22 @@ from __future__ import annotations
 import pytest
 from crashing import FIRST_SEED, SEEDS_APART, SYNC_MODES, run_seeds
 from interplay import Interplay
+from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay.dispatch.config.settings import SyncMode
 
 STATES = 300
+SHARES = 2
 SOAK_STATES = 30_000
 
 
+@pytest.mark.parametrize("share", sampled(range(SHARES), 1))
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_nothing_confirmed_is_lost_and_nothing_settled_comes_back_whatever_was_combined(
-    sync: SyncMode,
+    sync: SyncMode, share: int
 ) -> None:
-    run_seeds(lambda seed: Interplay(seed, sync), states=STATES)
+    run_seeds(lambda seed: Interplay(seed, sync), FIRST_SEED + share * SEEDS_APART // SHARES, states=STATES // SHARES)
 
 
 def test_prepared_transactions_come_in_the_order_in_which_they_were_begun_without_the_index_too() -> None:

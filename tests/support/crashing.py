@@ -125,6 +125,8 @@ class CrashExplorer:
         """That were examined."""
         self.left: set[int] = set()
         """Digests of what power cuts left, if the same is not to be looked at twice."""
+        self.is_enough: Callable[[], bool] = lambda: False
+        """Whether no more calls are to be looked at: one seed may have calls by the thousand."""
 
     def run(self) -> Self:
         try:
@@ -152,7 +154,7 @@ class CrashExplorer:
         failures: list[Exception] = []
 
         def crash(call: str, name: str) -> None:
-            if failures or not self.is_looked_at(call, name):
+            if failures or self.is_enough() or not self.is_looked_at(call, name):
                 return
             place = self.place
             self.place = f"{place}/{call} {name}"
@@ -387,10 +389,19 @@ def run_seeds(
     kills: int = 0,
     states: int = 0,
 ) -> None:
-    """Seed after seed, until that many different power cuts, kills, or states were survived."""
+    """Seed after seed, until that many different power cuts, kills, or states were survived, and hardly more."""
     seed, left, killed, seen = first_seed, set[int](), 0, 0
+
+    def is_enough() -> bool:
+        if killed + run.kills < kills or seen + run.states < states:
+            return False
+        # Seeds begin alike: what one leaves first, others left too. The union costs O(power cuts), so it comes last.
+        return len(left) + len(run.left) >= power_cuts and len(left | run.left) >= power_cuts
+
     while len(left) < power_cuts or killed < kills or seen < states:
-        run = explorer(seed).run()
+        run = explorer(seed)
+        run.is_enough = is_enough
+        run.run()
         left |= run.left
         killed += run.kills
         seen += run.states

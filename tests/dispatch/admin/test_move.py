@@ -10,6 +10,7 @@ import pytest
 from crashing import crashes_at
 from delivering import number_of, numbers
 from inside import inside, open_forebay
+from sampling import sampled
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
@@ -303,7 +304,7 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
     assert {0, 650} < states
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", sampled(range(25), 10))
 def test_random_moves_between_all_else_leave_each_message_where_the_model_has_it(seed: int) -> None:
     random = Random(seed)
     simulated = SimulatedBay(seed, sync=random.choice(("always", "never")), max_file_length="64KiB")
@@ -382,13 +383,14 @@ def test_consumers_and_movers_on_many_threads_lose_and_double_nothing(tmp_path: 
         is_over = threading.Event()
 
         def consume(queue: Queue) -> None:
-            with queue.subscribe(prefetch=50) as consumer:
-                while not is_over.is_set():
-                    batch = consumer.take(20, timeout=0.05)
-                    found.extend(int(delivery.body) for delivery in batch)
-                    consumer.ack(batch)
-                    if len(found) >= count:
-                        is_over.set()
+            try:
+                with queue.subscribe(prefetch=50) as consumer:
+                    while len(found) < count and not is_over.is_set():
+                        batch = consumer.take(20, timeout=0.05)
+                        found.extend(int(delivery.body) for delivery in batch)
+                        consumer.ack(batch)
+            finally:
+                is_over.set()
 
         def shift(source: Queue, to: Queue) -> None:
             while not is_over.is_set():

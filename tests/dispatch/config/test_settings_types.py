@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_type_hints
 
-import pytest
-
 import forebay
+import forebay.aio
+import forebay.testing
 from forebay.dispatch.config.settings import Settings, SettingsFields
-
-CALLS = {
-    "forebay.open('data', memory_limit='64MiB', sync='never')": "",
-    "forebay.open('data', memory_limt='64MiB')": 'Unexpected keyword argument "memory_limt"',
-    "forebay.open('data', sync='sometimes')": 'Argument "sync"',
-    "forebay.open('data', background='no')": 'Argument "background"',
-    "forebay.open('data', forebay.Settings(), max_checkpoint_adds=1)": "",
-    "forebay.aio.open('data', background=1.5)": 'Argument "background"',
-    "forebay.testing.MemoryForebay(sync='never')": "",
-    "forebay.testing.MemoryForebay(memory_limit=1.5)": 'Argument "memory_limit"',
-    "forebay.testing.MemoryForebay(disk=object())": 'Argument "disk"',
-}
 
 
 def test_the_typed_keywords_are_the_fields_of_settings() -> None:
@@ -33,26 +17,14 @@ def test_the_typed_keywords_are_the_fields_of_settings() -> None:
     assert list(get_type_hints(SettingsFields).items()) == list(given.items())
 
 
-def complaints(tmp_path: Path, code: str) -> list[str]:
-    """What mypy says of a module, line by line; "" for one that it accepts."""
-    pytest.importorskip("mypy")
-    (tmp_path / "forebay").symlink_to(Path(forebay.__file__).parent, target_is_directory=True)
-    (tmp_path / "snippet.py").write_text(code)
-    command = [sys.executable, "-P", "-m", "mypy", "--explicit-package-bases", "--follow-imports=silent", "snippet.py"]
-    outcome = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "MYPYPATH": "."}, capture_output=True, text=True, check=False
-    )
-    said = [""] * (code.count("\n") + 1)
-    for line in outcome.stdout.splitlines():
-        if line.startswith("snippet.py:") and ": error: " in line:
-            said[int(line.split(":")[1])] += line.partition(": error: ")[2]
-    assert outcome.returncode in (0, 1), outcome.stdout + outcome.stderr
-    return said
-
-
-@pytest.mark.slow
-def test_mypy_sees_a_wrong_setting(tmp_path: Path) -> None:
-    lines = ["import forebay, forebay.aio, forebay.testing", *CALLS]
-    said = complaints(tmp_path, "\n".join(lines) + "\n")[2:]
-    for (call, expected), found in zip(CALLS.items(), said, strict=True):
-        assert (expected in found) if expected else not found, f"{call}: {found}"
+def wrong_settings() -> None:
+    """Nobody calls it: `make lint` fails where a line needs no such comment, and where a right one needs any."""
+    forebay.open("data", memory_limit="64MiB", sync="never")
+    forebay.open("data", memory_limt="64MiB")  # type: ignore[call-arg]
+    forebay.open("data", sync="sometimes")  # type: ignore[arg-type]
+    forebay.open("data", background="no")  # type: ignore[arg-type]
+    forebay.open("data", forebay.Settings(), max_checkpoint_adds=1)
+    forebay.aio.open("data", background=1.5)  # type: ignore[arg-type]
+    forebay.testing.MemoryForebay(sync="never")
+    forebay.testing.MemoryForebay(memory_limit=1.5)  # type: ignore[arg-type]
+    forebay.testing.MemoryForebay(disk=object())  # type: ignore[arg-type]

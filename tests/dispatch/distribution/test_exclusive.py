@@ -101,12 +101,11 @@ def test_a_thread_that_waits_takes_over(queue: Queue) -> None:
     assert numbers(taken) == [1]
 
 
-def test_a_thread_that_waited_before_swallows_nothing(queue: Queue) -> None:
+def test_a_thread_that_waited_before_swallows_nothing(bay: SimulatedBay, queue: Queue) -> None:
     ordinary = queue.subscribe()
     thread = threading.Thread(target=lambda: ordinary.take(timeout=60))
     thread.start()
-    while not ordinary.consumer_group.waiting:
-        pass
+    bay.clock.wait_until(lambda: ordinary.consumer_group.waiting > 0)
     exclusive = queue.subscribe(exclusive=True)
     taken: list[Delivery] = []
     other = threading.Thread(target=lambda: taken.extend(exclusive.take(timeout=60)))

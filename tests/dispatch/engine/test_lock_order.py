@@ -41,7 +41,7 @@ def test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the
     def keep(lock: OwnedLock = first) -> None:
         with lock:
             is_held.set()
-            may_go.wait()
+            may_go.wait(2 * PATIENCE_SECONDS)
 
     refused: list[BaseException] = []
 
@@ -49,7 +49,7 @@ def test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the
         with held:
             if held is not first:
                 threading.Thread(target=keep).start()
-                is_held.wait()
+                assert is_held.wait(PATIENCE_SECONDS)
             try:
                 CALLS[name](bay.bay)
             except BaseException as error:

@@ -137,8 +137,7 @@ def test_consumers_that_wait_are_told(bay: SimulatedBay) -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    while not consumer.consumer_group.waiting:
-        pass
+    bay.clock.wait_until(lambda: consumer.consumer_group.waiting > 0)
     topic.delete()
     thread.join(30)
     assert sorted(told) == ["ready", "the consumer"]
@@ -159,8 +158,7 @@ def test_sender_that_waits_for_room_gets_closed() -> None:
 
     thread = threading.Thread(target=send)
     thread.start()
-    while not bay.bay.statistics().topics["prices"].blocked_sends:
-        pass
+    bay.clock.wait_until(lambda: bay.bay.statistics().topics["prices"].blocked_sends > 0)
     topic.delete()
     thread.join(30)
     assert ends == ["the topic"]

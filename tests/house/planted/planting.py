@@ -34,20 +34,22 @@ def planted(bug: Bug, sources: Mapping[str, str]) -> tuple[str, str]:
     """The file that changes, and its source with the bug. sources: by file."""
     word = f"def {bug.function.rpartition('.')[2]}("
     found = []
+    is_changed = False
     for file, source in sources.items():
         if word in source:
             tree = ast.parse(source)
             planting = _Planting(bug)
             for function in functions_of(tree, bug.function):
+                before = ast.dump(function)
                 planting.visit(function)
+                is_changed |= ast.dump(function) != before
             found += [(file, tree)] * planting.places
     if len(found) != 1:
         raise PlantingFailed(f"{bug.name}: {len(found)} places in {bug.function} have\n{bug.old}")
-    [(file, tree)] = found
-    broken = ast.unparse(ast.fix_missing_locations(tree))
-    if ast.dump(ast.parse(broken)) == ast.dump(ast.parse(sources[file])):
+    if not is_changed:
         raise PlantingFailed(f"{bug.name}: nothing changes")
-    return file, broken
+    [(file, tree)] = found
+    return file, ast.unparse(ast.fix_missing_locations(tree))
 
 
 def functions_of(tree: ast.AST, name: str, within: str = "") -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -166,8 +166,8 @@ def test_spilled_messages_are_not_unreadable_for_want_of_a_descriptor() -> None:
         bay.give_up_readers()
         bay.disk.fail("open", 1, errno.EMFILE, sticky=True)
         with pytest.raises(TooManyFiles):
-            while True:
-                held += consumer.take(60)
+            while batch := consumer.take(60):
+                held += batch
         bay.check()
         bay.disk.cure()
         consumer.ack(held)

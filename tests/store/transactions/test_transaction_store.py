@@ -330,9 +330,11 @@ def test_others_go_on_beside_a_large_commit() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    transaction.commit()
-    stop.set()
-    thread.join()
+    try:
+        transaction.commit()
+    finally:
+        stop.set()
+        thread.join()
     assert queue.depth == 20_000 and other.depth > 0
     inside(bay).index._check()
 
