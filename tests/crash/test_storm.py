@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from crashing import FIRST_SEED, SEEDS_APART, SYNC_MODES, CrashExplorer, Left, run_seeds
-from sampling import sampled
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from storm import Storm
@@ -12,15 +11,13 @@ from storm import Storm
 from forebay.dispatch.config.settings import SyncMode
 from forebay.testing import ManualClock
 
-STATES = 120
-SHARES = 2
+STATES = 150
 SOAK_STATES = 30_000
 
 
-@pytest.mark.parametrize("share", sampled(range(SHARES), 1))
 @pytest.mark.parametrize("sync", SYNC_MODES)
-def test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes(sync: SyncMode, share: int) -> None:
-    run_seeds(lambda seed: Storm(seed, sync), FIRST_SEED + share * SEEDS_APART // SHARES, states=STATES // SHARES)
+def test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes(sync: SyncMode) -> None:
+    run_seeds(lambda seed: Storm(seed, sync), states=STATES)
 
 
 class BackgroundWork(CrashExplorer):

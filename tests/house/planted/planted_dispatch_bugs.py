@@ -240,14 +240,14 @@ DISPATCH_BUGS = (
         "Mover.commit",
         "branch.acknowledge(lane.stored.number, first, last)",
         "lane.store.remove(lane.stored, first, last)",
-        "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes",
+        "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(
         "a moved message is counted in the queue that it has left",
         "Lane._remove_in",
         "self.pending_messages -= removed",
         "pass",
-        "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes",
+        "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(
         "a status names consumers of crowds, and asks each of them about all",
