@@ -1215,9 +1215,13 @@ class DestinationState(CountedDestination):
         both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
         return (lane for pair in both for lane in pair if lane is not None)
 
+    def all_consumer_groups(self) -> tuple[ConsumerGroup, ...]:
+        """Return its consumer groups, and those that its distribution has for one consumer alone. O(those)."""
+        return (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
+
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Return every list of one of its lanes."""
-        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
+        consumer_groups = self.all_consumer_groups()
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: Taker) -> bool:
@@ -1228,7 +1232,7 @@ class DestinationState(CountedDestination):
     @property
     def lists_a_lane(self) -> int:
         """How many lists a new lane of it gets. O(consumers) where messages have groups."""
-        return len(self.consumer_groups) + sum(1 for _ in self.distribution.single_consumer_groups())
+        return len(self.all_consumer_groups())
 
     @property
     def first_lists(self) -> int:
@@ -1257,8 +1261,7 @@ class DestinationState(CountedDestination):
     @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
-        consumer_groups = (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
-        return self.misses + sum(consumer_group.misses for consumer_group in consumer_groups)
+        return self.misses + sum(consumer_group.misses for consumer_group in self.all_consumer_groups())
 
     def consumers(self) -> Iterator[Taker]:
         return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
