@@ -183,7 +183,7 @@ class MessageStore:
         self.host_properties = host_properties or PropertyTable()
         self.branches = Branches(self.duplicates, self.host_properties)
         self.timetable = DueTimes(self.index, self._timed_blocks)
-        self.destinations = DestinationTable()
+        self.destination_table = DestinationTable()
         self.imports: Imports
         self.journal: Journal
         self.checkpointer: Checkpointer
@@ -274,7 +274,7 @@ class MessageStore:
         self.host_properties.charge()
         self.index.keep_put_off(found.destinations.keys() | self.subscriptions.numbers())
         self.steady.advance_to(self.index.latest_ms)
-        self.destinations, self.imports = found.destinations, found.imports
+        self.destination_table, self.imports = found.destinations, found.imports
         return found
 
     def _make_journal(self, found: Recovered) -> None:
@@ -375,7 +375,7 @@ class MessageStore:
             self._disk,
             self.index,
             self.subscriptions,
-            self.destinations,
+            self.destination_table,
             self.plan,
             state_lock=self._lock,
             clock=self._clock,
@@ -429,7 +429,7 @@ class MessageStore:
         destination = Destination(self.subscriptions.next_number, kind, name, is_temporary=is_temporary)
         with self.journal.whole:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-            self.destinations[destination.number] = destination
+            self.destination_table[destination.number] = destination
             self.subscriptions.register(destination)
             self.duplicates.register(destination.number, name)
         return destination
@@ -447,7 +447,7 @@ class MessageStore:
         """
         with self.journal.whole:
             self.journal.append(DELETE, 0, 1, encode_delete(number))
-            del self.destinations[number]
+            del self.destination_table[number]
             self.subscriptions.delete_topic(number)
             self.index.forget(number)
             self.duplicates.forget(number)
@@ -456,14 +456,14 @@ class MessageStore:
 
     def note_groups(self, number: int) -> None:
         """Record that a queue has messages with groups from here on, also after a restart. Requires: the lock."""
-        if not (known := self.destinations[number]).has_groups:
+        if not (known := self.destination_table[number]).has_groups:
             self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
-            self.destinations[number] = known._replace(has_groups=True)
+            self.destination_table[number] = known._replace(has_groups=True)
 
     def _state(self, data_logs: Iterable[int]) -> State:
         state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
-        return self._parts.restated(state, self.destinations, self.imports)
+        return self._parts.restated(state, self.destination_table, self.imports)
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -746,7 +746,7 @@ class MessageStore:
         data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
-        return self._parts.restated(state, self.destinations, self.imports)
+        return self._parts.restated(state, self.destination_table, self.imports)
 
     def cleanup(self) -> CleanupReport:
         """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.
@@ -793,7 +793,7 @@ class MessageStore:
         return RetentionReasons(
             self.index,
             self._lock,
-            self.destinations,
+            self.destination_table,
             newest,
             self.journal.reader,
             replayed=replayed,

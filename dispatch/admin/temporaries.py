@@ -75,7 +75,7 @@ class Temporaries:
 
     def _numbers(self) -> list[int]:
         """Return the numbers of those that exist. O(destinations)."""
-        return [number for number, known in self._store.destinations.items() if known.is_temporary]
+        return [number for number, known in self._store.destination_table.items() if known.is_temporary]
 
     def release(self, number: int) -> None:
         """Delete one whose handle is closed, now or as soon as it can be. Twice is once. Requires: no lock."""
@@ -112,7 +112,7 @@ class Temporaries:
 
     def _delete_at_once(self, number: int) -> bool:
         """Return False for one that is gone. StoreFull, TransactionError."""
-        destination = self._store.destinations.get(number)
+        destination = self._store.destination_table.get(number)
         if destination is None:
             return False
         if destination.kind == TOPIC:

@@ -70,7 +70,7 @@ class LedgerAudit:
 
     def census(self) -> Census:
         """Return how much there is that is charged because it exists. Requires: the lock."""
-        destinations, queues = self._store.destinations, self._destinations.queues
+        destinations, queues = self._store.destination_table, self._destinations.queues
         return Census(
             destinations=len(destinations),
             name_bytes=destinations.name_bytes,

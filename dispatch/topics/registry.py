@@ -110,7 +110,7 @@ class Topics(PatternKeeper):
         by_number: dict[int, TopicState] = {}
         used = self._destinations.used_at_open()
         used |= {facts.topic for facts in store.subscriptions.table.encoded()}
-        for destination in store.destinations.values():
+        for destination in store.destination_table.values():
             if destination.kind == TOPIC:
                 if destination.number in used or self._policies.of(destination.name).retains:
                     by_number[destination.number] = self._add(destination.number, destination.name)
@@ -147,7 +147,7 @@ class Topics(PatternKeeper):
             return topic
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            number = self._message_store.destinations.number_of(TOPIC, name)
+            number = self._message_store.destination_table.number_of(TOPIC, name)
             if number is None:
                 raise_if_temporary(name)
                 topic = self.create(name)
@@ -181,24 +181,24 @@ class Topics(PatternKeeper):
     @property
     def count(self) -> int:
         """How many topics there are, open or not."""
-        return self._message_store.destinations.count(TOPIC)
+        return self._message_store.destination_table.count(TOPIC)
 
     def names(self) -> list[str]:
         """Return the names of all topics, sorted. Requires: the lock."""
-        return self._message_store.destinations.names(TOPIC)
+        return self._message_store.destination_table.names(TOPIC)
 
     def exists(self, name: str) -> bool:
         """Return whether there is a topic of that name. Requires: no lock."""
         with self._monitor.lock:
-            return self._message_store.destinations.number_of(TOPIC, name) is not None
+            return self._message_store.destination_table.number_of(TOPIC, name) is not None
 
     def numbers(self) -> list[int]:
         """Return the numbers of all topics, by name. Requires: the lock."""
-        return self._message_store.destinations.numbers(TOPIC)
+        return self._message_store.destination_table.numbers(TOPIC)
 
     def opened(self, number: int) -> TopicState:
         """Return the topic of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
-        name = self._message_store.destinations[number].name
+        name = self._message_store.destination_table[number].name
         topic = self.by_name.get(name)
         if topic is None:
             self._destinations.make_room(OPEN_TOPIC_BYTES)
@@ -209,7 +209,7 @@ class Topics(PatternKeeper):
 
     def opened_to_delete(self, number: int) -> TopicState:
         """Return the topic of that number, open, as Destinations.opened_to_delete does. Requires: the lock."""
-        name = self._message_store.destinations[number].name
+        name = self._message_store.destination_table[number].name
         topic = self.by_name.get(name)
         if topic is None:
             self._overhead.must_have(OPEN_TOPIC_BYTES)
@@ -273,7 +273,7 @@ class Topics(PatternKeeper):
 
     def find(self, name: str) -> TopicState | None:
         """Return what a report tells of a topic; None: there is none of that name. Requires: the lock."""
-        number = self._message_store.destinations.number_of(TOPIC, name)
+        number = self._message_store.destination_table.number_of(TOPIC, name)
         return None if number is None else self.seen_numbered(number)
 
     def seen_numbered(self, number: int) -> TopicState | None:
@@ -281,7 +281,7 @@ class Topics(PatternKeeper):
 
         Of one that is not open that is an object of its own, which nothing is done with.
         """
-        known = self._message_store.destinations.get(number)
+        known = self._message_store.destination_table.get(number)
         topic = self.by_name.get(known.name) if known is not None else None
         if topic is None and known is not None:
             topic = self._make(number, known.name)
@@ -494,7 +494,7 @@ class Topics(PatternKeeper):
     @contextmanager
     def _matching(self, pattern: str) -> Iterator[list[TopicState]]:
         """Open all topics that a pattern names, and keep them open meanwhile. StoreFull. Requires: the lock."""
-        destinations, found = self._message_store.destinations, list[TopicState]()
+        destinations, found = self._message_store.destination_table, list[TopicState]()
         try:
             for name, number in zip(self.names(), self.numbers(), strict=True):
                 if matches(pattern, name) and not destinations[number].is_temporary:
@@ -748,7 +748,9 @@ class Topics(PatternKeeper):
         """Return the lane of that number, of a queue, a topic, or a durable subscription. Requires: the lock."""
         store, priority = self._message_store, number & LANE_MASK
         subscriber = store.subscriptions.opened(number >> LANE_SHIFT)
-        destination = store.destinations[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
+        destination = store.destination_table[
+            subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT
+        ]
         if destination.kind != TOPIC:
             return self._destinations.lane(number)
         topic = self.opened(destination.number)
@@ -766,7 +768,7 @@ class Topics(PatternKeeper):
         subscriber = self._message_store.subscriptions.by_number.get(number)
         if subscriber is None:
             return None
-        name = self._message_store.destinations[subscriber.facts.topic].name
+        name = self._message_store.destination_table[subscriber.facts.topic].name
         topic = self.by_name.get(name)
         found = () if topic is None else topic.subscriptions()
         return next((subscription for subscription in found if subscription.number == number), None)

@@ -125,7 +125,7 @@ class _Ingestion:
         self._taken = 0
         self._queues = {
             destination.name: destination.number
-            for destination in store.destinations.values()
+            for destination in store.destination_table.values()
             if destination.kind == QUEUE
         }
 

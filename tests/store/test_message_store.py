@@ -86,7 +86,7 @@ def test_new_store_is_empty_and_says_so(disk: SimulatedDisk, opened: OpenStore) 
     assert (report.clean, report.index_rebuilt, report.replayed_records, report.truncated_bytes) == (True, False, 0, 0)
     statistics = opened.store.statistics()
     assert (statistics.live_bytes, statistics.pending_messages, statistics.data_logs) == (0, 0, 1)
-    assert data_logs(disk) == [1] and opened.store.destinations == {}
+    assert data_logs(disk) == [1] and opened.store.destination_table == {}
 
 
 def test_every_life_begins_a_data_log_and_writes_to_no_older_one(disk: SimulatedDisk, metadata: Metadata) -> None:
@@ -131,11 +131,11 @@ def test_lost_index_is_rebuilt_from_the_journal_alone(disk: SimulatedDisk, opene
     fill_data_logs(opened, 2)
     opened.add(b"a", b"b", lane=other)
     opened.remove(2, 9)
-    expected = opened.pending(), opened.pending(other), opened.store.destinations
+    expected = opened.pending(), opened.pending(other), opened.store.destination_table
     opened.store.close()
     again = OpenStore(disk, Metadata(), clock=ManualClock(1))
     assert again.report.index_rebuilt and again.report.replayed_records > 10
-    assert (again.pending(), again.pending(again.lane("other", 9)), again.store.destinations) == expected
+    assert (again.pending(), again.pending(again.lane("other", 9)), again.store.destination_table) == expected
     again.check()
 
 

@@ -63,7 +63,7 @@ def open_golden(root: Path, clock: ManualClock) -> OpenStore:
 
 
 def pending_in(opened: OpenStore) -> Pending:
-    names = {destination.number: destination.name for destination in opened.store.destinations.values()}
+    names = {destination.number: destination.name for destination in opened.store.destination_table.values()}
     lanes: list[JournaledLane] = list(opened.store.index.lanes.values())
     for subscriber in opened.store.subscriptions.readers():
         names[subscriber.facts.number] = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"

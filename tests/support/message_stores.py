@@ -47,7 +47,7 @@ class OpenStore:
     def lane(self, name: str = "orders", priority: int = 4) -> Lane:
         """The lane of a queue, which is created if it is not there."""
         with self.lock:
-            found = [destination for destination in self.store.destinations.values() if destination.name == name]
+            found = [destination for destination in self.store.destination_table.values() if destination.name == name]
             destination = found[0] if found else self.store.create_destination(name)
             return self.store.index.lane(destination.number, priority)
 

@@ -98,7 +98,7 @@ def test_the_close_of_a_store_leaves_no_temporary_destination_to_the_next_open()
     queue.send(b"1")
     consumer = topic.subscribe()
     bay.bay.close()
-    assert not any(destination.is_temporary for destination in bay.store.destinations.values())
+    assert not any(destination.is_temporary for destination in bay.store.destination_table.values())
     with pytest.raises(Closed):
         consumer.take()
     queue.close()

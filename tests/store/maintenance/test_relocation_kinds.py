@@ -35,7 +35,7 @@ def name_survivors(bay: SimulatedBay, data_log: int) -> None:
 def pending_in(bay: Forebay) -> Found:
     """Read from the journal, without a consumer."""
     store = inside(bay).store
-    names = {number: destination.name for number, destination in store.destinations.items()}
+    names = {number: destination.name for number, destination in store.destination_table.items()}
     lanes: list[tuple[str, JournaledLane]] = [
         (names[lane.destination], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)
     ]

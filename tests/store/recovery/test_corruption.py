@@ -174,7 +174,7 @@ def store() -> ClosedStore:
         consumer.take()[0].ack()
     bay.queue("audit").send(b"last", headers={"x": None})
     bay.bay.close()
-    names = {destination.number: destination.name for destination in bay.store.destinations.values()}
+    names = {destination.number: destination.name for destination in bay.store.destination_table.values()}
     metadata = SimulatedMetadataStore(bay._metadata._history[-1])
     contents = contents_of(opened(bay.disk.crash_process(), SimulatedMetadataStore(metadata._history[-1])))
     bodies = [body for _, body, _, _ in contents.values()]
@@ -266,7 +266,7 @@ def test_each_flipped_bit_below_an_open_store_spoils_the_messages_it_belongs_to_
     disk = store.copy()
     bay = opened(disk, store.index())
     floor = inside(bay).store
-    names = {destination.number: destination.name for destination in floor.destinations.values()}
+    names = {destination.number: destination.name for destination in floor.destination_table.values()}
     lanes = []
     with inside(bay).lock:
         for lane in floor.index.lanes.values():
