@@ -465,7 +465,7 @@ class Consumer(Taker):
 
     @property
     def charge_bytes(self) -> int:
-        """What it costs in RAM, without its group and lists."""
+        """What it costs in RAM, without its consumer group and lists."""
         return consumer_charge(is_of_a_loop=not self._searches)
 
     @property
@@ -894,7 +894,7 @@ class Consumer(Taker):
     def statistics(self) -> ConsumerStatistics:
         """Return a snapshot. O(lists and consumers of the consumer group), no disk.
 
-        The watermarks of all consumers of a group add up to those of its lists.
+        The watermarks of all consumers of a consumer group add up to those of its lists.
         """
         with self.monitor.lock:
             return consumer_statistics(self)

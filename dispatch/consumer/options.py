@@ -41,12 +41,12 @@ class ConsumerOptions:
 
     @property
     def charge_bytes(self) -> int:
-        """What the consumer is charged, without its group and lists."""
+        """What the consumer is charged, without its consumer group and lists."""
         return consumer_charge(is_of_a_loop=self.is_of_a_loop)
 
 
 def consumer_charge(*, is_of_a_loop: bool) -> int:
-    """Return what a consumer is charged, without its group and lists."""
+    """Return what a consumer is charged, without its consumer group and lists."""
     return CONSUMER_BYTES + LOOP_BYTES if is_of_a_loop else CONSUMER_BYTES
 
 

@@ -15,11 +15,11 @@ class ConsumerStatistics:
     """
 
     direct_entries: int
-    """Messages in RAM that the next `take` of this consumer, or of another of its group, finds."""
+    """Messages in RAM that the next `take` of this consumer, or of another of its consumer group, finds."""
     references: int
     """Messages behind the watermark that are known to be for them."""
     watermark_bytes: int
-    """This consumer's part of what is in RAM for its group, by how fast it takes beside the others."""
+    """This consumer's part of what is in RAM for its consumer group, by how fast it takes beside the others."""
     high_watermark_bytes: int
     """And of what the lists may hold: four seconds of its own rate, within its fair share of the limit."""
     messages_per_second: float

@@ -423,7 +423,7 @@ class TargetArea(DispatchArea):
         return is_kept if is_behind else is_direct
 
     def wake(self, consumer_group: ConsumerGroup) -> None:
-        """Wake the consumers of a group, because something may be there."""
+        """Wake the consumers of a consumer group, because something may be there."""
         consumer_group.wake(self.monitor.deferred)
 
     def on_unread(self, lane: LaneState) -> None:

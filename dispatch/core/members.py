@@ -9,9 +9,9 @@ M = TypeVar("M")
 
 
 class Members(Generic[M]):
-    """The consumers of one group. Most groups with a selector have one, and there may be thousands of groups.
+    """The consumers of one consumer group. Most with a selector have one, and there may be thousands of them.
 
-    So a single one is kept as it is, for a dict with one key takes 224 bytes, and a group is its own container.
+    So a single one is kept as it is, for a dict with one key takes 224 bytes, and the group is its own container.
     """
 
     __slots__ = ("_only", "_all")
@@ -50,7 +50,7 @@ class Members(Generic[M]):
             self._only = None
 
     def take_consumers(self, before: Members[M]) -> None:
-        """Have the consumers of a group in the place of which this one is. O(1)."""
+        """Have the consumers of a consumer group in the place of which this one is. O(1)."""
         self._only, self._all = before._only, before._all
 
     def rotate_consumers(self) -> None:

@@ -147,7 +147,7 @@ class Taker(Settler):
     @property
     @abstractmethod
     def charge_bytes(self) -> int:
-        """Return what it costs in RAM, without its group and lists."""
+        """Return what it costs in RAM, without its consumer group and lists."""
 
     @property
     @abstractmethod
@@ -205,7 +205,7 @@ class HandsOut:
     """The role in which a distribution hands out: who takes part, and who gets what. Every method requires the lock."""
 
     is_ordinary: ClassVar[bool] = False
-    """All consumers of a group share its lists, and whoever takes gets the next message."""
+    """All consumers of a consumer group share its lists, and whoever takes gets the next message."""
     honours_groups: ClassVar[bool] = False
     """It honours message groups and priorities, or has one consumer, to whom they mean nothing."""
     keeps_open: ClassVar[bool] = True
@@ -230,7 +230,7 @@ class HandsOut:
         return ()
 
     def join(self, consumer: Taker, consumer_group: ConsumerGroup) -> None:
-        """Take in a new consumer of a group."""
+        """Take in a new consumer of a consumer group."""
 
     @abstractmethod
     def leave(self, consumer: Taker) -> None:
@@ -243,7 +243,7 @@ class HandsOut:
         """Offer again what was passed over for want of credit."""
 
     def wake_others(self, consumer_group: ConsumerGroup) -> None:
-        """Wake others of a group: one that was woken takes nothing any more. `offer_passed_over` came before."""
+        """Wake others of a consumer group: one that was woken takes nothing any more. After `offer_passed_over`."""
 
 
 @trait
@@ -470,7 +470,7 @@ def _holds_one(data: bytes, needles: Iterable[bytes]) -> bool:
 
 
 class TargetList(ListContents):
-    """What the consumers of one group get next from one lane: direct messages in front, the rest not yet loaded.
+    """What the consumers of one consumer group get next from one lane: direct messages in front, the rest not loaded.
 
     What lies behind the frontier comes from the store, by loads that keep `direct_bytes` between the watermarks. The
     state lock guards it.
@@ -722,7 +722,7 @@ class ListKeeper(ABC):
 
     @abstractmethod
     def wake(self, consumer_group: ConsumerGroup) -> None:
-        """Tell the consumers of a group that something may be there."""
+        """Tell the consumers of a consumer group that something may be there."""
 
     @abstractmethod
     def add_lane(self, lane: LaneState) -> None:

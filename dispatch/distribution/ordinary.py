@@ -1,4 +1,4 @@
-"""OrdinaryDistribution: the consumers of a group share its lists, and whoever takes gets the next message."""
+"""OrdinaryDistribution: the consumers of a consumer group share its lists, and whoever takes gets the next message."""
 
 from __future__ import annotations
 
