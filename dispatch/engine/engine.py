@@ -549,7 +549,7 @@ class Engine:
         """Return what is done in the background beside what has a time of its own, in the order of doing."""
         return [
             *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
-            Duty("memory guard", self._look_at_memory),
+            Duty("memory guard", self._sample_memory),
             Duty("resize", self.resizing.step),
             Duty("sifting of topics", self._sift_topics),
             Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
@@ -583,10 +583,10 @@ class Engine:
         )
         self.late_calls.reports = self.reports
 
-    def _look_at_memory(self) -> int:
+    def _sample_memory(self) -> int:
         """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
         if self.guard is not None:
-            self.guard.look(self.monitor.monotonic(), self.budget.held_bytes)
+            self.guard.sample(self.monitor.monotonic(), self.budget.held_bytes)
         return 0
 
     def _sift_topics(self) -> int:
