@@ -239,7 +239,7 @@ class Engine:
 
     def _make_overflow(self, settings: Settings, disk: Disk, clock: Clock) -> Overflow:
         """Make tmp-storage, emptied."""
-        overflow = Overflow(
+        return Overflow(
             disk,
             self.budget,
             limit_bytes=temp_limit_bytes(settings, disk),
@@ -248,7 +248,6 @@ class Engine:
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
             make_room=self.late_calls.make_room,
         )
-        return overflow
 
     def _make_recorder(self, trace: File, settings: Settings) -> Recorder:
         from ..planning.recorder import Recorder  # by few, and it takes time to import
