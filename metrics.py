@@ -267,34 +267,38 @@ def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
 
         def collect(self) -> Iterator[PrometheusMetric]:
             """Yield every metric with its samples."""
-            broker, snapshot = source.broker, source.take()
+            snapshot = source.take()
             if snapshot is not None:
-                labelled = {
-                    subject: [
-                        dict(zip(("broker", *_LABELS[subject]), (broker, *labels), strict=True)) for labels in rows
-                    ]
-                    for subject, (rows, _) in snapshot.rows.items()
-                }  # shared by all metrics of a subject: nobody changes them
-                for metric in _METRICS:
-                    family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
-                    told = family(metric.prometheus_name, metric.help, labels=("broker", *metric.labels))
-                    name, read = metric.sample_name, metric.read
-                    told.samples = [
-                        Sample(name, labels, value)
-                        for labels, found in zip(
-                            labelled[metric.subject], snapshot.rows[metric.subject][1], strict=True
-                        )
-                        if (value := read(found)) is not None
-                    ]
-                    yield told
-                for histogram in _HISTOGRAMS:
-                    if durations := histogram.read(snapshot):
-                        lasting = HistogramMetricFamily(histogram.prometheus_name, histogram.help, labels=("broker",))
-                        lasting.add_metric((broker,), list(_cumulative(durations)), durations.total_seconds)
-                        yield lasting
+                yield from self._figures(snapshot)
+                yield from self._durations(snapshot)
             healthy = GaugeMetricFamily("forebay_healthy", _HEALTHY_HELP, labels=("broker",))
-            healthy.add_metric((broker,), float(snapshot is not None and snapshot.health.ok))
+            healthy.add_metric((source.broker,), float(snapshot is not None and snapshot.health.ok))
             yield healthy
+
+        def _figures(self, snapshot: Snapshot) -> Iterator[PrometheusMetric]:
+            labelled = {
+                subject: [
+                    dict(zip(("broker", *_LABELS[subject]), (source.broker, *labels), strict=True)) for labels in rows
+                ]
+                for subject, (rows, _) in snapshot.rows.items()
+            }  # shared by all metrics of a subject: nobody changes them
+            for metric in _METRICS:
+                family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+                told = family(metric.prometheus_name, metric.help, labels=("broker", *metric.labels))
+                name, read = metric.sample_name, metric.read
+                told.samples = [
+                    Sample(name, labels, value)
+                    for labels, found in zip(labelled[metric.subject], snapshot.rows[metric.subject][1], strict=True)
+                    if (value := read(found)) is not None
+                ]
+                yield told
+
+        def _durations(self, snapshot: Snapshot) -> Iterator[PrometheusMetric]:
+            for histogram in _HISTOGRAMS:
+                if durations := histogram.read(snapshot):
+                    lasting = HistogramMetricFamily(histogram.prometheus_name, histogram.help, labels=("broker",))
+                    lasting.add_metric((source.broker,), list(_cumulative(durations)), durations.total_seconds)
+                    yield lasting
 
         def describe(self) -> Iterator[PrometheusMetric]:
             """Yield nothing, so that registering asks the store for nothing."""

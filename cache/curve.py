@@ -108,7 +108,7 @@ class CurveSampler:
         self._delivered = 0.0
         self._watermarks: dict[tuple[int, float | None], list[int]] = {}
 
-    def begin(self, waiting: float, in_ram: float, charge: float) -> Track:
+    def track(self, waiting: float, in_ram: float, charge: float) -> Track:
         """Start a track for a list over a lane with a backlog.
 
         in_ram: how much of the backlog's end the HeadQueueCache saw arrive.
@@ -121,7 +121,7 @@ class CurveSampler:
                 self._fall_behind(track, at, 0.0, kept, waiting - kept)
         return track
 
-    def look(
+    def sample(
         self, track: Track, waiting: float, taken: int, charge: float, watermarks: Sequence[int], in_flight: float
     ) -> None:
         """Take a sample of a list: advance each limit's state from the sample before. O(limits that would be behind).

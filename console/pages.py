@@ -83,14 +83,14 @@ class Pages:
     # ------------------------------------------------------------------ pages
 
     async def memory(self, request: Request) -> Response:
-        seen = await self._look()
+        seen = await self._read()
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         fields = {"parts": memory_parts(seen), "curve": curve_picture(seen)}
         return self._page(request, "memory.html", seen, fields, every=AGAIN_SECONDS)
 
     async def queues(self, request: Request) -> Response:
-        seen = await self._look()
+        seen = await self._read()
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         return self._page(request, "queues.html", seen, {}, every=AGAIN_SECONDS)
@@ -98,7 +98,7 @@ class Pages:
     async def queue(self, request: Request) -> Response:
         """One queue: its figures, who holds its messages, and what can be done with it."""
         name = _name_in(request)
-        seen = await self._look()
+        seen = await self._read()
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         explained, problem = await self._ask({"do": "explain", "queue": name})
@@ -119,7 +119,7 @@ class Pages:
             refusal.headers["www-authenticate"] = CHALLENGE
             return refusal
         name, skip = _name_in(request), _number_in(request, "skip", SKIP_MAX)
-        seen = await self._look()
+        seen = await self._read()
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         told, problem = await self._ask({"do": "browse", "queue": name, "skip": skip, "bodies": self._bodies})
@@ -140,7 +140,7 @@ class Pages:
     async def journal(self, request: Request) -> Response:
         """The data logs, and what keeps each of them."""
         after = _number_in(request, "after", 1 << 62)
-        seen = await self._look()
+        seen = await self._read()
         if isinstance(seen, Silence):
             return self._silent(request, seen)
         told, problem = await self._ask({"do": "data_logs", "after": after})
@@ -158,7 +158,7 @@ class Pages:
 
     async def healthz(self, request: Request) -> Response:
         """Return 200 where the store is well, else 503 with a line for each problem."""
-        seen = await self._look()
+        seen = await self._read()
         problems = (seen.sentence,) if isinstance(seen, Silence) else seen.problems
         return PlainTextResponse("\n".join(problems or ("ok",)) + "\n", 503 if problems else 200)
 
@@ -208,8 +208,8 @@ class Pages:
 
     # ------------------------------------------------------------------ parts
 
-    async def _look(self) -> View | Silence:
-        return await run_in_threadpool(self._source.look)
+    async def _read(self) -> View | Silence:
+        return await run_in_threadpool(self._source.read)
 
     async def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """Return what the store tells, and why it tells nothing: a page has more than that to show."""

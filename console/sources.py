@@ -22,7 +22,7 @@ from ..dispatch.forebay import Forebay
 from ..dispatch.live import is_stale, live_status
 from ..dispatch.remote.client import ask_store, result_of
 from ..dispatch.remote.requests import answer
-from ..dispatch.screen.view import Silence, View, look, printable, view_of
+from ..dispatch.screen.view import Silence, View, printable, read_view, view_of
 from ..store.errors import ForebayError, StateError
 from .figures import snapshot_of
 
@@ -42,7 +42,7 @@ class Source(ABC):
         self.broker = broker
 
     @abstractmethod
-    def look(self) -> View | Silence:
+    def read(self) -> View | Silence:
         """Return what the store says of itself, or why it says nothing. Never raises."""
 
     @abstractmethod
@@ -61,8 +61,8 @@ class StatusSource(Source):
         super().__init__(root.rpartition("/")[2])
         self._root = root
 
-    def look(self) -> View | Silence:
-        return look(self._root, self.broker)
+    def read(self) -> View | Silence:
+        return read_view(self._root, self.broker)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -92,7 +92,7 @@ class BaySource(Source):
         self._seen: Mapping[str, DestinationStatistics] = bay.statistics().destinations
         self._view: View | None = None
 
-    def look(self) -> View | Silence:
+    def read(self) -> View | Silence:
         with self._lock:
             if self._bay.is_closed:
                 return Silence(self.broker, "This store is closed.", REOPEN)

@@ -225,7 +225,7 @@ class MessageStore:
             self._metadata.close()
 
     def _open(self, began: float) -> RecoveryReport:
-        is_new, marker = self._look_around()
+        is_new, marker = self._identify_directory()
         metadata = self._metadata = self._make_metadata(self._store_id)
         found = self._recover(metadata, marker)
         self._make_journal(found)
@@ -244,7 +244,7 @@ class MessageStore:
         logger.info("opened: %s", report, event="opened")
         return report
 
-    def _look_around(self) -> tuple[bool, Marker | None]:
+    def _identify_directory(self) -> tuple[bool, Marker | None]:
         """Make the directories, and find out whose they are; return whether they are new, and the marker."""
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)

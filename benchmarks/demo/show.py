@@ -28,7 +28,7 @@ from forebay.dispatch.screen.lines import (
     size,
     wrap,
 )
-from forebay.dispatch.screen.view import Silence, View, look
+from forebay.dispatch.screen.view import Silence, View, read_view
 
 from ..load.evidence import Check
 from ..load.report import Audience
@@ -120,7 +120,7 @@ class Show:
         """See report.Audience."""
         self._advance(sample.seconds, done / (2 * self._chapter.scenario.messages))
         self._deque.tell(sample.backlog_messages)
-        found = look(self._root, BROKER)
+        found = read_view(self._root, BROKER)
         if isinstance(found, View):
             self._view = found
             self.recommended_limit_bytes = found.recommended_limit_bytes or self.recommended_limit_bytes
@@ -166,7 +166,7 @@ class Show:
 
     def _explained(self) -> Iterable[Line]:
         assert self._view is not None
-        found = look(self._root, BROKER)
+        found = read_view(self._root, BROKER)
         if isinstance(found, Silence):
             return [(Span(_SILENT.get(self._phase, "the process has not said anything yet"), "bold red"),)]
         return explained(self._view, self._glyphs)

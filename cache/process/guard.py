@@ -49,7 +49,7 @@ class MemoryGuard:
         self.statistics: ProcessStatistics | None = None
         """The last sample; None before the first."""
 
-    def look(self, now: float, held_bytes: int) -> None:
+    def sample(self, now: float, held_bytes: int) -> None:
         """Take a sample if ten seconds have passed. O(pages of the process). Requires: no lock.
 
         held_bytes: of the ledger.

@@ -24,7 +24,7 @@ from ...store.locks import OwnedLock, Whole
 from ...store.numbering import UNLIMITED
 from ..config.policy import DestinationPolicy
 
-LOOK_AGAIN_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Whatever else than an ack makes room is noticed within this time."""
 WARN_SECONDS: Final = 10.0
 """A sender that waits is logged after so long, and again whenever it has waited twice as long."""
@@ -91,13 +91,13 @@ class Wakeable(Protocol):
 class Wait:
     """Something that a send waits for, whoever waits: a thread, or a task of an event loop."""
 
-    __slots__ = ("woken", "look", "free")
+    __slots__ = ("woken", "poll", "free")
 
-    def __init__(self, woken: Wakeable, look: Callable[[], float], free: Callable[[], None] | None = None) -> None:
+    def __init__(self, woken: Wakeable, poll: Callable[[], float], free: Callable[[], None] | None = None) -> None:
         self.woken = woken
         """Of the Confirmer that drives the send."""
-        self.look = look
-        """0: it is over; else seconds after which to look again, if it is not woken before. Requires: the lock."""
+        self.poll = poll
+        """0: it is over; else seconds after which to ask again, if it is not woken before. Requires: the lock."""
         self.free = free
         """What may end the wait, to be done first. It may wait for the disk. Requires: no lock."""
 
@@ -273,7 +273,7 @@ class DestinationLimits:
         try:
             with self._lock, self._whole:
                 self.line_up(sender)
-            yield Wait(woken, partial(self.look, sender))
+            yield Wait(woken, partial(self.poll, sender))
             is_admitted = True
             return reservation.messages
         finally:
@@ -283,15 +283,15 @@ class DestinationLimits:
                     self.leave(sender)
 
     def line_up(self, sender: WaitingSender) -> None:
-        """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.
+        """Wait for room, behind those who wait already: until `poll` says that it has come, or `leave`.
 
         Requires: the lock.
         """
         self._waiting.append(sender)
         self._destination.blocked_sends += 1
 
-    def look(self, sender: WaitingSender) -> float:
-        """0: it is admitted; else seconds after which it must look again, if it is not woken before.
+    def poll(self, sender: WaitingSender) -> float:
+        """0: it is admitted; else seconds after which it must ask again, if it is not woken before.
 
         Raises StoreFull when its time is up, Closed. Requires: the lock.
         """
@@ -303,7 +303,7 @@ class DestinationLimits:
         now, timeout, deadline = self._monotonic(), self._policy.block_timeout_seconds, sender.deadline
         if deadline is None and timeout is not None:
             deadline = sender.began + timeout
-        left = LOOK_AGAIN_SECONDS if deadline is None else deadline - now
+        left = POLL_SECONDS if deadline is None else deadline - now
         if left <= 0:
             raise self._full(sender.sizes[0])
         if now >= sender.warn_at:
@@ -316,7 +316,7 @@ class DestinationLimits:
                 self._full(sender.sizes[0]),
                 event="send_blocked",
             )
-        return min(left, LOOK_AGAIN_SECONDS)
+        return min(left, POLL_SECONDS)
 
     def leave(self, sender: WaitingSender) -> None:
         """Leave the line: the sender's place and what was reserved for it are free. Requires: the lock."""

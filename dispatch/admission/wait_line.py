@@ -16,7 +16,7 @@ from ...store.errors import Closed, StoreFull
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock
 from ..config.policies import Policies
-from .limits import LOOK_AGAIN_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
+from .limits import POLL_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
 
 logger = LateLogger("forebay.dispatch")
 
@@ -78,14 +78,14 @@ class SpaceLine:
         return Waiting(destination, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
 
     def line_up(self, waiting: Waiting) -> None:
-        """Wait behind those who wait already, until `look` says that it may try, or `leave`. Requires: the lock."""
+        """Wait behind those who wait already, until `poll` says that it may try, or `leave`. Requires: the lock."""
         if self._waiting:
-            waiting.next_try = waiting.began + LOOK_AGAIN_SECONDS
+            waiting.next_try = waiting.began + POLL_SECONDS
         self._waiting.append(waiting)
         waiting.destination.blocked_sends += 1
 
-    def look(self, waiting: Waiting) -> float:
-        """0: it may try now; else seconds after which it must look again, if it is not woken before.
+    def poll(self, waiting: Waiting) -> float:
+        """0: it may try now; else seconds after which it must ask again, if it is not woken before.
 
         Raises Closed, and what it was refused with when its time is up. Requires: the lock.
         """
@@ -108,14 +108,14 @@ class SpaceLine:
                 waiting.full,
                 event="send_blocked",
             )
-        next_look = waiting.next_try if is_first else now + LOOK_AGAIN_SECONDS
-        return max(min(next_look, waiting.deadline) - now, 0.001)
+        next_poll = waiting.next_try if is_first else now + POLL_SECONDS
+        return max(min(next_poll, waiting.deadline) - now, 0.001)
 
     def refused(self, waiting: Waiting, full: StoreFull) -> None:
         """Note that the first in line has tried in vain. Requires: the lock."""
         waiting.full = full
         was_freed = waiting.freed != self._freed  # while it tried
-        waiting.next_try = self._monotonic() + (0.0 if was_freed else LOOK_AGAIN_SECONDS)
+        waiting.next_try = self._monotonic() + (0.0 if was_freed else POLL_SECONDS)
 
     def leave(self, waiting: Waiting) -> None:
         """Leave the line; the next one may try. Requires: the lock."""

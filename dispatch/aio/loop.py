@@ -182,12 +182,12 @@ class LoopConfirmer(Confirmer):
         if wait.free is not None:
             await self.call(wait.free)
         woken = cast(Woken, wait.woken)
-        while wait_seconds := self._look(wait):
+        while wait_seconds := self._poll(wait):
             await woken.wait(wait_seconds)
 
-    def _look(self, wait: Wait) -> float:
+    def _poll(self, wait: Wait) -> float:
         with self.engine.monitor.lock, self.engine.monitor.whole:
-            return wait.look()
+            return wait.poll()
 
     # ------------------------------------------------------------------ turns and threads
 

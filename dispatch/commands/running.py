@@ -15,7 +15,7 @@ from ..explain.words import age_text, size_text
 from ..live import Row, paused_of, paused_text, printable, problems_of, queues_of
 from ..offline import broker_of, only_store, stores_of
 from ..screen.lines import glyphs_of, line_of, plain, screen
-from ..screen.view import Silence, View, look
+from ..screen.view import Silence, View, read_view
 from .streams import Streams
 from .words import add_directories, add_directory, add_json
 
@@ -111,7 +111,7 @@ def run_top(arguments: Namespace, streams: Streams) -> int:
     disk = only_store(arguments.directory)
 
     def found() -> View | Silence:
-        return look(disk.root, broker_of(disk))
+        return read_view(disk.root, broker_of(disk))
 
     if arguments.once:
         seen = found()

@@ -163,13 +163,7 @@ def _properties_of(element: Element, entry: _Entry | None) -> Iterator[_Property
     elif name not in PROPERTIES and name not in POLICY_PROPERTIES:
         yield _skipped(element)
         return
-    children = element.children
-    if name in IMPLIED:
-        key, text = IMPLIED[name][TOPIC if entry is not None and entry.kind == TOPIC else QUEUE]
-        attributes, children = _implied(key, text, attributes, children)
-    if name in IMPLIED_BY_SWITCH and attributes.get(IMPLIED_BY_SWITCH[name][0], "").lower() == "true":
-        _, key, text = IMPLIED_BY_SWITCH[name]
-        attributes = {key: text} | attributes
+    attributes, children = _with_implied(name, entry, attributes, element.children)
     for key, text in attributes.items():
         yield from _property(name, _Property(place, key, text, element.line, entry=entry or _TOP), attributes)
     if name == "mKahaDB":
@@ -177,6 +171,19 @@ def _properties_of(element: Element, entry: _Entry | None) -> Iterator[_Property
         yield from map(_skipped, others)
     for child in children:
         yield from _properties_of(child, entry)
+
+
+def _with_implied(
+    name: str, entry: _Entry | None, attributes: dict[str, str], children: list[Element]
+) -> tuple[dict[str, str], list[Element]]:
+    """Return the attributes with those that an element of this name implies, and the children that are left."""
+    if name in IMPLIED:
+        key, text = IMPLIED[name][TOPIC if entry is not None and entry.kind == TOPIC else QUEUE]
+        attributes, children = _implied(key, text, attributes, children)
+    if name in IMPLIED_BY_SWITCH and attributes.get(IMPLIED_BY_SWITCH[name][0], "").lower() == "true":
+        _, key, text = IMPLIED_BY_SWITCH[name]
+        attributes = {key: text} | attributes
+    return attributes, children
 
 
 def _implied(
@@ -294,18 +301,12 @@ def _fields(properties: list[_Property], settings_type: Callable[..., object]) -
 
 def _policies(properties: list[_Property], names: list[str]) -> dict[str, DestinationPolicy]:
     """Return the policies that these properties give; note at each property what it became."""
-    groups: dict[tuple[tuple[str, str], str], list[_Property]] = {}
-    for found in properties:
-        assert found.pattern is not None
-        groups.setdefault((found.map, found.pattern), []).append(found)
-    if len(groups) > PATTERNS_MAX:
-        raise SettingsError(f"there are more than {PATTERNS_MAX:,} patterns of policies: merge some of them")
     everywhere: dict[str, Any] = {}
     # Of the same pattern the earlier one decides: for queues before topics.
     maps: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
         (element, kind): {} for kind in (QUEUE, TOPIC) for element in _ENTRIES
     }
-    for (map_key, pattern), mine in sorted(groups.items(), key=lambda group: group[0][0][1] == TOPIC):
+    for (map_key, pattern), mine in sorted(_by_pattern(properties).items(), key=lambda group: group[0][0][1] == TOPIC):
         shown = pattern or EVERY_NAME
         problem = pattern_problem(shown)
         if problem is not None:
@@ -324,6 +325,17 @@ def _policies(properties: list[_Property], names: list[str]) -> dict[str, Destin
     if everywhere:
         joint.setdefault(EVERY_NAME, {})
     return {pattern: DestinationPolicy(**everywhere | own) for pattern, own in joint.items()}
+
+
+def _by_pattern(properties: list[_Property]) -> dict[tuple[tuple[str, str], str], list[_Property]]:
+    """Return the properties by map and pattern. SettingsError: too many patterns."""
+    groups: dict[tuple[tuple[str, str], str], list[_Property]] = {}
+    for found in properties:
+        assert found.pattern is not None
+        groups.setdefault((found.map, found.pattern), []).append(found)
+    if len(groups) > PATTERNS_MAX:
+        raise SettingsError(f"there are more than {PATTERNS_MAX:,} patterns of policies: merge some of them")
+    return groups
 
 
 def _yield_to_queues(properties: list[_Property], pattern: str, maps: list[dict[str, dict[str, Any]]]) -> None:

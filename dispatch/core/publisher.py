@@ -144,7 +144,7 @@ class Publisher(Confirmer):
         with self._monitor.lock:
             while True:
                 with self._monitor.whole:
-                    wait_seconds = wait.look()
+                    wait_seconds = wait.poll()
                 if not wait_seconds:
                     return
                 woken.wait(wait_seconds)

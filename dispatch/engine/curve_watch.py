@@ -48,7 +48,7 @@ class CurveWatch(ListObserver):
         waiting = stored.pending_bytes + stored.pending_messages * OVERHEAD_BYTES
         charge = _mean_charge(target, OVERHEAD_BYTES)
         arrived = (lane.published - lane.first_sequence) * charge
-        self._tracks[target] = self._sampler.begin(waiting, min(arrived, waiting), charge)
+        self._tracks[target] = self._sampler.track(waiting, min(arrived, waiting), charge)
         target.look_at = quantum_bytes(waiting, charge)
 
     @property
@@ -81,7 +81,7 @@ class CurveWatch(ListObserver):
         watermarks: Sequence[int] | None = self._watermarks.get(target)
         if watermarks is None:
             watermarks = self._sampler.watermarks_of(len(target_area.lists), target.measured_rate)
-        self._sampler.look(track, waiting, taken, charge, watermarks, held_bytes)
+        self._sampler.sample(track, waiting, taken, charge, watermarks, held_bytes)
 
     def measured(self) -> None:
         """Observe all lists and share each limit among them by their new rates. O(lists * limits)."""

@@ -239,7 +239,7 @@ class Engine:
 
     def _make_overflow(self, settings: Settings, disk: Disk, clock: Clock) -> Overflow:
         """Make tmp-storage, emptied."""
-        overflow = Overflow(
+        return Overflow(
             disk,
             self.budget,
             limit_bytes=temp_limit_bytes(settings, disk),
@@ -248,7 +248,6 @@ class Engine:
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
             make_room=self.late_calls.make_room,
         )
-        return overflow
 
     def _make_recorder(self, trace: File, settings: Settings) -> Recorder:
         from ..planning.recorder import Recorder  # by few, and it takes time to import
@@ -549,7 +548,7 @@ class Engine:
         """Return what is done in the background beside what has a time of its own, in the order of doing."""
         return [
             *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
-            Duty("memory guard", self._look_at_memory),
+            Duty("memory guard", self._sample_memory),
             Duty("resize", self.resizing.step),
             Duty("sifting of topics", self._sift_topics),
             Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
@@ -583,10 +582,10 @@ class Engine:
         )
         self.late_calls.reports = self.reports
 
-    def _look_at_memory(self) -> int:
+    def _sample_memory(self) -> int:
         """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
         if self.guard is not None:
-            self.guard.look(self.monitor.monotonic(), self.budget.held_bytes)
+            self.guard.sample(self.monitor.monotonic(), self.budget.held_bytes)
         return 0
 
     def _sift_topics(self) -> int:

@@ -149,7 +149,7 @@ class Recorder:
         """Record that a list ends."""
         if self._file is None:
             return
-        self.look(target.lane)
+        self.note_arrivals(target.lane)
         self._put(UNLIST, self._lane(target.lane).number, 0, 0, self._lists.pop(target))
         self._holder.release(LIST_BYTES)
 
@@ -158,11 +158,11 @@ class Recorder:
         if self._file is None:
             return
         lane = target.lane
-        self.look(lane)
+        self.note_arrivals(lane)
         self._put(TAKE, self._lane(lane).number, first, count, self._lists[target])
         self._takes += 1
         if not self._takes % TAKES_BETWEEN_LOOKS:
-            self.look_everywhere()
+            self.note_all_arrivals()
 
     def settled(self, lane: LaneState, first: int, count: int, *, is_done: bool) -> None:
         """Record that deliveries ended, by an ack (is_done) or without."""
@@ -180,7 +180,7 @@ class Recorder:
         """Record that messages were removed without a delivery."""
         if self._file is None:
             return
-        self.look(lane)
+        self.note_arrivals(lane)
         for first, last in gone:
             self._put(GONE, self._lane(lane).number, first, last - first + 1, 0)
 
@@ -193,11 +193,11 @@ class Recorder:
         """Record that time has passed."""
         if self._file is None:
             return
-        self.look_everywhere()
+        self.note_all_arrivals()
         self._milliseconds += int(seconds * 1000)
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
-    def look(self, lane: LaneState) -> None:
+    def note_arrivals(self, lane: LaneState) -> None:
         """Record what has arrived in a lane. O(arrivals)."""
         if self._file is None:
             return
@@ -205,7 +205,7 @@ class Recorder:
         if stored.noted < lane.published:
             self._note(lane, stored, ARRIVE, lane.published)
 
-    def look_everywhere(self) -> None:
+    def note_all_arrivals(self) -> None:
         """Record what has arrived in all lanes, in turns, as if it had been sent side by side."""
         if self._file is None:
             return
@@ -357,7 +357,7 @@ class Recorder:
         """Record the last arrivals, write them and close the file. Requires: no lock, and no further events."""
         if self._lock.failure is None:
             with self._lock, self._whole:
-                self.look_everywhere()
+                self.note_all_arrivals()
             self.write()
         file, self._file = self._file, None
         if file is not None:
@@ -440,7 +440,7 @@ class RecordedTargetArea(TargetArea):
             if isinstance(queue, SubscriptionState):
                 self._recorder.unloaded(lane, lane.published)  # what came while nobody read it
             else:
-                self._recorder.look(lane)
+                self._recorder.note_arrivals(lane)
         return super().subscribe(queue, selector)
 
     def add_lane(self, lane: LaneState) -> None:
@@ -463,7 +463,7 @@ class RecordedTargetArea(TargetArea):
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         if lane.destination.has_lists:
-            self._recorder.look(lane)
+            self._recorder.note_arrivals(lane)
             self._recorder.unloaded(lane, end)
         super().offer_unloaded(lane, end)
 

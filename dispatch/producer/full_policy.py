@@ -27,7 +27,7 @@ INDEX_BLOCKS: Final = 3
 
 
 class _Oldest:
-    """What may be dropped of one lane, from the front."""
+    """A lane from its front on, of which messages are dropped that nobody holds."""
 
     def __init__(self, removals: Removals, lane: LaneState) -> None:
         self.lane = lane
@@ -36,7 +36,7 @@ class _Oldest:
         self._held = removals.held(lane)
 
     def run(self, most: int) -> tuple[int, int] | None:
-        """Return the next consecutive ones, up to so many."""
+        """Return the next run of messages that may be dropped, `most` at most, as (first, last), or None."""
         while (run := self.lane.stored.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
             first, last = run[0], min(run[1], self.lane.published - 1)
             held = self._held.next_from(first)
@@ -48,7 +48,7 @@ class _Oldest:
         return None
 
     def drop(self, first: int, last: int) -> int:
-        """Remove a part of that run; how many messages."""
+        """Remove a part of such a run; return how many messages that were."""
         removed = self.lane.store.remove(self.lane.stored, first, last)
         self.gone.add(first, last)
         self._at = last + 1
@@ -56,7 +56,7 @@ class _Oldest:
 
 
 def drop_oldest(removals: Removals, destination: DestinationState, messages: int, size_bytes: int) -> int:
-    """Remove at least so many messages, and of so many bytes, as far as there are; how many.
+    """Remove the oldest messages, so many at least and of so many bytes, as far as there are; return how many.
 
     Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
     """
@@ -100,7 +100,7 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
 def dead_letter_on_overflow(
     producers: Producers, destination: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
 ) -> str | None:
-    """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
+    """Store a new message in the dead-letter queue of a destination; return its id. None: no such queue, so it is lost.
 
     What is written is not synced yet. StoreFull: nothing is stored, the disk takes no dead letters either. Requires: no
     lock.
@@ -134,7 +134,7 @@ def dead_letter_on_overflow(
 
 
 def _stamped(destination: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
-    """(own id, group, properties without times, and with headers that say why it is there, where they have room)."""
+    """Return own id, group, and properties of a dead letter: without times, with headers that say why, if they fit."""
     added: dict[str, HeaderValue] = {FROM: destination.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
     headers, own_id = decode_properties(properties) if properties else ({}, None)
     group = group_of(properties) if properties else None

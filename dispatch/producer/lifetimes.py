@@ -25,7 +25,7 @@ class Lifetimes:
         self._now_ms = now_ms
         self._last: Begun = (0, None, 0, b"")
 
-    def begin(self, expires_in: Any) -> Begun:
+    def from_now(self, expires_in: Any) -> Begun:
         """Return what a lifetime of so many seconds is that begins now. SettingsError for one that cannot be."""
         now_ms = self._now_ms()
         last = self._last

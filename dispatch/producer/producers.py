@@ -93,7 +93,7 @@ class Producers:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Write of a slice what is not stored yet; ids gets the ids of all. Requires: no lock.
+        """Write the messages of a slice that are not stored yet; ids gets the ids of all. Requires: no lock.
 
         StoreFull: ids says how many of the first are in.
         """
@@ -132,7 +132,7 @@ class Producers:
         part: list[tuple[bytes, bytes]],
         identities: list[Identity],
     ) -> int:
-        """Store them and let them arrive; returns the first sequence. Requires: the lock."""
+        """Store messages that are fresh and let them arrive; return the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
         first = self.store.append_slice(lane.sent_lane, timestamp, part, times, identities)
         if times:

@@ -154,7 +154,7 @@ class Sender:
         if expires_in is None:
             now_ms = producers.clock_ms()
         else:
-            now_ms, _, expires_at, lifetime = producers.lifetimes.begin(expires_in)
+            now_ms, _, expires_at, lifetime = producers.lifetimes.from_now(expires_in)
             properties = lifetime + properties
         if len(body) + len(properties) > producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
@@ -445,7 +445,7 @@ class Sender:
                 break
             priority: object = part[0].priority
             expires_in: object = part[0].expires_in
-            lifetime = producers.lifetimes.begin(expires_in)[3] if expires_in is not None else b""
+            lifetime = producers.lifetimes.from_now(expires_in)[3] if expires_in is not None else b""
             batch = _contents_alike(part, lifetime)
             if len(batch) < len(part):
                 break
@@ -519,7 +519,7 @@ class Sender:
         """Encode what the message's properties begin with. SettingsError for times that cannot be."""
         expires_in, delay = message.expires_in, message.delay
         if type(delay) is float and delay == 0.0 and expires_in is not None:
-            return self.producers.lifetimes.begin(expires_in)[3]
+            return self.producers.lifetimes.from_now(expires_in)[3]
         now_ms = self.producers.store.steady.now_ms()
         made_of = (now_ms, is_relative, type(expires_in), expires_in, type(delay), delay)
         before, field = self._times_made

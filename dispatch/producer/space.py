@@ -82,7 +82,7 @@ class Space:
             with self._monitor.lock, self._monitor.whole:
                 line.line_up(waiting)
             while True:
-                yield Wait(woken, partial(line.look, waiting), self.free)
+                yield Wait(woken, partial(line.poll, waiting), self.free)
                 try:
                     attempt()
                     return

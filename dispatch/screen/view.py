@@ -109,7 +109,7 @@ class Silence:
     advice: str
 
 
-def look(root: str, broker: str, now: float | None = None) -> View | Silence:
+def read_view(root: str, broker: str, now: float | None = None) -> View | Silence:
     """Return what the store in a directory says of itself, or why it says nothing. now: seconds since the epoch."""
     status = live_status(root)
     if status is None:

@@ -500,14 +500,7 @@ class Relocation:
         if not self._account.reserve(charge_bytes):
             self._waiting.add(source.data_log)
             return False
-        contents = [(properties, body or b"") for _, properties, body, _ in messages]
-        flags = RELOCATED | lane.priority
-        if any(has_times(properties) for properties, _ in contents):
-            flags |= TIMED
-            contents = [
-                (with_times(properties, lane.times_of(sequence)), body)
-                for sequence, (properties, body) in enumerate(contents, first)
-            ]
+        contents, flags = _as_copied(lane, messages)
         with journal.whole:
             if needs is not None:
                 slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
@@ -622,3 +615,16 @@ class Relocation:
             last = min(found[1], behind - 1)
             yield Survivors(run.lane_number, found[0], last - found[0] + 1)
             at = last + 1
+
+
+def _as_copied(lane: Lane, messages: list[StoredMessage]) -> tuple[list[tuple[bytes, bytes]], int]:
+    """Return what the copies of messages of a lane are made of, with the times that they have now, and their flags."""
+    contents = [(properties, body or b"") for _, properties, body, _ in messages]
+    flags = RELOCATED | lane.priority
+    if not any(has_times(properties) for properties, _ in contents):
+        return contents, flags
+    timed = [
+        (with_times(properties, lane.times_of(sequence)), body)
+        for sequence, (properties, body) in enumerate(contents, messages[0][0])
+    ]
+    return timed, flags | TIMED

@@ -158,7 +158,7 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         Shares.of(4 * MIB << at, index_bytes=MIB // 2, metadata_bytes=MIB // 8, fixed_bytes=MIB) for at in range(4)
     ]
     sampler = CurveSampler(limits)
-    tracks = [sampler.begin(random.choice((0, 3 * MIB)), MIB, 1000.0) for _ in range(4)]
+    tracks = [sampler.track(random.choice((0, 3 * MIB)), MIB, 1000.0) for _ in range(4)]
     taken = [0] * len(tracks)
     for _ in range(2000):
         at = random.randrange(len(tracks))
@@ -166,7 +166,7 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         waiting = random.choice((0, random.randrange(8 * MIB)))
         rate = random.choice((None, 0.0, 1e6))
         watermarks = sampler.watermarks_of(len(tracks), rate)
-        sampler.look(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB))
+        sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB))
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
             assert sampler._pending[limit] == pytest.approx(sum(track.pending[limit] for track in behind), abs=1)

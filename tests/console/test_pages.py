@@ -175,15 +175,15 @@ def test_looks_at_a_store_of_this_process_are_shared_for_a_second_and_measure_ra
     source = BaySource(store.bay, lambda: now[0])
     store.queue().send_many(Message(b"x") for _ in range(10))
     now[0] = 2.0
-    first = source.look()
+    first = source.read()
     assert isinstance(first, View) and first.queues[0].in_per_second == 5.0
     store.queue().send(b"x")
-    assert source.look() is first
+    assert source.read() is first
     now[0] += LOOK_SECONDS
-    later = source.look()
+    later = source.read()
     assert isinstance(later, View) and later.queues[0].in_per_second == 1.0 and later.queues[0].depth == 11
     store.bay.close()
-    assert isinstance(source.look(), Silence)
+    assert isinstance(source.read(), Silence)
 
 
 # ---------------------------------------------------------------------- hostile and broken stores
@@ -284,7 +284,7 @@ def test_no_status_and_no_answer_whatever_is_in_it_breaks_a_page() -> None:
         return [spoil(value) for value in part] if isinstance(part, list) else part
 
     class Spoilt(Source):
-        def look(self) -> View:
+        def read(self) -> View:
             found = spoil(status())
             return view_of(found if isinstance(found, dict) else {}, self.broker)
 
@@ -345,7 +345,7 @@ def test_mistake_of_the_console_is_a_page_without_its_details(tmp_path: Path, mo
         raise RuntimeError("secret detail")
 
     say(tmp_path)
-    monkeypatch.setattr("forebay.console.sources.look", look)
+    monkeypatch.setattr("forebay.console.sources.read_view", look)
     page = of_status(tmp_path).get("/")
     assert page.status_code == 500 and "logged it" in page.text and "secret" not in page.text
     assert "default-src 'none'" in page.headers["content-security-policy"]

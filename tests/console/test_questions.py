@@ -26,7 +26,7 @@ class SlowSource(Source):
         self.asked: list[dict[str, Any]] = []
         self.may_answer = threading.Event()
 
-    def look(self) -> View:
+    def read(self) -> View:
         return view_of(status(), "localhost")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:

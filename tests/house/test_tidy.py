@@ -324,6 +324,14 @@ def test_a_loop_that_sleeps_is_seen_unless_its_time_jumps(seconds: str) -> None:
     assert not list(never_sleeps(parsed("tests/planted.py", f"{sleeping}\nrun_jumping(f())")))
 
 
+def test_what_is_called_before_it_is_made_is_called_through_late_calls() -> None:
+    [engine] = sources(("dispatch/engine/engine.py",))
+    late = [
+        node.lineno for node in ast.walk(engine.tree) if isinstance(node, ast.Lambda) and "self." in ast.unparse(node)
+    ]
+    assert not late, "LateCalls has all calls from an owner to one that is made after it"
+
+
 def test_a_docstring_leaves_its_text_to_what_exists() -> None:
     package = list(sources(PACKAGE))
     known = members_by_class(package)

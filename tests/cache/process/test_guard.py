@@ -38,9 +38,9 @@ class Process:
 
 def test_growth_that_follows_from_the_ledger_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
-    process.guard.look(0.0, 0)
+    process.guard.sample(0.0, 0)
     process.bytes += 64 * MIB * 5 // 4 + GROWTH_BYTES
-    process.guard.look(10.0, 64 * MIB)
+    process.guard.sample(10.0, 64 * MIB)
     statistics = process.guard.statistics
     assert statistics is not None and statistics.process_bytes == statistics.expected_bytes
     assert (statistics.excess_bytes, statistics.why) == (0, "")
@@ -50,15 +50,15 @@ def test_growth_that_follows_from_the_ledger_is_not_noted(caplog: pytest.LogCapt
 def test_what_the_process_had_before_does_not_count() -> None:
     process = Process()
     process.bytes = 5000 * MIB
-    process.guard.look(0.0, 10 * MIB)
+    process.guard.sample(0.0, 10 * MIB)
     assert process.guard.statistics is not None and not process.guard.statistics.excess_bytes
 
 
 def test_the_hosts_own_growth_is_noted_and_said_to_be_the_hosts(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
-    process.guard.look(0.0, 0)
+    process.guard.sample(0.0, 0)
     process.bytes += GROWTH_BYTES + 30 * MIB
-    process.guard.look(10.0, 0)
+    process.guard.sample(10.0, 0)
     statistics = process.guard.statistics
     assert statistics is not None and statistics.excess_bytes == 30 * MIB
     assert statistics.why.startswith("they are not messages") and "look alike" in statistics.why
@@ -68,10 +68,10 @@ def test_the_hosts_own_growth_is_noted_and_said_to_be_the_hosts(caplog: pytest.L
 
 def test_free_pages_of_the_c_library_are_given_back_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
-    process.guard.look(0.0, 0)
+    process.guard.sample(0.0, 0)
     process.free_bytes = 50 * MIB
     process.bytes += GROWTH_BYTES + 30 * MIB
-    process.guard.look(10.0, 0)
+    process.guard.sample(10.0, 0)
     statistics = process.guard.statistics
     assert statistics is not None and statistics.excess_bytes == 0
     assert statistics.why == "" and not caplog.records
@@ -79,10 +79,10 @@ def test_free_pages_of_the_c_library_are_given_back_without_a_word(caplog: pytes
 
 def test_an_excess_that_does_not_matter_is_in_the_statistics_alone(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
-    process.guard.look(0.0, 0)
+    process.guard.sample(0.0, 0)
     process.bytes += GROWTH_BYTES + WORTH_A_WARNING_BYTES - 1
     for second in (10.0, 20.0, 30.0):
-        process.guard.look(second, 0)
+        process.guard.sample(second, 0)
     statistics = process.guard.statistics
     assert statistics is not None and statistics.excess_bytes == WORTH_A_WARNING_BYTES - 1 and statistics.why
     assert not caplog.records
@@ -91,10 +91,10 @@ def test_an_excess_that_does_not_matter_is_in_the_statistics_alone(caplog: pytes
 
 def test_it_looks_every_ten_seconds_and_says_it_every_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
-    process.guard.look(0.0, 0)
+    process.guard.sample(0.0, 0)
     process.bytes += GROWTH_BYTES + WORTH_A_WARNING_BYTES
     for second in range(1, int(LOG_SECONDS) + 20):
-        process.guard.look(float(second), 0)
+        process.guard.sample(float(second), 0)
     assert len(caplog.records) == 2
     assert process.looks == 1 + int(LOG_SECONDS + 19) // int(LOOK_SECONDS) + 2
 

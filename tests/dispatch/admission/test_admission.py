@@ -232,7 +232,7 @@ def test_closing_the_store_ends_every_wait_with_closed(only_acks_wake: None) -> 
 
 @pytest.fixture
 def only_acks_wake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.dispatch.admission.limits.LOOK_AGAIN_SECONDS", 2 * WAIT_SECONDS)
+    monkeypatch.setattr("forebay.dispatch.admission.limits.POLL_SECONDS", 2 * WAIT_SECONDS)
 
 
 @pytest.fixture(params=["always", "never"])

@@ -66,7 +66,7 @@ def full_tmp(**policy: Any) -> SimulatedBay:
 @pytest.fixture
 def _without_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody looks again by himself: who waits is woken."""
-    monkeypatch.setattr(space_line, "LOOK_AGAIN_SECONDS", 1000.0)
+    monkeypatch.setattr(space_line, "POLL_SECONDS", 1000.0)
     yield
 
 
@@ -265,7 +265,7 @@ def test_a_topic_has_the_limits_of_its_policy() -> None:
 @pytest.mark.usefixtures("_without_looks")
 @pytest.mark.parametrize("durable", [None, "audit"])
 def test_an_ack_wakes_who_waits_for_room_in_a_topic(durable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.dispatch.admission.limits.LOOK_AGAIN_SECONDS", 1000.0)
+    monkeypatch.setattr("forebay.dispatch.admission.limits.POLL_SECONDS", 1000.0)
     bay = SimulatedBay(policies={"prices": DestinationPolicy(max_messages=1)})
     topic = bay.bay.topic("prices")
     with topic.subscribe(durable=durable) as consumer:
@@ -337,7 +337,7 @@ def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogC
         line.line_up(waiting)
         for _ in range(100):
             bay.clock.advance(1.0)
-            if not line.look(waiting):
+            if not line.poll(waiting):
                 line.refused(waiting, full)
                 waiting.next_try += 1e9
         assert not caplog.records, "nothing is logged under the lock"

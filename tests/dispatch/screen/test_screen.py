@@ -32,7 +32,7 @@ from forebay.dispatch.screen.lines import (
     shared_cells,
 )
 from forebay.dispatch.screen.terminal import terminal, text_of
-from forebay.dispatch.screen.view import Silence, look, view_of
+from forebay.dispatch.screen.view import Silence, read_view, view_of
 
 MIB = 1 << 20
 
@@ -140,7 +140,7 @@ def test_problems_come_before_the_sentence_that_explains() -> None:
 
 
 def test_silence_is_said_with_what_to_do(tmp_path: Path) -> None:
-    none = look(str(tmp_path), "localhost")
+    none = read_view(str(tmp_path), "localhost")
     assert isinstance(none, Silence)
     assert plain(screen(none))[2:] == [
         "No process says that it has this store open.",
@@ -148,13 +148,13 @@ def test_silence_is_said_with_what_to_do(tmp_path: Path) -> None:
         "leave that out.",
     ]
     (tmp_path / "status.json").write_text(json.dumps(status(time=1000.0)), encoding="utf-8")
-    old = look(str(tmp_path), "localhost", now=1012.0)
+    old = read_view(str(tmp_path), "localhost", now=1012.0)
     assert isinstance(old, Silence)
     assert old.sentence == (
         "The process that had this store open (pid 4711) has said nothing for 12 seconds: it is gone, or it stands"
         " still."
     )
-    assert not isinstance(look(str(tmp_path), "localhost", now=1001.0), Silence)
+    assert not isinstance(read_view(str(tmp_path), "localhost", now=1001.0), Silence)
     assert line_of(old).endswith(f"{old.sentence} {old.advice}")
 
 
