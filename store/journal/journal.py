@@ -76,6 +76,13 @@ class Journal:
     called without it.
     """
 
+    _write: Callable[[bytes], None]
+    """Appends to the newest data log: the file's own method, so that no record looks it up."""
+    _stamp: bytes
+    """Epoch and durable position, as they stand in the header of the next record."""
+    _salt: Any
+    """An int, kept as an object: of an int machine code would make one for each checksum."""
+
     def __init__(
         self,
         disk: Disk,
@@ -121,15 +128,11 @@ class Journal:
         """Data logs that were begun since their directory was synced."""
         self._on_synced: Callable[[int], object] = _nobody
         self._file: File | None = None
-        self._write: Callable[[bytes], None]
-        """Appends to the newest data log: the file's own method, so that no record looks it up."""
         self._directory: Directory | None = None
         """Open from `start` on: a sync that found no descriptor would fail the store."""
         self._limit = -1
         """Where the fast path of the newest data log ends; 0: each append asks for room; -1: closed, or failed."""
-        self._salt: Any = 0
-        """An int, kept as an object: of an int machine code would make one for each checksum."""
-        self._word = MAGIC
+        self._salt, self._word = 0, MAGIC
         """The log sequence of the next record and the magic, as they stand in its header."""
         self._offsets = array("I")
         self._first_bytes = 0
@@ -145,8 +148,6 @@ class Journal:
         """Id of the newest data log, the one that is written to."""
         self.durable = 0
         """Position up to which everything is on the device."""
-        self._stamp = stamp(0, 0)
-        """Epoch and durable position, as they stand in the header of the next record."""
         self.attested = 0
         """The durable position that the newest record names, but for slices, messages and acks, which may be ahead."""
         self.sync_durations = DurationHistogram()
