@@ -33,7 +33,7 @@ class Queue(Sender):
 
     @property
     def monitor(self) -> Monitor:
-        """Of the store that the queue belongs to."""
+        """Return the monitor of the store that the queue belongs to."""
         return self._engine.monitor
 
     @property
@@ -101,7 +101,7 @@ class Queue(Sender):
 
     @property
     def current(self) -> QueueArea:
-        """Of this name now, and open: not the one that was deleted for want of use, if another has begun.
+        """Return the open queue of this name, not one that was deleted for want of use if another has begun.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -111,7 +111,7 @@ class Queue(Sender):
 
     @property
     def seen(self) -> QueueArea:
-        """Of this name now, to report of it: it may be closed and stays so. Requires: the lock."""
+        """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
         return self._engine.destinations.seen(self._area)
 
     def get(self, timeout: float | None = None) -> Message:

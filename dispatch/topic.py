@@ -91,7 +91,7 @@ class Topic(Sender):
 
     @property
     def monitor(self) -> Monitor:
-        """Of the store that the topic belongs to."""
+        """Return the monitor of the store that the topic belongs to."""
         return self._engine.monitor
 
     def subscribe(
@@ -186,7 +186,7 @@ class Topic(Sender):
 
     @property
     def current(self) -> TopicState:
-        """Of this name now, and open: not the one that was deleted for want of use, if another has begun.
+        """Return the open topic of this name, not one that was deleted for want of use if another has begun.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -197,7 +197,7 @@ class Topic(Sender):
 
     @property
     def seen(self) -> TopicState:
-        """Of this name now, to report of it: it may be closed and stays so. Requires: the lock."""
+        """Return the topic of this name for a report. A closed one stays closed. Requires: the lock."""
         return self._engine.topics.seen(self._topic)
 
     def unsubscribe(self, durable: str) -> None:

@@ -88,14 +88,14 @@ class Checkpointer:
         self._root_state = root_state
         self._give_up_readers = give_up_readers
         self._changes: _Changes | None = None
-        """Of the checkpoint that is under way."""
+        """What the checkpoint under way writes; None: there is none."""
         self.replay_position = replay_position
         self.end = 0
         """Position up to which nothing is left to store; 0: nobody knows yet."""
         self.is_postponed = False
         """Whether the last checkpoint found no room."""
         self.durations = DurationHistogram()
-        """Of checkpoints that stored something. The state lock guards it."""
+        """How long those checkpoints took that stored something. The state lock guards it."""
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
         """Bring the index on disk up to now; return False where it is postponed because the disk is full.

@@ -256,7 +256,7 @@ class AckTooLate(StateError):
         self.destination = destination
         self.sequence = sequence
         self.attempts = attempts
-        """Of the delivery that came too late."""
+        """How often the late message was delivered, this time included."""
         self.deadline_seconds = deadline_seconds
 
 

@@ -155,7 +155,7 @@ class OwnedLock(_RLock):
 
 
 _NOBODY: Final[dict[threading.Lock, None]] = {}
-"""Of all conditions for which nobody waits. Nothing is ever put in."""
+"""The waiters of each condition that nobody waits for. Nothing is ever put in."""
 
 
 class OwnedCondition:

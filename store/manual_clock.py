@@ -28,7 +28,7 @@ class ManualClock:
         self._seconds = 0.0
         self.jumps = jumps
         self.computed = (0.0, 0.0)
-        """CPU seconds of whoever calls, and of all."""
+        """Return the CPU seconds of the calling thread, and of all threads."""
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Nothing happens by itself: call `step` of the store for what is due then."""

@@ -140,13 +140,17 @@ class MessageStore:
         on_progress: OnProgress = tell_nobody,
         host_properties: PropertyTable | None = None,
     ) -> None:
-        """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
+        """Make a store that `open` is to open. An account of None: nobody counts what it would pay for.
 
-        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
-        counts, likewise, and existing for lanes and what subscriptions have acknowledged in part. archive: keeps what
-        cleanup discards; None: it is deleted. duplicates: the ids that must not be stored again; None: there are none.
-        host_properties: the table for what the host keeps; None: nobody counts it. on_progress: told how far the replay
-        of the journal is while it opens.
+        metadata: makes the metadata store for a store id.
+        account: pays for the index's blocks.
+        relocation_account: pays for what relocation reads.
+        attempts_account: pays for delivery counts.
+        existing: pays for lanes, and for what subscriptions have acknowledged in part.
+        archive: keeps the data logs that cleanup discards; None: they are deleted.
+        duplicates: the ids that must not be stored again; None: there are none.
+        on_progress: told how far the replay of the journal is while the store opens.
+        host_properties: the table for what the host keeps; None: nobody counts it.
         """
         self._on_progress = on_progress
         self._disk = disk
@@ -215,7 +219,7 @@ class MessageStore:
             raise
 
     def _let_go(self) -> None:
-        """Close the files of a store that could not be opened: whoever tries again may need their descriptors."""
+        """Close the files of a store that could not be opened: the next attempt may need their descriptors."""
         if self._is_wired:
             with self._lock:
                 self.journal.close()

@@ -52,9 +52,9 @@ class PropertyTable:
         self._retained: dict[int, dict[str, bytes]] = {}
         """The store's own: by topic the messages that it retains, in the order of sending."""
         self._values_bytes = 0
-        """Of both."""
+        """The bytes of both tables."""
         self._undecided_bytes = 0
-        """Of the changes that transactions without an outcome want."""
+        """The bytes of changes that transactions without an outcome want."""
         self._charge_bytes = 0
 
     @property

@@ -45,7 +45,7 @@ from ..selectors.selector import Selector
 logger = LateLogger("forebay.dispatch")
 
 SEQUENCE_DIGITS_MAX: Final = 18
-"""Of any sequence there can be."""
+"""No sequence has more digits."""
 
 _sequence = itemgetter(0)
 

@@ -41,7 +41,7 @@ logger = LateLogger("forebay.dispatch")
 
 BATCH_MESSAGES: Final = 256
 READ_BYTES: Final = 1 << 20
-"""Of rejected messages that are not in RAM at one time, and one message more."""
+"""How many bytes of rejected messages that are not in RAM are read at one time; one message may exceed it."""
 STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 Check = Callable[[Sequence[Delivery]], None]

@@ -32,7 +32,7 @@ class OldestMessages:
         self._monitor = monitor
         self._heads: dict[LaneState, _Head] = {}
         self._queues: frozenset[QueueArea] = frozenset()
-        """Of which something is known: there may be many others."""
+        """The queues of which `_heads` has a lane. There may be many others."""
 
     def refresh(self, queues: Sequence[QueueArea]) -> None:
         """Look at these queues, and forget all others. Requires: no lock. O(lanes), and at most READS_MAX reads."""

@@ -95,7 +95,7 @@ class Wait:
 
     def __init__(self, woken: Wakeable, poll: Callable[[], float], free: Callable[[], None] | None = None) -> None:
         self.woken = woken
-        """Of the Confirmer that drives the send."""
+        """What wakes the send; it belongs to the Confirmer that drives it."""
         self.poll = poll
         """0: it is over; else seconds after which to ask again, if it is not woken before. Requires: the lock."""
         self.free = free

@@ -218,7 +218,7 @@ class AsyncConsumer:
         self._consumer_group = consumer.consumer_group
         self._line = lines.enter(self, self._consumer_group)
         self._waits: dict[asyncio.Future[None], bool] = {}
-        """Of its own takes; True: in the line, False: for credit."""
+        """What its own takes wait for: True, their turn in the line; False, credit."""
 
     # ------------------------------------------------------------------ taking
 

@@ -29,7 +29,7 @@ WORKERS: Final = 2
 WORK_A_TURN: Final = 512
 """Tasks that never have to wait let the others run after so much work together: of a message 1, some 2 µs."""
 WORK_OF_A_CALL: Final = 3
-"""Of a call, beside its messages."""
+"""What a call counts for, beside its messages."""
 
 
 class MustAwait(Exception):

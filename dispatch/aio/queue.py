@@ -209,7 +209,7 @@ class AsyncQueue(AsyncSender):
 
     @property
     def _synchronous(self) -> Queue:
-        """Of the engine that waits, for worker threads."""
+        """The same queue for worker threads, where calls wait."""
         return Queue(self._engine, self._sender.current)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:

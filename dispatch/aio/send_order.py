@@ -24,7 +24,7 @@ class _Line:
 
 
 class SendOrder:
-    """Of one event loop. Only its thread may use it."""
+    """Keeps the sends of one event loop in order. Only its thread may use it."""
 
     def __init__(self) -> None:
         self.held: dict[object, _Line] = {}

@@ -91,7 +91,7 @@ class ConsumerParts:
     reminder: AckReminder = field(default_factory=AckReminder)
     exclusives: ExclusiveConsumers = field(default_factory=ExclusiveConsumers)
     take_durations: DurationHistogram = field(default_factory=DurationHistogram)
-    """Of takes that found nothing in RAM and returned messages. The state lock guards it."""
+    """How long those takes took that found nothing in RAM and returned messages. The state lock guards it."""
 
 
 class Consumer(Taker):
@@ -144,24 +144,25 @@ class Consumer(Taker):
         """It takes nothing more and only settles what it holds. Read-only for callers."""
         self._readiness = Readiness(options.on_ready)
         self._searches = not options.is_of_a_loop
-        """A take that finds nothing in RAM loads and waits; an event loop does that by itself, see `look`."""
+        """Whether a take that finds nothing in RAM loads and waits. An event loop calls `retry_take` and waits by itself."""
         self._is_closed = False
         self._takes_no_more = False
-        """It takes nothing ever again: it is closed or drains."""
+        """Whether every take raises Closed: the consumer is closed or drains."""
         self.is_synchronous = options.on_ready is None
-        """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
+        """Whether `take` is called by a thread, which may load what is missing, and not by an event loop."""
         self._waits_for_credit = False
         self._waiting = 0
-        """Takes of it that wait for messages."""
+        """How many takes of this consumer wait for messages."""
         self._is_held_up = False
-        """It gets nothing, whatever is there."""
+        """Whether its queue hands nothing to this consumer: see DestinationState.holds_up."""
         self._credited = UNAWAITED
-        """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
+        """Takes that lack credit wait for it. The consumer group has a condition of its own, so that a wake-up meant for a
+        consumer with credit does not go to one without."""
         self._collect, self._collect_one = destination.distribution.collectors
         self.priority = options.priority
-        """Those of higher priority are served first. Read-only for callers."""
+        """Consumers of higher priority are served first. Read-only for callers."""
         self.is_exclusive = False
-        """It gets all, or waits to take over. Read-only for callers."""
+        """Whether the consumer gets all messages, or waits to take over. Read-only for callers."""
         self.on_slow = options.on_slow
         """Called, never under a lock, when it has become slow."""
         self.slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
@@ -173,14 +174,14 @@ class Consumer(Taker):
         self.counts_at_stuck_look = (0, 0)
         self.stuck_since = self.moved_at
         self.stuck_told_again_at = 0.0
-        """Of these three see Taker."""
+        """The last three: see Taker."""
         self.when_moved: Callable[[], None] | None = None
-        """Called under the lock when it has another consumer group: what an event loop needs to hear."""
+        """Called under the lock when the consumer moves to another consumer group, for an event loop."""
         self.when_closed: Callable[[], None] | None = None
-        """Called under the lock, whoever closes it: what an event loop needs to hear."""
+        """Called under the lock when the consumer closes, for an event loop."""
         self._limits = destination.admission
         self._is_settling_plain = self._limits is None
-        """An ack has nothing to do but to settle: no sender waits for room, and no take of this consumer for credit."""
+        """Whether an ack only settles: no sender waits for room, and no take of this consumer waits for credit."""
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
@@ -470,12 +471,12 @@ class Consumer(Taker):
 
     @property
     def is_over(self) -> bool:
-        """Whether every take raises Closed: it is closed or drains. The lock may be free."""
+        """Return whether every take raises Closed. The lock may be free."""
         return self._takes_no_more
 
     @property
     def is_closed(self) -> bool:
-        """Whether it holds nothing ever again: it is over, and has given back what it held. Requires: the lock."""
+        """Return whether it is closed and has given back what it held. Requires: the lock."""
         return self._is_closed
 
     # ------------------------------------------------------------------ settling
@@ -793,7 +794,7 @@ class Consumer(Taker):
 
     @property
     def is_drained(self) -> bool:
-        """Whether it holds nothing that is to be settled. Closed: the store is."""
+        """Return whether every delivery is settled. Closed: the store is closed."""
         self.monitor.raise_if_closed()
         return self._is_closed or not self.in_flight
 
@@ -808,7 +809,7 @@ class Consumer(Taker):
         self._credited.notify_all()
         self.consumer_group.arrived.notify_all()
         self.find_out()
-        # It may have been told of messages, and leaves them to others.
+        # A wake-up may have gone to this consumer: its messages are for others now.
         distribution.wake_others(self.consumer_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
@@ -844,7 +845,7 @@ class Consumer(Taker):
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """See Taker. Who takes only when on_ready was called finds out by the Closed that the next take raises."""
+        """See Taker. A host that takes only after on_ready learns of it from the Closed that its next take raises."""
         if not self._is_closed:
             self._close(held)
         self._readiness.tell(self.monitor.deferred)

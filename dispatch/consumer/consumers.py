@@ -20,7 +20,7 @@ class Consumers:
         self._overhead = overhead
         self.deadlines = parts.deadlines
         self.take_durations = parts.take_durations
-        """Of takes that found nothing in RAM and returned messages."""
+        """How long those takes took that found nothing in RAM and returned messages."""
 
     def require_room(self, topics: Collection[DestinationState], options: ConsumerOptions) -> None:
         """Make room for a consumer of new subscriptions of these topics, before these are made.
@@ -38,16 +38,16 @@ class Consumers:
         self._overhead.require_consumer(destination, options.selector, charge_bytes)
         if options.priority:
             begin_assigning(target_area, destination)
-        group = target_area.subscribe(destination, options.selector)
+        consumer_group = target_area.subscribe(destination, options.selector)
         target_area.consumer_memory.charge(charge_bytes)
-        consumer = Consumer(parts, destination, group, options)
+        consumer = Consumer(parts, destination, consumer_group, options)
         if options.deadline_seconds:
             self.deadlines.watch(consumer, options.deadline_seconds)
-        group.add_consumer(consumer)
-        destination.distribution.join(consumer, group)
+        consumer_group.add_consumer(consumer)
+        destination.distribution.join(consumer, consumer_group)
         consumer.arm()
         if target_area.starving(consumer.consumer_group) is not None:
-            target_area.wake(group)
+            target_area.wake(consumer_group)
         if options.is_exclusive:
             parts.exclusives.join(consumer)
         return consumer

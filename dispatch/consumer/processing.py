@@ -22,7 +22,7 @@ from ..core.model import lane_of
 logger = LateLogger("forebay.dispatch")
 
 REASON_LENGTH_MAX: Final = 500
-"""Of an exception's text, in the header of a dead letter."""
+"""Characters of an exception's text that the header of a dead letter has; the rest is cut off."""
 
 ExceptionTypes = type[Exception] | tuple[type[Exception], ...]
 
@@ -64,9 +64,9 @@ class GroupTurns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Delivery]] = {}
-        """By group, of those with a handler."""
+        """By message group: what waits until the handler of the message before it is done."""
         self._groups: dict[Delivery, str] = {}
-        """Of those with a handler: what a handler has settled can't be asked for its group any more."""
+        """The message group of each delivery that a handler has. A settled delivery can't be asked for it any more."""
         self.returns = 0
         """How often something went back: what was taken before may be behind it."""
 

@@ -9,7 +9,7 @@ from ...store.disk.ready_signal import ReadySignal
 
 
 class Readiness:
-    """Of one consumer. It is armed while a take has found nothing since it last told. The state lock guards it."""
+    """Tells that one consumer may take. Armed while a take has found nothing since it last told. The state lock guards it."""
 
     __slots__ = ("_on_ready", "_signal", "_is_asked", "is_armed")
 
@@ -18,7 +18,7 @@ class Readiness:
         self._on_ready = on_ready if on_ready is not None else _tell_nobody
         self._is_asked = on_ready is not None
         self._signal: ReadySignal | None = None
-        """Of those who asked for a file descriptor."""
+        """Made when somebody asks for a file descriptor."""
         self.is_armed = False
 
     def arm(self) -> bool:
@@ -45,7 +45,7 @@ class Readiness:
         return signal.fileno()
 
     def end(self) -> None:
-        """Make the descriptor readable for ever: whoever waits for it finds out why."""
+        """Make the descriptor readable for ever: the next take says why."""
         if self._signal is not None:
             self._signal.end()
 

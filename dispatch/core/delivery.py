@@ -84,7 +84,7 @@ class Settler(ABC):
 
 
 class LaneMessages(ABC):
-    """The pending messages of one lane by their states, its DispatchArea among them. The state lock guards it.
+    """The pending messages of one lane by their states, those in flight among them. The state lock guards it.
 
     A pending message is in one of these states. Whoever moves it holds the state lock.
 
@@ -151,7 +151,7 @@ class LaneMessages(ABC):
         self.first_bytes, self.first_removed_bytes = stored.enqueued_bytes, stored.removed_bytes
         """Where the statistics begin to count."""
         self.in_flight: dict[int, Delivery] = {}
-        """The DispatchArea of this lane: handed out, not yet settled."""
+        """By sequence: handed out, not yet settled."""
         self.delivery_counts = delivery_counts
         """The counts of all lanes."""
         self.attempts = delivery_counts.find(stored.number)

@@ -1,5 +1,8 @@
 """TargetArea: all TargetLists and the memory that they share: who has which, what arrives in them and leaves them.
 
+There is one for each open store. DispatchArea is its base class, which hands out and settles; ListKeeper is the
+abstract class with the calls that lanes and lists make of it. What is in flight of one lane is `LaneState.in_flight`.
+
 Deciding happens here, under the state lock; reading happens in loading/eager.py,
 outside it. What is handed out from them is in core/dispatch_area.py. Which memory
 is given back, and in which order, says core/reclaim.py.
@@ -60,11 +63,15 @@ class TargetArea(DispatchArea):
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """destination_memory: pays for destinations that are open, and for their lanes. pattern_of: returns the pattern
-        whose policy a destination of that name has. ordinary: makes the distribution of all queues whose messages and
-        consumers are alike. observer: makes what is told about lists. on_expired: called for a message that a list
-        passed over because it has expired. on_unread, on_lane_gone: see ListKeeper. The last three are called under the
-        lock."""
+        """Make the one TargetArea of a store. The last three parameters are called under the lock.
+
+        destination_memory: pays for destinations that are open, and for their lanes.
+        pattern_of: returns the pattern whose policy a destination of that name has.
+        ordinary: makes the distribution of all queues whose messages and consumers are alike.
+        observer: makes what is told about lists.
+        on_expired: called for a message that a list passed over because it has expired.
+        on_unread, on_lane_gone: see ListKeeper.
+        """
         lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
         self.group_memory = GroupMemory(budget.holder("groups"))
         self.consumer_memory = Tab(budget.holders["consumers"])
@@ -96,7 +103,7 @@ class TargetArea(DispatchArea):
         self.take_shares(shares)
 
     def take_shares(self, shares: Shares) -> None:
-        """Follow another memory limit, or the first: whoever has more than its share gives it back.
+        """Follow another memory limit, or the first one: what exceeds its share is given back.
 
         O(messages given back + lists).
         """

@@ -62,11 +62,11 @@ tracemalloc over 1,000 of each, used once."""
 
 
 _NO_LANES: Final[list[Any]] = [None] * PRIORITIES
-"""Of all queues and topics that are closed or deleted, whose handles hosts may keep by the thousand."""
+"""The lanes of all queues and topics that are closed or deleted, whose handles hosts may keep by the thousand."""
 
 
 class Taker(Settler):
-    """A consumer, as far as lists, groups and transactions know it."""
+    """A consumer, as far as lists, consumer groups and transactions know it."""
 
     __slots__ = (
         "destination",
@@ -120,7 +120,7 @@ class Taker(Settler):
     ack_deadline_seconds: float | None
     """What it does not settle in that time comes back; None: it has all time. Read-only for callers."""
     is_synchronous: bool
-    """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
+    """Whether `take` is called by a thread, which may load what is missing, and not by an event loop."""
 
     @property
     def credit(self) -> int:
@@ -175,7 +175,7 @@ class Taker(Settler):
 
     @abstractmethod
     def find_out(self) -> None:
-        """Have whoever waits for it outside the lock look again: the lock is broken. Requires: the lock."""
+        """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
 
     @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:
@@ -207,7 +207,7 @@ class HandsOut:
     is_ordinary: ClassVar[bool] = False
     """All consumers of a consumer group share its lists, and whoever takes gets the next message."""
     honours_groups: ClassVar[bool] = False
-    """It honours message groups and priorities, or has one consumer, to whom they mean nothing."""
+    """It honours message groups and priorities, or has one consumer, for which they mean nothing."""
     keeps_open: ClassVar[bool] = True
     """It knows something of its queue that is lost with it, so the queue is not closed for being idle."""
 
@@ -286,7 +286,7 @@ class ExplainsItself:
     """
 
     def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
-        """Return free messages by who owns their group, None: nobody does, without those that wait for another."""
+        """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
         return {None: list(messages)}
 
     def kind_of(self, consumer: Taker) -> Hashable:
@@ -312,7 +312,7 @@ class ExplainsItself:
         return False
 
     def audit(self) -> tuple[int, int]:
-        """Return the bytes of memory that it holds for groups, and those of them for what holds back its group."""
+        """Return the bytes that it holds for message groups, and those of them for what holds back its group."""
         return 0, 0
 
 
@@ -321,7 +321,7 @@ class Distribution(HandsOut, HearsOfLanes, ExplainsItself, ABC):
 
 
 NO_LISTS: Final[list[TargetList]] = []
-"""Those of all consumer groups that have none. Nothing is ever put in."""
+"""The lists of all consumer groups that have none. Nothing is ever put in."""
 
 
 class ConsumerGroup(Members[Taker]):
@@ -571,7 +571,7 @@ class TargetList(ListContents):
         return first
 
     def pass_first(self) -> int:
-        """Let the first direct message go to whoever it is for, as if taken; return its charge, which goes with it."""
+        """Take the first direct message out, to be handed out or assigned; return its charge, which goes with it."""
         charge = self.drop_first()
         self.taken_bytes += charge
         return charge
@@ -1157,7 +1157,7 @@ class DestinationState(CountedDestination):
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
         self.is_forgotten = False
-        """It was closed or deleted for want of use: whoever knows it by its name opens it again, or makes it anew."""
+        """It was closed or deleted for want of use: a call that has its name opens it again, or makes it anew."""
         self.is_closed = False
         """The destination is a row of the store's table again: this object stands for it no more."""
         self.holders = 0

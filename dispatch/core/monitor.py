@@ -2,7 +2,7 @@
 
 Queues, lanes, TargetLists and consumers change under one lock, which nobody
 holds while a disk is waited for or a user's code runs. A callback that comes
-due under the lock is put off, and called by whoever has let the lock go.
+due under the lock is put off. The thread that leaves the lock then calls it.
 Nothing here survives the process.
 """
 
@@ -87,7 +87,7 @@ class Monitor:
         self._poke()
 
     def _poke(self) -> None:
-        """Have whoever leaves the lock call run_deferred."""
+        """Have the thread that leaves the lock next call run_deferred."""
         self.deferred.append(_nothing)
 
     def run_deferred(self) -> None:
@@ -109,7 +109,7 @@ class Monitor:
                 self._poke()
 
     def run_last(self) -> None:
-        """Call the callbacks that are due although the lock is broken: whoever waits for one looks, and finds out."""
+        """Call the callbacks that are due although the lock is broken, so that those who wait for one learn of it."""
         due: deque[Callable[[], object]] = deque(self.deferred)
         self.deferred = []
         _call_all(due)

@@ -14,7 +14,7 @@ from .removal import Removals
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """The owners of an open store that whoever takes all of them names as one. Who needs fewer names those."""
+    """The owners of an open store that several parts need all of. A part that needs fewer names those."""
 
     monitor: Monitor
     store: MessageStore

@@ -99,8 +99,8 @@ class Publisher(Confirmer):
         self.postponed: deque[tuple[int, Postponed]] = deque()
         """Non-persistent messages of commits, and up to where the journal must be durable before they are given."""
         self._first_seen: object = None
-        """The first entry of `unpublished`, or else of `postponed`, when `publish_left` last looked: one that is still
-        there at the next look was left behind."""
+        """The first entry of `unpublished`, or else of `postponed`, at the last `publish_left`. If the next one finds
+        the same entry, a call has left it behind."""
 
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
@@ -150,10 +150,11 @@ class Publisher(Confirmer):
                 woken.wait(wait_seconds)
 
     def publish_left(self) -> int:
-        """Publish what a call left that was interrupted when it had written: nobody else syncs for it. Return 1 if
-        there was something. Requires: no lock.
+        """Publish what an interrupted call has written and left unpublished; return 1 if there was something.
+
+        No other call syncs for it. Requires: no lock.
         """
-        first: object = None  # not the tuple around it: machine code makes another one of it at each look
+        first: object = None  # not the tuple around it: machine code makes another one of it each time
         if self.unpublished:
             first = self.unpublished[0][2]
         elif self.postponed:

@@ -12,7 +12,7 @@ from ..core.model import DestinationState, Taker
 
 
 class ExclusiveConsumers:
-    """Those of all queues. The state lock guards it; every method requires it held."""
+    """The exclusive consumers of all queues. The state lock guards it; every method requires it held."""
 
     def __init__(self) -> None:
         self._lines: dict[DestinationState, _Line] = {}
@@ -59,7 +59,7 @@ def _choose(queue: DestinationState, line: _Line) -> None:
 
 
 class _Line:
-    """Those of one queue: that of the highest priority first, then who came first. O(log n) each."""
+    """The exclusive consumers of one queue: by priority, then by age. O(log n) each."""
 
     def __init__(self) -> None:
         self._consumers: set[Taker] = set()

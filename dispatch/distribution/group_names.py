@@ -20,7 +20,7 @@ class GroupNames:
     def __init__(self, queue: DestinationState) -> None:
         self._queue = queue
         self._known: dict[tuple[LaneState, int], str | None] = {}
-        """Of messages of which the body is not in RAM, and of those that are just handed out."""
+        """The message groups of messages whose body is not in RAM, and of those that are just handed out."""
 
     def of(self, lane: LaneState, message: StoredMessage) -> str | None:
         """Return the group of a message; None: it has none, its headers make no sense, or groups mean nothing here."""

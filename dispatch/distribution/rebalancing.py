@@ -16,7 +16,7 @@ from .message_groups import bucket_of
 
 
 class Rebalancing:
-    """Of one queue. The state lock guards it."""
+    """Moves message groups of one queue from consumer to consumer. The state lock guards it."""
 
     __slots__ = ("_assigning", "_queue", "_groups")
 

@@ -107,7 +107,7 @@ class Background:
 
     @property
     def has_current_thread(self) -> bool:
-        """Whether the caller's thread is one of these, which whoever closes waits for."""
+        """Return whether the calling thread is one of these. A close waits for them."""
         return threading.current_thread() in self._threads
 
     def failing(self) -> dict[str, FailingDuty]:
@@ -119,7 +119,7 @@ class Background:
         self._is_stopping = True
 
     def _until_failed(self, loop: Callable[[], None]) -> None:
-        """Go round until the store closes, or has failed. Whoever calls the store hears of that."""
+        """Repeat until the store closes or has failed. The host's next call raises what failed it."""
         try:
             loop()
         except StoreFailed:

@@ -688,7 +688,7 @@ class Engine:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
     def _tell_broken(self, failure: StoreFailed) -> None:
-        """Tell whoever waits outside the lock that it is broken: they look again, and get the failure.
+        """Wake all that wait outside the lock, because it is broken: each checks again, and raises the failure.
 
         Requires: the lock.
         """

@@ -20,7 +20,7 @@ from ..transactions.transaction import TransactionRegistry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """Those of an open store that know where a message is, who has memory or disk, and what waits for it."""
+    """The owners of an open store that explanations ask: where messages are, who has memory or disk, who waits."""
 
     monitor: Monitor
     store: MessageStore

@@ -38,14 +38,14 @@ SAMPLE_MAX: Final = 100
 CONSUMERS_MAX: Final = 20
 """Consumers that are named, slow ones first, then those with most to do; of the others there is a count."""
 CROWD: Final = 1_000
-"""Of a queue with more consumers than this none is named: asking one of them takes a look at all."""
+"""A queue with more consumers than this has none of them named: to ask one means to look at all."""
 SQUARES_MAX: Final = 200
 """Rows about data logs: where there are more, a row is about several neighbours."""
 SENTENCE_MAX: Final = 600
 SELECTOR_MAX: Final = 100
 """Characters; the rest is cut off."""
 SHARE_MAX: Final = 0.01
-"""Of the time at most so much goes to statuses: where one takes longer, the next one comes later."""
+"""The share of the time that writing statuses may take. If one takes longer, the next one comes later."""
 _TOPIC_FIGURES: Final = tuple(field.name for field in fields(TopicStatistics) if field.name != "subscriptions")
 _CONSUMER_FIGURES: Final = tuple(field.name for field in fields(ConsumerStatistics))
 """Plain numbers all, so that they need none of the copying of dataclasses.asdict."""

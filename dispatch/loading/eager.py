@@ -48,7 +48,7 @@ class EagerLoader:
         self._monotonic = target_area.monitor.monotonic
         self._previous: TargetList | None = None
         self.durations = DurationHistogram()
-        """Of loads, from their choice until all of it is in RAM. The state lock guards it."""
+        """How long loads took, from the choice of a run until all of it was in RAM. The state lock guards it."""
 
     @property
     def load_count(self) -> int:

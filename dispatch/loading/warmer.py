@@ -39,7 +39,7 @@ class _HeadLoad:
     charge: int
     buffer_bytes: int
     purges: int
-    """Of the lane, when the load began."""
+    """What `purges` of the lane was when the load began."""
 
 
 class CacheWarmer:

@@ -137,7 +137,7 @@ class Clairvoyant:
         """available_bytes: what the fixed parts of a store leave of its limit."""
         self.deliveries = 0
         self.hits = 0.0
-        """Of a message that is kept in part, that part."""
+        """A message that is kept in part counts by that part."""
         self.delivered_bytes = 0
         """Charge of all that was taken."""
         self.kept_bytes = 0

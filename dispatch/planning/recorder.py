@@ -106,7 +106,7 @@ class Recorder:
         self._blocks: list[bytes] = []
         self._header = header_of(settings).encode()
         self._unwritten_bytes = 0
-        """Of blocks that wait, and of those that are being written."""
+        """The bytes of blocks that wait to be written, and of those that are being written."""
         self._written_bytes = 0
         self._lanes: dict[LaneState, _Lane] = {}
         self._lists: dict[TargetList, int] = {}

@@ -48,7 +48,7 @@ class Batch:
         """Properties and body of each."""
         self.own_ids = own_ids
         self.ids = ids
-        """Of the whole call: the ids of what is in."""
+        """The ids of what is stored so far, of the whole call."""
         self.transaction = transaction
         self.deadline = deadline
         """When it gives up to wait for room; None: as the policy says."""

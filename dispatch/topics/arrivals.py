@@ -21,7 +21,7 @@ Run = tuple[LaneState, int, int]
 
 
 class ArrivalOrder:
-    """Of one subscription. The state lock guards it."""
+    """The order in which the messages of one subscription arrived. The state lock guards it."""
 
     def __init__(self) -> None:
         self._runs: list[Run] = []

@@ -56,7 +56,7 @@ class KeyMemory:
 
 
 class NewestPerKey:
-    """Of one subscription. The state lock guards it."""
+    """The newest message of each key in one subscription. The state lock guards it."""
 
     def __init__(self, keys: KeyMemory) -> None:
         self._keys = keys

@@ -81,11 +81,11 @@ class Verdicts:
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Return whether it is the message, and persistent: of those that are not nobody asks. Requires: the lock."""
+        """Return whether a message is the one that is arriving, and persistent. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.stored.priority == self._priority
 
     def matches(self, selector: Selector, source: Source, message: StoredMessage) -> bool:
-        """Requires: it is the message; the lock."""
+        """Return whether a selector matches the message that is arriving. Requires: `is_about` it; the lock."""
         found = self._matches.get(selector.text)
         if found is None:
             if self._values is None:
@@ -95,7 +95,7 @@ class Verdicts:
 
 
 class SubscriptionConsumerGroup(ConsumerGroup):
-    """That of a subscription's consumer."""
+    """The consumer group of a subscription, which has one consumer."""
 
     __slots__ = ("_verdicts",)
 
@@ -104,11 +104,11 @@ class SubscriptionConsumerGroup(ConsumerGroup):
         self._verdicts = verdicts
 
     def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """See ConsumerGroup. Of those that are not persistent a subscription has none that it does not want."""
+        """See ConsumerGroup. A non-persistent message reaches only the subscriptions that want it."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
-        """See ConsumerGroup. A message that is just arriving is judged together with all others who want to know.
+        """See ConsumerGroup. A message that is just arriving is judged once for all subscriptions with this selector.
 
         Requires: the lock.
         """

@@ -64,7 +64,7 @@ GATHERED_CHARGE_BYTES: Final = 192
 KEPT_CHARGE_BYTES: Final = 448
 """A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""
 GATHERED_BYTES_MAX: Final = 1 << 20
-"""Of one transaction. Beyond it slices are written before they are full."""
+"""The most that one transaction gathers in RAM. Beyond it slices are written before they are full."""
 ROOM_BYTES: Final = 1 << 16
 """The caches are asked for so much at a time."""
 TIMESTAMP_SPREAD_MS: Final = 1_000

@@ -13,7 +13,7 @@ from typing import Final
 from .disk import is_inside
 
 CAPACITY_BYTES: Final = 1 << 30
-"""Of a disk that was given none. Only what is written takes RAM."""
+"""The capacity of a disk that was made without one. Only what is written takes RAM."""
 
 
 class _Content:

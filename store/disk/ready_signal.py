@@ -49,7 +49,7 @@ class ReadySignal:
             pass  # nothing was in it, or it was closed meanwhile
 
     def end(self) -> None:
-        """Make the descriptor readable for ever: whoever waits for it finds out why. Twice is once."""
+        """Make the descriptor readable for ever. Twice is once."""
         self._writer.close()
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ _PLACED: Final = struct.Struct("<QQII")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _TIMED_BIT: Final = 1 << 31
 _PROPERTIES_BIT: Final = 1 << 31
-"""Of the count of slices."""
+"""The bit in the count of slices that says so."""
 _NO_CHANGES: Final[Changes] = {}
 _RUN: Final = struct.Struct("<QQQ")
 _IDENTITY: Final = struct.Struct("<I16s16s")

@@ -83,21 +83,21 @@ class Deleted(NamedTuple):
     """A delete record: the queue is gone with everything in it."""
 
     number: int
-    """Of the queue or topic."""
+    """The number of the queue or topic."""
 
 
 class Unsubscribed(NamedTuple):
     """An unsubscribe record: the durable subscription has ended."""
 
     number: int
-    """Of the subscription."""
+    """The number of the subscription."""
 
 
 class Sought(NamedTuple):
     """A seek record: what exists from there on is pending for a durable subscription, and nothing before it."""
 
     number: int
-    """Of the subscription."""
+    """The number of the subscription."""
     firsts: list[tuple[int, int]]
     """(priority, sequence) of each lane that was moved."""
 
@@ -123,7 +123,7 @@ class RolledBack(NamedTuple):
     """A rollback record: the transaction's messages never were."""
 
     number: int
-    """Of the transaction."""
+    """The number of the transaction."""
 
 
 class Survived(NamedTuple):

@@ -31,7 +31,7 @@ class PackedRows:
         """Each row as a record has it, one behind the other, and what is left of those that are gone. Read-only."""
         self._end_of = end_of
         self._numbers = array("I")
-        """Of all rows, in order."""
+        """The numbers of all rows, in order."""
         self._places = array("I")
         """Where the row of each of these begins."""
         self._wasted_bytes = 0

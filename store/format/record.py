@@ -94,7 +94,7 @@ SEQUENCES: Final = 1 << 62
 
 _CRC: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<I")
-"""Of a destination, subscription or data log, in front of what is said of it."""
+"""The number of a destination, subscription or data log, which the payload begins with."""
 _NUMBERED_BYTES: Final = HEADER_BYTES + _NUMBER.size
 _PUT_OFF: Final = struct.Struct("<IQ")
 _SURVIVORS: Final = struct.Struct("<QQI")

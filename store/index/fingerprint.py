@@ -29,7 +29,7 @@ STRING_CHARACTERS_MAX: Final = 128
 """A header with a longer string in a block is UNKNOWN there, because strings stay in RAM while a block is examined."""
 FILTER_BYTES_MAX: Final = 368
 BITS_A_VALUE: Final = 16
-"""Of the Bloom filter, as long as it is shorter than FILTER_BYTES_MAX."""
+"""Bits of the Bloom filter a value, as long as the filter is shorter than FILTER_BYTES_MAX."""
 HASHES_MAX: Final = 8
 PREFIX_BYTES: Final = 16
 """Bytes of the least and of the greatest string that are kept."""

@@ -24,9 +24,9 @@ from ..format.state import (
 )
 
 SUBSCRIPTION_ROW_BYTES: Final = 40
-"""Of each row, beside its name and selector."""
+"""What a row takes, beside its name and selector."""
 CURSOR_BYTES: Final = 40
-"""Of each cursor. Both measured with tracemalloc over 10,000 of them, with what columns take ahead."""
+"""What a cursor takes. Both measured with tracemalloc over 10,000 of them, with what columns take ahead."""
 
 
 def _row_charge(row_bytes: int) -> int:
@@ -187,7 +187,7 @@ class Cursor(NamedTuple):
 
     next_sequence: int
     sent_bytes: int
-    """Of what was sent to the topic, these bytes lie before it."""
+    """How many bytes were sent to the topic before that message."""
     first_sequence: int
     """Where the statistics of the subscription begin to count, and at how many bytes."""
     first_bytes: int
@@ -195,7 +195,7 @@ class Cursor(NamedTuple):
 
 _NO_NUMBERS: Final = array("I")
 _NO_COLUMNS: Final = (array("Q"), array("q"), array("Q"), array("q"))
-"""Of all lanes without cursors, which most are. Nothing is ever put in."""
+"""The columns of all lanes without cursors, which most are. Nothing is ever put in."""
 
 
 class Cursors:

@@ -26,7 +26,7 @@ from .subscription_table import Cursor, SubscriptionTable
 from .topic_lane import NO_RECORD, BacklogSets, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
 
 SUBSCRIBER_BYTES: Final = 480
-"""Of a subscription that is more than rows, beside its lanes. Measured with tracemalloc over 10,000 of them."""
+"""What an open subscription takes, beside its lanes. Measured with tracemalloc over 10,000 of them."""
 ASKED_AT_ONCE: Final = 32
 """Subscriptions that a sweep asks in the time that a block takes besides."""
 

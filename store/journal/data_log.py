@@ -47,7 +47,7 @@ from ..numbering import LANE_SHIFT
 from .forward_reader import ForwardReader
 
 FORMAT_VERSION: Final = 3
-"""Of the data logs that are begun from here on.
+"""The format of data logs that this version begins.
 
 Raise it for whatever an older reader would take for something else or pass over with harm: other bytes of a kind, a new
 flag, a new part of a state record, and each new kind unless the store is the same without its records. Replay passes

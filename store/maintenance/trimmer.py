@@ -31,7 +31,7 @@ class RetentionRule(NamedTuple):
 
 
 class Trimmer:
-    """Of all topics of a store. `trim` and `give_up_oldest` require no lock."""
+    """Lets go of what no subscription of a topic needs. `trim` and `give_up_oldest` require no lock."""
 
     def __init__(
         self,

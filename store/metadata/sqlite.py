@@ -112,7 +112,7 @@ class SqliteMetadataStore:
         """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
         self._seed = zlib.crc32(store_id)
-        """Of the checksums of fingerprints: those of another store do not match."""
+        """Where checksums of fingerprints begin, so that rows of another store do not match."""
         self._path = os.path.join(directory, _FILES[0])
         # Where both are held, _writing was taken first.
         self._writing = RLock()  # a signal handler may come back to it between two bytecodes
