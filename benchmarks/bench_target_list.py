@@ -10,8 +10,8 @@ from forebay.benchmarks.inside import store_of, targets_of
 from forebay.cache.charge import charge_bytes
 from forebay.dispatch.core.model import ConsumerGroup, LaneState, TargetList
 from forebay.dispatch.core.queue_area import QueueArea
-from forebay.store.journal.reading import StoredMessage
 from forebay.store.sequence_set import SequenceSet
+from forebay.store.stored_message import StoredMessage
 
 MESSAGES = 5000
 BODY = bytes(1024)

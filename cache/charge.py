@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..store.journal.reading import StoredMessage
+from ..store.stored_message import StoredMessage
 
 OVERHEAD_BYTES: Final = 384
 """Bytes beside the content of one message on its way through cache, list and delivery: the tuple, two ints, the

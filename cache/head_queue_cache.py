@@ -7,7 +7,7 @@ as deliveries take over. Of the caches it gives back first.
 
 from __future__ import annotations
 
-from ..store.journal.reading import StoredMessage
+from ..store.stored_message import StoredMessage
 from .budget import Holder
 from .charge import charge_bytes
 from .message_cache import MessageCache

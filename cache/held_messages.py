@@ -6,7 +6,7 @@ come in, and which leave when memory is wanted, each of them says itself. A cras
 
 from __future__ import annotations
 
-from ..store.journal.reading import StoredMessage
+from ..store.stored_message import StoredMessage
 from .budget import Holder
 from .charge import charge_bytes, charges_bytes
 from .lane_fullness import LaneFullness

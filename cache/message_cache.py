@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..store.journal.reading import StoredMessage
 from ..store.sequence_set import SequenceSet
+from ..store.stored_message import StoredMessage
 from .budget import Holder
 from .charge import charge_bytes
 from .held_messages import HeldMessages

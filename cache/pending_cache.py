@@ -6,7 +6,7 @@ take a message in, it makes the HeadQueueCache give back first.
 
 from __future__ import annotations
 
-from ..store.journal.reading import StoredMessage
+from ..store.stored_message import StoredMessage
 from .budget import Holder
 from .charge import charge_bytes
 from .head_queue_cache import HeadQueueCache

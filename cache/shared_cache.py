@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..store.journal.reading import StoredMessage
 from ..store.sequence_set import SequenceSet
+from ..store.stored_message import StoredMessage
 from .pending_cache import PendingCache
 
 

@@ -58,7 +58,7 @@ from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
-from .journal.reading import Region, StoredMessage, plan_regions, read_headers, read_regions
+from .journal.reading import Region, plan_regions, read_headers, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
 from .late_log import LateLogger, emit_late
@@ -79,6 +79,7 @@ from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import Recovered, RecoveryReport
+from .stored_message import StoredMessage
 from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
 

@@ -44,7 +44,7 @@ DISK_FACTOR: Final = 2.5
 """Disk that a run may need, in bytes of all bodies: the journal's bound is 2 × live, and records have heads."""
 
 
-def bench(parser: ArgumentParser) -> None:
+def add_bench(parser: ArgumentParser) -> None:
     """Define `forebay bench`."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.description = "Send, kill, recover, consume, and account for every message."

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ...store.journal.reading import StoredMessage
+from ...store.stored_message import StoredMessage
 from ..budget import Holder
 from ..charge import charge_bytes
 from ..held_messages import HeldMessages

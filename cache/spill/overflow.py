@@ -13,9 +13,9 @@ from typing import Final, cast
 
 from ...store.disk.disk import Disk
 from ...store.errors import Closed, SpillFailed, StoreFull
-from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import UNLIMITED
+from ...store.stored_message import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_headers, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics

@@ -30,11 +30,12 @@ from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate
-from ...store.journal.reading import Region, StoredMessage
+from ...store.journal.reading import Region
 from ...store.late_log import LateLogger
 from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..core.delivery import is_lazy, message_of
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState

@@ -19,11 +19,11 @@ from ...store.format.record import RecordDamaged
 from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane
 from ...store.index.topic_lane import SubscriptionLane
-from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.delivery import Delivery, content_of, is_lazy

@@ -16,9 +16,9 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
-from ...store.journal.reading import StoredMessage
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..admission.limits import Reservation
 from ..core.delays import TimedLanes
 from ..core.model import LaneState, PersistentLaneState

@@ -35,7 +35,7 @@ _COLUMNS: Final = ("message", "priority", "size", "headers")
 _HEADER_CHARACTERS: Final = 60
 
 
-def browse(parser: ArgumentParser) -> None:
+def add_browse(parser: ArgumentParser) -> None:
     """Define `forebay browse`."""
     parser.description = "Show the pending messages of a queue in order, and change nothing in it."
     _add_queue(parser)
@@ -68,7 +68,7 @@ def run_browse(arguments: Namespace, streams: Streams) -> int:
     return 0
 
 
-def send(parser: ArgumentParser) -> None:
+def add_send(parser: ArgumentParser) -> None:
     """Define `forebay send`."""
     parser.description = (
         "Send one message, from --body or else from standard input, and print its id when it is durable. "
@@ -105,7 +105,7 @@ def run_send(arguments: Namespace, streams: Streams) -> int:
     return 0
 
 
-def take(parser: ArgumentParser) -> None:
+def add_take(parser: ArgumentParser) -> None:
     """Define `forebay take`."""
     parser.description = (
         "Print the next messages of a queue, as a consumer would get them. They stay in the queue, as if nobody had "

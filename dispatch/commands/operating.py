@@ -26,7 +26,7 @@ _ADMIN = "Its process must have opened it with admin=True."
 _EITHER = "Of a store that no process has open, or whose process opened it with admin=True."
 
 
-def resize(parser: ArgumentParser) -> None:
+def add_resize(parser: ArgumentParser) -> None:
     """Define `forebay resize`."""
     parser.description = f"Give a running store another memory limit, until its next open. {_ADMIN}"
     add_directory(parser)
@@ -47,14 +47,14 @@ def run_resize(arguments: Namespace, streams: Streams) -> int:
     return 0
 
 
-def pause(parser: ArgumentParser) -> None:
+def add_pause(parser: ArgumentParser) -> None:
     """Define `forebay pause`."""
     parser.description = f"Have a queue hand out nothing, until it is resumed or its process ends. {_ADMIN}"
     _add_queue(parser)
     parser.set_defaults(run=run_pause, do="pause")
 
 
-def resume(parser: ArgumentParser) -> None:
+def add_resume(parser: ArgumentParser) -> None:
     """Define `forebay resume`."""
     parser.description = f"Have a paused queue hand out again. {_ADMIN}"
     _add_queue(parser)
@@ -72,7 +72,7 @@ def run_pause(arguments: Namespace, streams: Streams) -> int:
     return 0
 
 
-def purge(parser: ArgumentParser) -> None:
+def add_purge(parser: ArgumentParser) -> None:
     """Define `forebay purge`."""
     parser.description = f"Remove what is pending in a queue and not in flight; it never comes again. {_EITHER}"
     _add_queue(parser)
@@ -94,7 +94,7 @@ def run_purge(arguments: Namespace, streams: Streams) -> int:
     return 0
 
 
-def move(parser: ArgumentParser) -> None:
+def add_move(parser: ArgumentParser) -> None:
     """Define `forebay move`."""
     parser.description = f"Move what is pending in a queue and not in flight to another queue, in order. {_EITHER}"
     _add_queue(parser)

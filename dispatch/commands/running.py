@@ -24,7 +24,7 @@ Look = Callable[[], View | Silence]
 _COLUMNS = ("queue", "depth", "ready", "in flight", "size", "oldest", "consumers", "in/s", "out/s")
 
 
-def queues(parser: ArgumentParser) -> None:
+def add_queues(parser: ArgumentParser) -> None:
     """Define `forebay queues`."""
     add_directories(parser)
     parser.add_argument("--watch", action="store_true", help="again and again, until interrupted")
@@ -66,7 +66,7 @@ def _cells(row: Row) -> list[str]:
     return [name, *counts, size_text(row["bytes"]), oldest, f"{row['consumers']:,}", *rates]
 
 
-def health(parser: ArgumentParser) -> None:
+def add_health(parser: ArgumentParser) -> None:
     """Define `forebay health`."""
     add_directories(parser)
     add_json(parser, "an object a store")
@@ -96,7 +96,7 @@ def run_health(arguments: Namespace, streams: Streams) -> int:
 # ---------------------------------------------------------------------- the screen
 
 
-def top(parser: ArgumentParser) -> None:
+def add_top(parser: ArgumentParser) -> None:
     """Define `forebay top`."""
     add_directory(parser)
     parser.add_argument("--once", action="store_true", help="print one screen as plain text, and end")

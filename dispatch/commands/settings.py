@@ -17,7 +17,7 @@ from .streams import Streams
 _TOML: Final = ".toml"
 
 
-def settings(parser: ArgumentParser) -> None:
+def add_settings(parser: ArgumentParser) -> None:
     """Define `forebay settings`."""
     parser.description = (
         "Print each setting with its default, its value by a file or by the environment (FOREBAY_SYNC and so on), "

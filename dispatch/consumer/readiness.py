@@ -9,7 +9,7 @@ from ...store.disk.ready_signal import ReadySignal
 
 
 class Readiness:
-    """Tells that one consumer may take. Armed while a take has found nothing since it last told. The state lock guards it."""
+    """Tells one consumer's host to take. Armed when a take found nothing, until it has told. The state lock guards it."""
 
     __slots__ = ("_on_ready", "_signal", "_is_asked", "is_armed")
 

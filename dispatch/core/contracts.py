@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 
 ReadResult = tuple[list[StoredMessage], list[tuple[int, str]]]
 """Messages in order, and (sequence, problem) of those that can't be read."""
@@ -34,7 +34,7 @@ OwnRegion = Any
 """What `plan` of this store returned: a Region of the journal, a TmpRegion of tmp-storage."""
 
 
-class LaneStore(Protocol):
+class BackingStore(Protocol):
     """Where the messages of a lane are that RAM has no place for: MessageStore, or Overflow.
 
     A LaneState has its store and its `stored` lane from its maker, and gives the one the other; regions go back to the

@@ -21,12 +21,12 @@ from ...store.format.state import CountedRun
 from ...store.format.times import times_of
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.pending_lane import PendingLane
-from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..config.redelivery_delays import REJECTED
-from .contracts import LaneStore
+from .contracts import BackingStore
 
 PUBLIC: Final = (
     "ack",
@@ -132,7 +132,7 @@ class LaneMessages(ABC):
         stored: PendingLane,
         id_prefix: str,
         memory: LaneMemory,
-        store: LaneStore,
+        store: BackingStore,
         delivery_counts: DeliveryCountTable,
         *,
         syncs: bool,

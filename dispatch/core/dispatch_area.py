@@ -16,9 +16,9 @@ from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.shares import Shares
 from ...store.format.times import has_times, times_of
-from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL
+from ...store.stored_message import StoredMessage
 from .delivery import Delivery, LaneMessages, content_bytes
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
-from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
+from ...store.stored_message import StoredMessage
 from .contracts import Source
 
 

@@ -19,8 +19,8 @@ from typing import Final
 
 from ...cache.charge import charge_bytes, charges_bytes
 from ...cache.tab import Tab
-from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from .consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)

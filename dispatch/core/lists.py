@@ -22,9 +22,9 @@ from ...cache.message_cache import CacheStatistics, added
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...cache.tab import Tab
-from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..selectors.selector import Selector
 from .consumer_memory import LIST_BYTES, consumer_group_charge
 from .dispatch_area import DispatchArea

@@ -11,7 +11,7 @@ M = TypeVar("M")
 class Members(Generic[M]):
     """The consumers of one consumer group. Most with a selector have one, and there may be thousands of them.
 
-    So a single one is kept as it is, for a dict with one key takes 224 bytes, and the consumer group is its own container.
+    So a single one is kept as it is, for a dict with one key takes 224 bytes. The consumer group is its own container.
     """
 
     __slots__ = ("_only", "_all")

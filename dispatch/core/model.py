@@ -34,12 +34,13 @@ from ...store.index.fingerprints import Candidate, has_fingerprints
 from ...store.index.index import INDEX_LANE_BYTES
 from ...store.index.lane import DeletedLane, Lane
 from ...store.index.pending_lane import JournaledLane, PendingLane
-from ...store.journal.reading import Region, StoredMessage
+from ...store.journal.reading import Region
 from ...store.locks import UNAWAITED, OwnedLock, condition_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits
 from ..selectors.selector import Selector

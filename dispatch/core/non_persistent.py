@@ -13,7 +13,7 @@ from ...cache.charge import OVERHEAD_BYTES, charge_bytes
 from ...cache.spill.overflow import Overflow
 from ...store.errors import Closed
 from ...store.format.times import Times
-from ...store.journal.reading import StoredMessage
+from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from .delivery import is_lazy, message_of
 from .model import DestinationState, LaneState, Load, NonPersistentLaneState, TargetList

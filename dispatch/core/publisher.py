@@ -16,10 +16,10 @@ from typing import Final, TypeVar, cast
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes
 from ...store.errors import SpillFailed, StoreFull
-from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
+from ...store.stored_message import StoredMessage
 from ..admission.limits import Wait, Wakeable
 from .lists import TargetArea
 from .model import DestinationState, LaneState

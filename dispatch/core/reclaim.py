@@ -14,8 +14,8 @@ from ...cache.charge import charge_bytes
 from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import WORTH_BYTES, MessageCache
 from ...cache.spill.overflow import Overflow
-from ...store.journal.reading import StoredMessage
 from ...store.numbering import UNLIMITED
+from ...store.stored_message import StoredMessage
 from .memory_rule import MemoryRule
 from .model import TargetList
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from ...cache.charge import charge_bytes
-from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..core.list_order import next_by_arrival, pair
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
@@ -40,7 +40,7 @@ class _Promise:
         self.waiting: _Passed = {}
 
 
-class UnassignedMessages(ConsumerGroup):
+class SharedConsumerGroup(ConsumerGroup):
     """What the consumers with one selector share: messages that are assigned to none of them yet."""
 
     __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
@@ -157,13 +157,13 @@ class UnassignedMessages(ConsumerGroup):
             self.offer(lane, runs)
 
 
-class AssignedMessages(ConsumerGroup):
+class SingleConsumerGroup(ConsumerGroup):
     """What is one consumer's own, before it has taken it."""
 
     __slots__ = ("unassigned", "owner", "idle", "served")
     notes_groups = True
 
-    def __init__(self, unassigned: UnassignedMessages, owner: Taker) -> None:
+    def __init__(self, unassigned: SharedConsumerGroup, owner: Taker) -> None:
         self.unassigned = unassigned
         self.owner = owner
         super().__init__(unassigned.selector)
@@ -245,18 +245,18 @@ class Assigning:
         self.target_area = target_area
         self.groups = MessageGroups(target_area.group_memory)
         self.names = GroupNames(queue)
-        self.assigned_by_consumer: dict[Taker, AssignedMessages] = {}
+        self.assigned_by_consumer: dict[Taker, SingleConsumerGroup] = {}
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
-    def all_unassigned(self) -> list[UnassignedMessages]:
+    def all_unassigned(self) -> list[SharedConsumerGroup]:
         """Return what the consumers of each consumer group share."""
         return [
             consumer_group
             for consumer_group in self.queue.consumer_groups.values()
-            if isinstance(consumer_group, UnassignedMessages)
+            if isinstance(consumer_group, SharedConsumerGroup)
         ]
 
-    def add_list(self, assigned: AssignedMessages, lane: LaneState) -> None:
+    def add_list(self, assigned: SingleConsumerGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned)
         target.frontier = BEHIND_ALL  # it looks for nothing by itself
@@ -270,7 +270,7 @@ class Assigning:
 
     # ------------------------------------------------------------------ assigning
 
-    def assign(self, assigned: AssignedMessages, unassigned: TargetList, most: int) -> bool:
+    def assign(self, assigned: SingleConsumerGroup, unassigned: TargetList, most: int) -> bool:
         """Assign up to `most` messages of one list, and its counterpart, to a consumer; return whether it got any.
 
         What belongs to other consumers on the way is assigned to them.
@@ -307,7 +307,7 @@ class Assigning:
             self._request(unassigned.counterpart)
         return moved > 0
 
-    def assign_owned(self, unassigned: UnassignedMessages) -> None:
+    def assign_owned(self, unassigned: SharedConsumerGroup) -> None:
         """Assign what comes first among the unassigned messages and has an owner, as far as that goes."""
         for target in unassigned.lists:
             while (source := _next(target)) is not None:
@@ -334,7 +334,7 @@ class Assigning:
         for unassigned in self.all_unassigned():
             unassigned.end_promise(bucket_of(group))
 
-    def _neediest(self, assigned: AssignedMessages) -> Taker:
+    def _neediest(self, assigned: SingleConsumerGroup) -> Taker:
         """Choose who gets a group: of the one who asks and those who found nothing, whoever owns least."""
         if self.queue.exclusive is not None:
             return assigned.owner
@@ -345,11 +345,11 @@ class Assigning:
         """Return whether nobody owns the group, and it need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
-    def _move(self, assigned: AssignedMessages | None, source: TargetList, group: str | None) -> Taker | None:
+    def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> Taker | None:
         """Move the first unassigned message to where it belongs; return who got it. assigned: of whom asks."""
         message, lane = source.direct[0], source.lane
         unassigned = source.consumer_group
-        assert isinstance(unassigned, UnassignedMessages)
+        assert isinstance(unassigned, SharedConsumerGroup)
         owner = assigned.owner if assigned is not None else None
         if group is not None:
             owner = self.groups.owner(group)
@@ -386,13 +386,13 @@ class Assigning:
             put_aside(source.lane, own.returned, message[0], message[0])
             self.target_area.loads.request(own)
 
-    def _is_withheld(self, unassigned: UnassignedMessages, owner: Taker) -> bool:
+    def _is_withheld(self, unassigned: SharedConsumerGroup, owner: Taker) -> bool:
         """Return whether what is this owner's is not assigned from these unassigned messages, or not now."""
         return self.assigned_by_consumer[owner].unassigned is not unassigned or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
 
-    def empty(self, assigned: AssignedMessages) -> None:
+    def empty(self, assigned: SingleConsumerGroup) -> None:
         """Make unassigned again what was assigned and not taken. A load under way comes to nothing."""
         self.groups.assign_again(assigned.owner)
         for at, own in enumerate(assigned.lists):

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from ...store.errors import StateError
-from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..core.consumer_memory import ASSIGNED_BYTES
 from ..core.delivery import Delivery, is_lazy
 from ..core.destinations import Destinations
@@ -31,7 +31,7 @@ from ..core.model import (
 )
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
-from .assigning import AssignedMessages, Assigning, UnassignedMessages
+from .assigning import Assigning, SharedConsumerGroup, SingleConsumerGroup
 from .message_groups import bucket_of, put_aside
 from .precedence import demand_within
 from .rebalancing import Rebalancing
@@ -62,7 +62,7 @@ class GroupAssigner(Distribution):
         """Take over a queue that was an ordinary one so far."""
         self.queue.distribution = self
         for key, consumer_group in self.queue.consumer_groups.items():
-            unassigned = self.queue.consumer_groups[key] = UnassignedMessages(self._assigning, consumer_group.selector)
+            unassigned = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
             unassigned.lists, unassigned.misses = consumer_group.lists, consumer_group.misses
             unassigned.take_consumers(consumer_group)
             unassigned.is_charged = True
@@ -73,9 +73,9 @@ class GroupAssigner(Distribution):
             consumer_group.arrived.notify_all()
         self.target_area.find_sole_lists(self.queue)
 
-    def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> UnassignedMessages:
+    def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> SharedConsumerGroup:
         """See HandsOut."""
-        return UnassignedMessages(self._assigning, selector)
+        return SharedConsumerGroup(self._assigning, selector)
 
     def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
         """See HandsOut. What is assigned to each consumer."""
@@ -83,9 +83,9 @@ class GroupAssigner(Distribution):
 
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
         """Give a consumer lists of its own beside the unassigned ones."""
-        assert isinstance(unassigned, UnassignedMessages)
+        assert isinstance(unassigned, SharedConsumerGroup)
         self.target_area.consumer_memory.charge(ASSIGNED_BYTES)
-        assigned = self._assigned_by_consumer[consumer] = AssignedMessages(unassigned, consumer)
+        assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(unassigned, consumer)
         self._precedence.join(consumer, unassigned)
         for lane in self.queue.all_lanes():
             self._assigning.add_list(assigned, lane)
@@ -194,7 +194,7 @@ class GroupAssigner(Distribution):
         return self.queue.has_groups and self.target_area.group_memory.is_full
 
     def _collect(
-        self, assigned: AssignedMessages, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, assigned: SingleConsumerGroup, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> None:
         for own, unassigned in zip(assigned.lists, assigned.unassigned.lists, strict=True):
             if own.counterpart is not None and not own.lane.is_persistent:
@@ -332,7 +332,7 @@ class GroupAssigner(Distribution):
                 found.setdefault(self.groups.owner(group), []).append(message)
         return found
 
-    def kind_of(self, consumer: Taker) -> tuple[UnassignedMessages, int]:
+    def kind_of(self, consumer: Taker) -> tuple[SharedConsumerGroup, int]:
         """See ExplainsItself."""
         return self._assigned_by_consumer[consumer].unassigned, consumer.priority
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...store.journal.reading import StoredMessage
+from ...store.stored_message import StoredMessage
 from ..core.lists import TargetArea
 from ..core.model import Collectors, ConsumerGroup, Distribution, LaneState, Taker
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ...store.format.record import RecordDamaged
-from ...store.journal.reading import StoredMessage
 from ...store.numbering import UNLIMITED
+from ...store.stored_message import StoredMessage
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker
 from .message_groups import MessageGroups
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...store.numbering import UNLIMITED
 from ..core.model import Taker, consumer_of
-from .assigning import AssignedMessages, Assigning
+from .assigning import Assigning, SingleConsumerGroup
 from .message_groups import bucket_of
 
 
@@ -25,7 +25,7 @@ class Rebalancing:
         self._queue = assigning.queue
         self._groups = assigning.groups
 
-    def level(self, assigned: AssignedMessages) -> bool:
+    def level(self, assigned: SingleConsumerGroup) -> bool:
         """Level the ownership for a consumer that has nothing to do.
 
         What owners of more than their part can give is free again.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
-from ...store.journal.reading import StoredMessage
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
+from ...store.stored_message import StoredMessage
 from ..core.list_order import next_by_arrival
 from ..core.model import DestinationState, LaneState, Taker, TargetList
 

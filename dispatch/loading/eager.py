@@ -22,10 +22,10 @@ from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.histogram import DurationHistogram
 from ...store.index.fingerprints import Candidate
-from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..core.lists import TargetArea
 from ..core.model import LaneState, Load, TargetList
 

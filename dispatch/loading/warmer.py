@@ -16,9 +16,10 @@ from typing import Final
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
 from ...cache.lane_memory import LaneMemory
-from ...store.journal.reading import Region, StoredMessage
+from ...store.journal.reading import Region
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
+from ...store.stored_message import StoredMessage
 from ..core.lists import TargetArea
 from ..core.model import LaneState
 from ..core.queue_area import QueueArea

@@ -38,11 +38,12 @@ from ...store.format.trace import (
 )
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
-from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
+from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.memory_plan import (
     ATTEMPTS_BYTES,
@@ -143,7 +144,7 @@ class PlayedStore(MessageStore):
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See LaneStore. No list of a replay has a selector."""
+        """See BackingStore. No list of a replay has a selector."""
         return self.read(regions)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:

@@ -38,12 +38,12 @@ from ...store.format.trace import (
     Encoder,
     TraceHeader,
 )
-from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock, Whole
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..config.settings import Settings
 from ..core.delivery import Delivery, LaneMessages
 from ..core.lists import TargetArea
@@ -52,7 +52,7 @@ from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, DestinationState, Distribution, LaneState, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
-from ..distribution.assigning import AssignedMessages
+from ..distribution.assigning import SingleConsumerGroup
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
 
@@ -520,7 +520,9 @@ class RecordedTargetArea(TargetArea):
 def _shared(target: TargetList) -> TargetList:
     """Return the list that is recorded for a list: of assigned messages the one that they were assigned from."""
     consumer_group = target.consumer_group
-    return consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, AssignedMessages) else target
+    return (
+        consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, SingleConsumerGroup) else target
+    )
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:

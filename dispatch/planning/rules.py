@@ -21,7 +21,7 @@ from ...cache.shares import (
     Shares,
     high_watermark_bytes,
 )
-from ...store.journal.reading import StoredMessage
+from ...store.stored_message import StoredMessage
 from ..core.memory_rule import MemoryRule
 from ..core.model import TargetList
 

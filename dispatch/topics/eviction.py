@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ...store.index.topic_lane import NO_RECORD
-from ...store.journal.reading import StoredMessage
 from ...store.numbering import UNLIMITED
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..config.policy import Eviction
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.removal import Removals

@@ -20,10 +20,10 @@ from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState
 from ..distribution.turns import Turns
 from ..selectors.selector import Selector
-from .state import SubscriptionConsumerGroup, SubscriptionKeeper, SubscriptionState, TopicState
+from .state import SubscriptionConsumerGroup, SubscriptionRegistry, SubscriptionState, TopicState
 
 
-class PatternKeeper(SubscriptionKeeper):
+class PatternRegistry(SubscriptionRegistry):
     """The Topics, as far as a pattern knows them. The state lock guards it."""
 
     @abstractmethod
@@ -39,7 +39,7 @@ class PatternState(DestinationState):
     kind = TOPIC
     keeps_groups = False
 
-    def __init__(self, target_area: TargetArea, pattern: str, keeper: PatternKeeper) -> None:
+    def __init__(self, target_area: TargetArea, pattern: str, keeper: PatternRegistry) -> None:
         super().__init__(target_area, 0, pattern)
         self.keeper = keeper
         self.members: dict[TopicState, PatternMember] = {}

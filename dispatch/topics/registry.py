@@ -47,7 +47,7 @@ from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
 from .eviction import Evictor
 from .latest_keys import KeyMemory
-from .patterns import PatternKeeper, PatternMember, PatternState
+from .patterns import PatternMember, PatternRegistry, PatternState
 from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
@@ -61,7 +61,7 @@ SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
 
-class Topics(PatternKeeper):
+class Topics(PatternRegistry):
     """All topics, their subscriptions, and what is done for them unasked. The state lock guards it."""
 
     def __init__(
@@ -517,7 +517,7 @@ class Topics(PatternKeeper):
         self._target_area.subscribe(member, selector)
 
     def forget_pattern(self, pattern_state: PatternState) -> None:
-        """See PatternKeeper."""
+        """See PatternRegistry."""
         del self.patterns[pattern_state]
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
@@ -698,7 +698,7 @@ class Topics(PatternKeeper):
         return topic.fan_outs[priority]
 
     def leave(self, subscription: SubscriptionState) -> None:
-        """See SubscriptionKeeper. One that is not durable ends with it."""
+        """See SubscriptionRegistry. One that is not durable ends with it."""
         del subscription.topic.online[subscription]
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)

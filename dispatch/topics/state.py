@@ -25,12 +25,13 @@ from ...store.index.lane import Lane
 from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
-from ...store.journal.reading import Region, StoredMessage
+from ...store.journal.reading import Region
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
-from ..core.contracts import LaneDueTimes, LaneStore, Source
+from ...store.stored_message import StoredMessage
+from ..core.contracts import BackingStore, LaneDueTimes, Source
 from ..core.counters import EarlierCounts, Volume
 from ..core.delivery import LaneMessages
 from ..core.destinations import Destinations
@@ -146,10 +147,10 @@ class EvictionRule(ABC):
         """Apply the rule to messages first to last, which have just come; those before `end` were admitted."""
 
 
-class SubscriptionKeeper(ABC):
+class SubscriptionRegistry(ABC):
     """The Topics, as far as one topic knows them. The state lock guards it."""
 
-    unrecorded: LaneStore
+    unrecorded: BackingStore
     """Settles what subscriptions without a name acknowledge."""
     verdicts: Verdicts
     """One for all topics: of one message at a time, under the lock."""
@@ -184,7 +185,7 @@ class TopicState(DestinationState):
         number: int,
         name: str,
         evictor: EvictionRule | None,
-        keeper: SubscriptionKeeper,
+        keeper: SubscriptionRegistry,
     ) -> None:
         """evictor: where the policy has `subscriber_max_messages`."""
         super().__init__(target_area, number, name)
@@ -597,14 +598,14 @@ class SubscriptionLaneState(PersistentLaneState):
 
 
 class UnrecordedStore:
-    """Settles what subscriptions without a name acknowledge: nothing on disk knows of them. See LaneStore."""
+    """Settles what subscriptions without a name acknowledge: nothing on disk knows of them. See BackingStore."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     @property
     def timetable(self) -> LaneDueTimes:
-        """See LaneStore."""
+        """See BackingStore."""
         return self._store.timetable
 
     def remove(self, stored: SubscriptionLane, first: int, last: int) -> int:
@@ -616,17 +617,17 @@ class UnrecordedStore:
         return stored.remove(sequence, sequence, NO_RECORD)
 
     def plan(self, stored: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """See LaneStore."""
+        """See BackingStore."""
         return self._store.plan(stored, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See LaneStore."""
+        """See BackingStore."""
         return self._store.read(regions)
 
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See LaneStore."""
+        """See BackingStore."""
         return self._store.read_headers(regions, pay)
 
 

@@ -19,8 +19,9 @@ from ...cache.budget import Holder
 from ...store.errors import ForebayError
 from ...store.format.record import RecordDamaged
 from ...store.index.fingerprint import BlockSurvey
-from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ...store.journal.reading import REGION_BYTES_MAX, Region
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ...store.subscription_records import SubscriptionRecords
 from ..core.lists import TargetArea
 from .state import SubscriptionLaneState, SubscriptionState

@@ -34,10 +34,10 @@ from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import Times, has_times, split_times, times_of, with_times
-from ...store.journal.reading import StoredMessage
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
+from ...store.stored_message import StoredMessage
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes

@@ -34,7 +34,7 @@ from .engines import add_engine
 from .questions import add_on_damage, rows_of, run
 
 
-def verify(parser: ArgumentParser) -> None:
+def add_verify(parser: ArgumentParser) -> None:
     """Define `forebay verify`."""
     parser.description = "Read the whole journal of each store, and name each damaged place. Exit code 1: there is one."
     add_directories(parser)
@@ -137,7 +137,7 @@ def _data_log_sizes(disk: OsDisk) -> dict[int, int]:
 # ---------------------------------------------------------------------- dump
 
 
-def dump(parser: ArgumentParser) -> None:
+def add_dump(parser: ArgumentParser) -> None:
     """Define `forebay dump`."""
     parser.description = (
         "Print the journal of each store as JSON Lines, a line a record or message. Exit code 1: a part is damaged."
@@ -170,7 +170,7 @@ def run_dump(arguments: Namespace, streams: Streams) -> int:
 # ---------------------------------------------------------------------- explain
 
 
-def explain(parser: ArgumentParser) -> None:
+def add_explain(parser: ArgumentParser) -> None:
     """Define `forebay explain`."""
     parser.description = (
         "Say why data logs remain on disk, from the journals alone. A single store whose process has admin=True is "

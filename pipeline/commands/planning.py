@@ -22,7 +22,7 @@ from .engines import add_engine, running
 _LIMITS: Final = ",".join(map(format_size, LIMITS))
 
 
-def plan(parser: ArgumentParser) -> None:
+def add_plan(parser: ArgumentParser) -> None:
     """Define `forebay plan`."""
     parser.description = "Play recorded traffic with other memory limits, and recommend one for each trace."
     _add_traces(parser)
@@ -143,7 +143,7 @@ def _add_traces(parser: ArgumentParser) -> None:
 # ---------------------------------------------------------------------- its old name
 
 
-def tune(parser: ArgumentParser) -> None:
+def add_tune(parser: ArgumentParser) -> None:
     """Define `forebay pipeline tune`, which has a line for each trace and limit."""
     _add_traces(parser)
     parser.add_argument("--limits", metavar="SIZES", default=_LIMITS, help="(%(default)s)")

@@ -30,6 +30,7 @@ from ..format.record import (
     decode_slice,
     verify_head,
 )
+from ..stored_message import StoredMessage
 
 REGION_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 64 * 1024
@@ -37,10 +38,6 @@ PIECE_BYTES: Final = 64 * 1024
 GAP_BYTES_MAX: Final = 8 * 1024
 """Bytes of other records between two wanted ones that are cheaper to read than to skip. Among single records of one run
 as many bytes as are wanted may be read along."""
-
-StoredMessage = tuple[int, bytes, bytes | None, int]
-"""(sequence, properties, body, timestamp in ms). A plain tuple: the collector soon stops tracking it.
-A body of None is still to be read, when somebody looks at it."""
 
 _ONE: Final = struct.Struct("<I32xQQIII")
 """The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""

@@ -44,11 +44,12 @@ from ..index.lane import Lane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
-from ..journal.reading import StoredMessage, plan_regions, read_regions
+from ..journal.reading import plan_regions, read_regions
 from ..late_log import LateLogger
 from ..locks import OwnedLock, require_outside
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK, UNLIMITED
 from ..sequence_set import SequenceSet
+from ..stored_message import StoredMessage
 from ..transactions import Branches, Transactions
 from .draining import Draining
 from .prepared import PreparedMoving

@@ -27,8 +27,8 @@ from ..format.record import (
     RecordDamaged,
 )
 from ..index.lane import Lane
-from ..journal.reading import StoredMessage
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
+from ..stored_message import StoredMessage
 
 PIECE_BYTES: Final = 16 * 1024
 BATCH_BYTES: Final = 12 * 1024

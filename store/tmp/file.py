@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ..format.record import crc32
-from ..journal.reading import PIECE_BYTES, Readable, StoredMessage, read_verified
+from ..journal.reading import PIECE_BYTES, Readable, read_verified
+from ..stored_message import StoredMessage
 
 HEAD: Final = struct.Struct("<IIIQQ")
 HEAD_BYTES: Final = HEAD.size

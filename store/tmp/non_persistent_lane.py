@@ -19,9 +19,9 @@ from ..bits import first_run, runs_of_ones
 from ..errors import Closed, StoreFull
 from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
 from ..index.pending_lane import PendingLane
-from ..journal.reading import StoredMessage
 from ..numbering import BEHIND_ALL, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT
 from ..sequence_set import SequenceSet
+from ..stored_message import StoredMessage
 from .turns import SpillTurns
 
 BLOCK_CHARGE_BYTES: Final = 2816

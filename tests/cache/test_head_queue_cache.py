@@ -14,8 +14,9 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay import Consumer, Message
 from forebay.cache.head_queue_cache import HeadQueueCache
-from forebay.store.journal.reading import Region, StoredMessage
+from forebay.store.journal.reading import Region
 from forebay.store.message_store import MessageStore
+from forebay.store.stored_message import StoredMessage
 
 KIB = 1024
 MANY = 1000

@@ -14,7 +14,7 @@ from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_by
 from forebay.cache.head_queue_cache import HeadQueueCache
 from forebay.cache.message_cache import MessageCache
 from forebay.cache.pending_cache import PendingCache
-from forebay.store.journal.reading import StoredMessage
+from forebay.store.stored_message import StoredMessage
 
 LANE, OTHER_LANE = 20, 36
 BODY_BYTES = 1000 - OVERHEAD_BYTES

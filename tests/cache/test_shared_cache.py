@@ -9,8 +9,8 @@ from forebay.cache.charge import charge_bytes
 from forebay.cache.head_queue_cache import HeadQueueCache
 from forebay.cache.pending_cache import PendingCache
 from forebay.cache.shared_cache import SharedCache
-from forebay.store.journal.reading import StoredMessage
 from forebay.store.sequence_set import SequenceSet
+from forebay.store.stored_message import StoredMessage
 
 TOPIC, MINE = 100, 7
 

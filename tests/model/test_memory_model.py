@@ -25,8 +25,8 @@ from forebay.cache.charge import charge_bytes
 from forebay.cache.head_queue_cache import HeadQueueCache
 from forebay.cache.pending_cache import PendingCache
 from forebay.dispatch.config.sizes import parse_size
-from forebay.store.journal.reading import StoredMessage
 from forebay.store.message import Headers
+from forebay.store.stored_message import StoredMessage
 
 KIB = 1024
 LIMIT_BYTES = 4096 * KIB

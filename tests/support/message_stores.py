@@ -9,11 +9,11 @@ from forebay.store.disk.disk import Disk
 from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.lane import Lane
 from forebay.store.index.pending_lane import JournaledLane
-from forebay.store.journal.reading import StoredMessage
 from forebay.store.locks import OwnedLock
 from forebay.store.message_store import MessageStore, StoreOptions
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
+from forebay.store.stored_message import StoredMessage
 from forebay.testing import ManualClock
 
 

@@ -7,7 +7,7 @@ from random import Random
 from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import TMP_STORAGE
-from forebay.store.journal.reading import StoredMessage
+from forebay.store.stored_message import StoredMessage
 from forebay.store.tmp.file import HEAD_BYTES, SpilledMessage, read_regions
 from forebay.store.tmp.storage import TmpStorage
 

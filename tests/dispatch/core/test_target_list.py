@@ -13,7 +13,7 @@ from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.model import ConsumerGroup, PersistentLaneState, TargetList
 from forebay.dispatch.core.queue_area import QueueArea
-from forebay.store.journal.reading import StoredMessage
+from forebay.store.stored_message import StoredMessage
 
 MIB = 1024 * 1024
 KIB = 1024

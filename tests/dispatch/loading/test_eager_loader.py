@@ -16,7 +16,8 @@ from simulated_bay import SimulatedBay
 from forebay import Consumer, Message, StoreFull
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.dispatch.core.model import Load, TargetList
-from forebay.store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
+from forebay.store.journal.reading import REGION_BYTES_MAX, Region
+from forebay.store.stored_message import StoredMessage
 
 KIB, MIB = 1024, 1024 * 1024
 BODY = bytes(KIB)

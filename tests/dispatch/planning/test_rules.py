@@ -15,7 +15,7 @@ from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core.memory_rule import MemoryRule
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.dispatch.planning.rules import KeepAll, KeepNone, OldestFirst, OverflowShare
-from forebay.store.journal.reading import StoredMessage
+from forebay.store.stored_message import StoredMessage
 
 LANE = 20
 QUOTA_BYTES = 1 << 20

@@ -23,12 +23,12 @@ from forebay.store.journal.reading import (
     REGION_BYTES_MAX,
     Readable,
     Region,
-    StoredMessage,
     plan_regions,
     read_headers,
     read_regions,
 )
 from forebay.store.numbering import BLOCK_SHIFT
+from forebay.store.stored_message import StoredMessage
 
 TIMESTAMP = 1_700_000_000_000
 

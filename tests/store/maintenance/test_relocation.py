@@ -33,8 +33,9 @@ from forebay.cache.budget import Budget
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors
-from forebay.store.journal.reading import Region, StoredMessage, read_regions
+from forebay.store.journal.reading import Region, read_regions
 from forebay.store.maintenance import relocation, relocation_scan
+from forebay.store.stored_message import StoredMessage
 
 
 def test_one_stuck_message_in_each_of_21_data_logs_keeps_none_of_them() -> None:
