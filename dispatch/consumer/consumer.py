@@ -144,7 +144,7 @@ class Consumer(Taker):
         """It takes nothing more and only settles what it holds. Read-only for callers."""
         self._readiness = Readiness(options.on_ready)
         self._searches = not options.is_of_a_loop
-        """Whether a take that finds nothing in RAM loads and waits. An event loop does that itself: see `retry_take`."""
+        """Whether a take that finds nothing in RAM loads and waits. An event loop does so itself: see `retry_take`."""
         self._is_closed = False
         self._takes_no_more = False
         """Whether every take raises Closed: the consumer is closed or drains."""
@@ -156,7 +156,7 @@ class Consumer(Taker):
         self._is_held_up = False
         """Whether its queue hands nothing to this consumer: see DestinationState.holds_up."""
         self._credited = UNAWAITED
-        """Takes that lack credit wait for it. Arrivals notify another condition, the consumer group's, so that no consumer
+        """Takes that lack credit wait for it. Arrivals notify another one, the consumer group's, so that no consumer
         without credit swallows what is meant for one with credit."""
         self._collect, self._collect_one = destination.distribution.collectors
         self.priority = options.priority

@@ -9,7 +9,7 @@ from ...store.disk.ready_signal import ReadySignal
 
 
 class Readiness:
-    """Tells one consumer's host to take. Armed when a take found nothing, until it has told. The state lock guards it."""
+    """Tells a consumer's host to take. Armed when a take found nothing, until it has told. The state lock guards it."""
 
     __slots__ = ("_on_ready", "_signal", "_is_asked", "is_armed")
 
