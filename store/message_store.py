@@ -661,6 +661,31 @@ class MessageStore:
         return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
     @property
+    def is_index_crowded(self) -> bool:
+        """Whether the index holds as many changed blocks as it may: whoever changes more of them checkpoints first."""
+        return self.index.is_crowded
+
+    @property
+    def position(self) -> int:
+        """Where the journal ends: what was written so far is durable once a sync has reached it. Requires: the lock."""
+        return self.journal.end
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the journal's next record. Requires: the lock."""
+        return self.journal.next_sequence
+
+    @property
+    def sync_lock(self) -> OwnedLock:
+        """The second of the three locks. Its holder knows that no sync is under way."""
+        return self.journal.sync_lock
+
+    @property
+    def failure(self) -> StoreFailed | None:
+        """Why nothing can be written until the store is opened again; None: nothing has failed."""
+        return self.journal.failure
+
+    @property
     def is_full(self) -> bool:
         """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
         return self.journal.is_full or self.journal.is_refusing

@@ -217,7 +217,7 @@ class DeadLetterMover:
             finally:
                 lane.destination.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
-            position = self._store.journal.end
+            position = self._store.position
         self._publisher.confirm(position)
 
     # ------------------------------------------------------------------ moving
@@ -244,7 +244,7 @@ class DeadLetterMover:
                     self._move(lane, to, stamped)
                     lane.destination.dead_lettered += len(stamped)
                 moved += len(stamped)
-                position = store.journal.end
+                position = store.position
             self._publisher.confirm(position)
         return moved
 
@@ -276,7 +276,7 @@ class DeadLetterMover:
                 self._reject(lane, sorted(batch.items(), key=lambda item: item[0].sequence), reason)
                 for delivery in batch:
                     consumer_of(delivery).on_credit()
-                position = self._store.journal.end
+                position = self._store.position
             self._publisher.confirm(position)
             self._monitor.run_deferred()
             remaining = [held for held in remaining if held not in batch]

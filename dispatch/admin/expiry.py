@@ -66,7 +66,7 @@ class ExpirySweeper:
             numbers = timetable.expired_blocks(lane.stored, now_ms)
         removed, to = 0, self._dead_letter_queue(lane)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
-            if self._store.index.is_crowded and not self._store.checkpoint():
+            if self._store.is_index_crowded and not self._store.checkpoint():
                 break
             with self._monitor.lock, self._monitor.whole:
                 if lane.destination.is_deleted or self._monitor.is_closed:

@@ -127,7 +127,7 @@ class InactiveDestinations:
             delete(destination)
             destination.is_forgotten = True
             self._deleted += 1
-            position = self._store.journal.end
+            position = self._store.position
         self._publisher.confirm(position)
 
 

@@ -110,7 +110,7 @@ class Mover:
                     note_groups(self._destinations, self._target_area, to)
                 with store.journal.whole:
                     self.commit(lane, target, free)
-            position = store.journal.end
+            position = store.position
         self._publisher.confirm(position)
         return len(free)
 

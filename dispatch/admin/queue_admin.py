@@ -58,7 +58,7 @@ class QueueAdmin:
                     self._monitor.raise_if_closed()
                     at, part = self._purge_part(lane, at, end)
                     removed += part
-                    position = self._store.journal.end
+                    position = self._store.position
                 self._publisher.confirm(position)
         return removed
 
@@ -70,7 +70,7 @@ class QueueAdmin:
             nonlocal stopped
             is_first = True
             for first, last in self._removals.free_runs(lane, begin, end):
-                if not is_first and self._store.index.is_crowded:
+                if not is_first and self._store.is_index_crowded:
                     stopped = first
                     return
                 is_first = False
@@ -89,7 +89,7 @@ class QueueAdmin:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self.delete_locked(queue)
-            position = self._store.journal.end
+            position = self._store.position
         try:
             self._publisher.confirm(position)
         finally:

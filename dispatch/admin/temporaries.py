@@ -42,6 +42,7 @@ class Temporaries:
     ) -> None:
         self._monitor = monitor
         self._store = store
+        self._rows = store.destination_table
         self._publisher = publisher
         self._destinations = destinations
         self._topics = topics
@@ -56,7 +57,7 @@ class Temporaries:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._destinations.queue_locked(name, is_temporary=True)
-            position = self._store.journal.end
+            position = self._store.position
         confirmer.confirm(position)
         return queue
 
@@ -65,7 +66,7 @@ class Temporaries:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
-            position = self._store.journal.end
+            position = self._store.position
         self._publisher.confirm(position)
         return topic
 
@@ -75,7 +76,7 @@ class Temporaries:
 
     def _numbers(self) -> list[int]:
         """Return the numbers of those that exist. O(destinations)."""
-        return [number for number, known in self._store.destination_table.items() if known.is_temporary]
+        return [number for number, known in self._rows.items() if known.is_temporary]
 
     def release(self, number: int) -> None:
         """Delete one whose handle is closed, now or as soon as it can be. Twice is once. Requires: no lock."""
@@ -92,7 +93,7 @@ class Temporaries:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             deleted = sum(self._delete(number) for number in list(self._released))
-            position = self._store.journal.end
+            position = self._store.position
         try:
             if deleted:
                 self._publisher.confirm(position)
@@ -112,7 +113,7 @@ class Temporaries:
 
     def _delete_at_once(self, number: int) -> bool:
         """Return False for one that is gone. StoreFull, TransactionError."""
-        destination = self._store.destination_table.get(number)
+        destination = self._rows.get(number)
         if destination is None:
             return False
         if destination.kind == TOPIC:

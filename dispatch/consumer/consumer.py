@@ -583,7 +583,7 @@ class Consumer(Taker):
         """
         target_area, store = self._target_area, self._parts.store
         begin = position = 0
-        while begin < len(ordered) and (not begin or not store.index.is_crowded):
+        while begin < len(ordered) and (not begin or not store.is_index_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence

@@ -78,6 +78,8 @@ class Destinations:
         that name if it has nothing, given these; returns whether it did. Both require the lock."""
         self._monitor = monitor
         self._store = store
+        self._rows = store.destination_table
+        """All queues and topics there are, open or not."""
         self._target_area = target_area
         self._overflow = overflow
         self._publisher = publisher
@@ -114,10 +116,10 @@ class Destinations:
             return queue
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if self._store.destination_table.number_of(QUEUE, name) is None:
+            if self._rows.number_of(QUEUE, name) is None:
                 raise_if_temporary(name)
             queue = self.queue_locked(name)
-            position = self._store.journal.end
+            position = self._store.position
         confirmer.confirm(position)
         return queue
 
@@ -126,7 +128,7 @@ class Destinations:
         queue = self.queues.get(name)
         if queue is not None:
             return queue
-        number = self._store.destination_table.number_of(QUEUE, name)
+        number = self._rows.number_of(QUEUE, name)
         if number is not None:
             return self.opened(number)
         self.require_row(name)
@@ -138,7 +140,7 @@ class Destinations:
 
     def require_row(self, name: str) -> None:
         """Make sure that a queue or topic of that name can be made. Requires: the lock. StoreFull."""
-        destinations = self._store.destination_table
+        destinations = self._rows
         self._overhead.require_row(ROW_BYTES * len(destinations) + destinations.name_bytes, row_bytes(name))
 
     def _add(self, number: int, name: str) -> QueueArea:
@@ -159,7 +161,7 @@ class Destinations:
     def inactive_seconds(self, number: int, name: str) -> float | None:
         """Return after how long without use a queue or topic is deleted; None: it stays. Requires: the lock."""
         policy = self._policies.of(name)
-        is_kept = policy.duplicate_window or self._store.destination_table[number].is_temporary
+        is_kept = policy.duplicate_window or self._rows[number].is_temporary
         return None if is_kept else policy.inactive_seconds
 
     def note_groups(self, destination: DestinationState) -> None:
@@ -178,7 +180,7 @@ class Destinations:
         """
         grouped: list[QueueArea] = []
         used = self.used_at_open()
-        for destination in self._store.destination_table.values():
+        for destination in self._rows.values():
             if destination.kind == QUEUE and (destination.has_groups or destination.number in used):
                 queue = self._add(destination.number, destination.name)
                 if destination.has_groups:
@@ -223,7 +225,7 @@ class Destinations:
     @property
     def count(self) -> int:
         """How many queues there are, open or not."""
-        return self._store.destination_table.count(QUEUE)
+        return self._rows.count(QUEUE)
 
     @property
     def closed_counting(self) -> int:
@@ -237,17 +239,17 @@ class Destinations:
 
     def names(self) -> list[str]:
         """Return the names of all queues, sorted. Requires: the lock."""
-        return self._store.destination_table.names(QUEUE)
+        return self._rows.names(QUEUE)
 
     def numbers(self) -> list[int]:
         """Return the numbers of all queues, by name. Requires: the lock."""
-        return self._store.destination_table.numbers(QUEUE)
+        return self._rows.numbers(QUEUE)
 
     def opened(self, number: int) -> QueueArea:
         """Return the queue of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
         queue = self.by_number.get(number)
         if queue is None:
-            name = self._store.destination_table[number].name
+            name = self._rows[number].name
             self.make_room(OPEN_QUEUE_BYTES)
             with self._overhead.one_more(OPEN_QUEUE_BYTES):
                 queue = self._add(number, name)
@@ -262,7 +264,7 @@ class Destinations:
         queue = self.by_number.get(number)
         if queue is None:
             self._overhead.must_have(OPEN_QUEUE_BYTES)
-            queue = self._add(number, self._store.destination_table[number].name)
+            queue = self._add(number, self._rows[number].name)
             self.count_on(queue)
         return queue
 
@@ -319,7 +321,7 @@ class Destinations:
             if queue.is_forgotten:
                 held = self.queue_locked(queue.name) if number is None else self.opened(number)
             held.holders += 1
-            position = self._store.journal.end
+            position = self._store.position
         with self.released(held):
             if number is None:
                 confirmer.confirm(position)
@@ -346,7 +348,7 @@ class Destinations:
 
         None: nothing does. Requires: the lock.
         """
-        destinations = self._store.destination_table
+        destinations = self._rows
         if known.is_closed and known.number in destinations:
             return known.number
         was_deleted = known.is_closed and known.inactive_seconds is None  # by somebody who meant it
@@ -354,7 +356,7 @@ class Destinations:
 
     def find(self, name: str) -> QueueArea | None:
         """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
-        number = self._store.destination_table.number_of(QUEUE, name)
+        number = self._rows.number_of(QUEUE, name)
         return None if number is None else self.seen_numbered(number)
 
     def seen_numbered(self, number: int) -> QueueArea | None:
@@ -363,7 +365,7 @@ class Destinations:
         Of one that is not open that is an object of its own, which nothing is done with.
         """
         queue = self.by_number.get(number)
-        if queue is None and (known := self._store.destination_table.get(number)) is not None:
+        if queue is None and (known := self._rows.get(number)) is not None:
             queue = QueueArea(self._target_area, number, known.name)
             queue.count_on(self._counted.find(number))
             queue.inactive_seconds = self.inactive_seconds(number, known.name)
@@ -393,7 +395,7 @@ class Destinations:
         """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
         if opened.is_deleted or not opened.is_idle or opened.number in undecided:
             return False
-        is_temporary = self._store.destination_table[opened.number].is_temporary
+        is_temporary = self._rows[opened.number].is_temporary
         return not (is_temporary or self._publisher.is_to_publish(opened))
 
     def close(self, opened: DestinationState, charge_bytes: int) -> None:

@@ -70,7 +70,7 @@ class StoreProperties(PropertySource):
             if not changes:
                 return
             self._store.property_records.change(changes)
-            position = self._store.journal.end
+            position = self._store.position
         self._confirmer.confirm(position)
 
 

@@ -723,7 +723,7 @@ class Engine:
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
         # At the door, for all that it would take: a duty that is refused inside counts as one that fails.
-        require_outside(self.monitor.lock, self.store.journal.sync_lock, self.store.checkpoint_lock)
+        require_outside(self.monitor.lock, self.store.sync_lock, self.store.checkpoint_lock)
         self.monitor.raise_if_closed()
         done = self.maintenance.step()
         while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.background.load_once():

@@ -39,7 +39,7 @@ def _problems(
         yield str(monitor.lock.failure)
         return
     with monitor.lock:
-        failure, is_full, is_short = store.journal.failure, store.is_full, target_area.is_short
+        failure, is_full, is_short = store.failure, store.is_full, target_area.is_short
     if failure is not None:
         yield str(failure)
     elif not background.is_alive:

@@ -119,7 +119,7 @@ class Maintenance:
     def _sync(self) -> int:
         self._sync_at = self._monitor.monotonic() + self._settings.sync_interval_seconds
         with self._monitor.lock:
-            position = self._store.journal.end
+            position = self._store.position
         self._store.journal.sync(position)
         return 1
 

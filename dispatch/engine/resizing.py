@@ -157,7 +157,7 @@ class Resizing:
 
     def _fit_index(self) -> None:
         """Index and metadata store as large as they should be, if they can be. Requires: no lock."""
-        require_outside(self._monitor.lock, self._store.journal.sync_lock)
+        require_outside(self._monitor.lock, self._store.sync_lock)
         with self._store.checkpoint_lock:
             with self._monitor.lock, self._monitor.whole:
                 if self._monitor.is_closed:

@@ -80,6 +80,9 @@ class Topics(PatternRegistry):
         """reading: pays for what the sweeper reads. keys: for what "latest_per_key" knows."""
         self._monitor = parts.monitor
         self._message_store = parts.store
+        self._rows = parts.store.destination_table
+        """All queues and topics there are, open or not."""
+        self._subscribers = parts.store.subscriptions
         self._records = parts.store.subscription_records
         self._target_area = parts.target_area
         self._publisher = parts.publisher
@@ -106,25 +109,24 @@ class Topics(PatternRegistry):
 
     def restore(self) -> None:
         """Take over what opening found. Requires: the lock."""
-        store = self._message_store
         by_number: dict[int, TopicState] = {}
         used = self._destinations.used_at_open()
-        used |= {facts.topic for facts in store.subscriptions.table.encoded()}
-        for destination in store.destination_table.values():
+        used |= {facts.topic for facts in self._subscribers.table.encoded()}
+        for destination in self._rows.values():
             if destination.kind == TOPIC:
                 if destination.number in used or self._policies.of(destination.name).retains:
                     by_number[destination.number] = self._add(destination.number, destination.name)
-        for stored in list(store.index.lanes.values()):
+        for stored in list(self._message_store.index.lanes.values()):
             topic = by_number.get(stored.destination)
             if topic is not None:
                 topic.lanes[stored.priority] = topic.make_lane(stored.priority)
-        for facts in store.subscriptions.table.encoded():
+        for facts in self._subscribers.table.encoded():
             if facts.selector is not None:
                 self._restore_selector(by_number[facts.topic], facts.number, facts.selector)
 
     def _restore_selector(self, topic: TopicState, number: int, text: str) -> None:
         """Take over a subscription with a selector, which is open: what does not match is acknowledged for it."""
-        subscriber = self._message_store.subscriptions.opened(number)
+        subscriber = self._subscribers.opened(number)
         assert subscriber is not None
         try:
             self._add_subscription(topic, subscriber, compile_selector(text))
@@ -147,13 +149,13 @@ class Topics(PatternRegistry):
             return topic
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            number = self._message_store.destination_table.number_of(TOPIC, name)
+            number = self._rows.number_of(TOPIC, name)
             if number is None:
                 raise_if_temporary(name)
                 topic = self.create(name)
             else:
                 topic = self.opened(number)
-            position = self._message_store.journal.end
+            position = self._message_store.position
         self._publisher.confirm(position)
         return topic
 
@@ -181,24 +183,24 @@ class Topics(PatternRegistry):
     @property
     def count(self) -> int:
         """How many topics there are, open or not."""
-        return self._message_store.destination_table.count(TOPIC)
+        return self._rows.count(TOPIC)
 
     def names(self) -> list[str]:
         """Return the names of all topics, sorted. Requires: the lock."""
-        return self._message_store.destination_table.names(TOPIC)
+        return self._rows.names(TOPIC)
 
     def exists(self, name: str) -> bool:
         """Return whether there is a topic of that name. Requires: no lock."""
         with self._monitor.lock:
-            return self._message_store.destination_table.number_of(TOPIC, name) is not None
+            return self._rows.number_of(TOPIC, name) is not None
 
     def numbers(self) -> list[int]:
         """Return the numbers of all topics, by name. Requires: the lock."""
-        return self._message_store.destination_table.numbers(TOPIC)
+        return self._rows.numbers(TOPIC)
 
     def opened(self, number: int) -> TopicState:
         """Return the topic of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
-        name = self._message_store.destination_table[number].name
+        name = self._rows[number].name
         topic = self.by_name.get(name)
         if topic is None:
             self._destinations.make_room(OPEN_TOPIC_BYTES)
@@ -209,7 +211,7 @@ class Topics(PatternRegistry):
 
     def opened_to_delete(self, number: int) -> TopicState:
         """Return the topic of that number, open, as Destinations.opened_to_delete does. Requires: the lock."""
-        name = self._message_store.destination_table[number].name
+        name = self._rows[number].name
         topic = self.by_name.get(name)
         if topic is None:
             self._overhead.must_have(OPEN_TOPIC_BYTES)
@@ -246,7 +248,7 @@ class Topics(PatternRegistry):
                 raise_if_temporary(topic.name)
                 held = self.create(topic.name)
             held.holders += 1
-            position = self._message_store.journal.end
+            position = self._message_store.position
         with self._destinations.released(held):
             if is_new:
                 self._publisher.confirm(position)
@@ -273,7 +275,7 @@ class Topics(PatternRegistry):
 
     def find(self, name: str) -> TopicState | None:
         """Return what a report tells of a topic; None: there is none of that name. Requires: the lock."""
-        number = self._message_store.destination_table.number_of(TOPIC, name)
+        number = self._rows.number_of(TOPIC, name)
         return None if number is None else self.seen_numbered(number)
 
     def seen_numbered(self, number: int) -> TopicState | None:
@@ -281,7 +283,7 @@ class Topics(PatternRegistry):
 
         Of one that is not open that is an object of its own, which nothing is done with.
         """
-        known = self._message_store.destination_table.get(number)
+        known = self._rows.get(number)
         topic = self.by_name.get(known.name) if known is not None else None
         if topic is None and known is not None:
             topic = self._make(number, known.name)
@@ -369,7 +371,7 @@ class Topics(PatternRegistry):
         if policy.subscriber_max_messages is not None:
             most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
             evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
-        return TopicState(self._target_area, number, name, evictor, self)
+        return TopicState(self._target_area, number, name, self._subscribers, evictor, self)
 
     def _add_subscription(
         self, topic: TopicState, subscriber: Subscriber, selector: Selector | None
@@ -410,7 +412,7 @@ class Topics(PatternRegistry):
                 self._go_online(subscription, is_shared=is_shared)
             consumer = self._consumers.attach(subscription, options)
             refused = self._give_retained((subscription,)) if is_new else None
-            position = self._message_store.journal.end
+            position = self._message_store.position
         if refused is not None:
             consumer.close()
             if name is not None:
@@ -453,7 +455,7 @@ class Topics(PatternRegistry):
             if not self._message_store.host_properties.is_retained(name):
                 return
             self._message_store.property_records.change({name: None})
-            position = self._message_store.journal.end
+            position = self._message_store.position
         self._publisher.confirm(position)
 
     def _go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
@@ -494,7 +496,7 @@ class Topics(PatternRegistry):
     @contextmanager
     def _matching(self, pattern: str) -> Iterator[list[TopicState]]:
         """Open all topics that a pattern names, and keep them open meanwhile. StoreFull. Requires: the lock."""
-        destinations, found = self._message_store.destination_table, list[TopicState]()
+        destinations, found = self._rows, list[TopicState]()
         try:
             for name, number in zip(self.names(), self.numbers(), strict=True):
                 if matches(pattern, name) and not destinations[number].is_temporary:
@@ -528,7 +530,7 @@ class Topics(PatternRegistry):
                 self._records.unsubscribe(subscription.subscriber)
                 topic.kept.pop(name, None)
                 self._forget(subscription)
-            position = self._message_store.journal.end
+            position = self._message_store.position
         self._publisher.confirm(position)
 
     @contextmanager
@@ -571,7 +573,7 @@ class Topics(PatternRegistry):
                 sequences, messages = _cursor(subscription.subscriber)
                 if subscription.admission is not None:
                     subscription.admission.room_came()
-            position = self._message_store.journal.end
+            position = self._message_store.position
         self._publisher.confirm(position)
         return self._landing(lanes, sequences, messages)
 
@@ -597,7 +599,7 @@ class Topics(PatternRegistry):
             subscription.is_reader = True
             self._go_online(subscription, is_shared=False)
             consumer = self._consumers.attach(subscription, options)
-            position = self._message_store.journal.end
+            position = self._message_store.position
         self._publisher.confirm(position)
         return consumer
 
@@ -622,7 +624,7 @@ class Topics(PatternRegistry):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self.delete_locked(topic)
-            position = self._message_store.journal.end
+            position = self._message_store.position
         try:
             self._publisher.confirm(position)
             while self._forget_cached():
@@ -638,7 +640,7 @@ class Topics(PatternRegistry):
         if topic.is_deleted:
             return
         subscriptions = topic.subscriptions()
-        known = self._message_store.subscriptions
+        known = self._subscribers
         durable = known.table.numbers(topic.number)
         if self._transactions.concern({topic.number, *durable, *(each.number for each in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
@@ -718,7 +720,7 @@ class Topics(PatternRegistry):
             for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
                 cache.forget(stored.number)
             subscription.memory.head_queue_cache.reopen(stored.number)
-        self._message_store.subscriptions.put_away(subscription.number)
+        self._subscribers.put_away(subscription.number)
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
         """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
@@ -746,11 +748,9 @@ class Topics(PatternRegistry):
 
     def lane(self, number: int) -> PersistentLaneState:
         """Return the lane of that number, of a queue, a topic, or a durable subscription. Requires: the lock."""
-        store, priority = self._message_store, number & LANE_MASK
-        subscriber = store.subscriptions.opened(number >> LANE_SHIFT)
-        destination = store.destination_table[
-            subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT
-        ]
+        priority = number & LANE_MASK
+        subscriber = self._subscribers.opened(number >> LANE_SHIFT)
+        destination = self._rows[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
         if destination.kind != TOPIC:
             return self._destinations.lane(number)
         topic = self.opened(destination.number)
@@ -765,10 +765,10 @@ class Topics(PatternRegistry):
         """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of
         its topic).
         """
-        subscriber = self._message_store.subscriptions.by_number.get(number)
+        subscriber = self._subscribers.by_number.get(number)
         if subscriber is None:
             return None
-        name = self._message_store.destination_table[subscriber.facts.topic].name
+        name = self._rows[subscriber.facts.topic].name
         topic = self.by_name.get(name)
         found = () if topic is None else topic.subscriptions()
         return next((subscription for subscription in found if subscription.number == number), None)

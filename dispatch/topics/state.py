@@ -23,7 +23,7 @@ from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
 from ...store.index.lane import Lane
 from ...store.index.subscription_table import CURSOR_BYTES
-from ...store.index.subscriptions import Subscriber
+from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
 from ...store.journal.reading import Region
 from ...store.message import HeaderValue
@@ -164,6 +164,7 @@ class TopicState(DestinationState):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     __slots__ = (
+        "subscribers",
         "evictor",
         "keeper",
         "kept",
@@ -184,11 +185,13 @@ class TopicState(DestinationState):
         target_area: ListKeeper,
         number: int,
         name: str,
+        subscribers: Subscriptions,
         evictor: EvictionRule | None,
         keeper: SubscriptionRegistry,
     ) -> None:
-        """evictor: where the policy has `subscriber_max_messages`."""
+        """subscribers: those of all topics, in the store. evictor: where the policy has `subscriber_max_messages`."""
         super().__init__(target_area, number, name)
+        self.subscribers = subscribers
         self.evictor = evictor
         self.keeper = keeper
         self.kept: dict[str, SubscriptionState] = {}
@@ -206,7 +209,7 @@ class TopicState(DestinationState):
     @property
     def retention(self) -> Subscriber | None:
         """What stands for those messages in the store; None: there is nothing."""
-        return self.target_area.store.subscriptions.retention(self.number)
+        return self.subscribers.retention(self.number)
 
     @property
     def retained(self) -> tuple[int, int]:
@@ -222,14 +225,14 @@ class TopicState(DestinationState):
 
     def stored_lanes(self) -> list[TopicLane]:
         """Return the lanes in the store, by priority. Requires: the lock."""
-        index = self.target_area.store.index
+        index = self.store.index
         numbers = (self.number << LANE_SHIFT | priority for priority in range(PRIORITIES))
         lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
         return [lane for lane in lanes if isinstance(lane, TopicLane)]
 
     def catch_up(self) -> None:
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
-        self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
+        self.subscribers.sweep(SWEEP_BLOCKS)
 
     def qualified_names(self) -> list[str]:
         """See LimitedDestination."""
@@ -239,21 +242,21 @@ class TopicState(DestinationState):
     @property
     def durable(self) -> list[str]:
         """Return the names of the durable subscriptions, in order. O(those)."""
-        return self.target_area.store.subscriptions.table.names(self.number)
+        return self.subscribers.table.names(self.number)
 
     @property
     def durable_numbers(self) -> list[int]:
         """Return their numbers, in the same order. O(those)."""
-        return self.target_area.store.subscriptions.table.numbers(self.number)
+        return self.subscribers.table.numbers(self.number)
 
     @property
     def durable_count(self) -> int:
         """How many durable subscriptions there are."""
-        return self.target_area.store.subscriptions.table.count(self.number)
+        return self.subscribers.table.count(self.number)
 
     def has_durable(self, name: str | None) -> bool:
         """Return whether there is a durable subscription of that name."""
-        return name is not None and self.target_area.store.subscriptions.table.number_of(self.number, name) is not None
+        return name is not None and self.subscribers.table.number_of(self.number, name) is not None
 
     def seen_subscription(self, name: str) -> SubscriptionState | None:
         """Return what a report tells of a durable subscription; None: there is none of that name.
@@ -262,18 +265,16 @@ class TopicState(DestinationState):
         """
         if (kept := self.kept.get(name)) is not None:
             return kept
-        subscriptions = self.target_area.store.subscriptions
-        number = subscriptions.table.number_of(self.number, name)
-        subscriber = None if number is None else subscriptions.seen(number)
+        number = self.subscribers.table.number_of(self.number, name)
+        subscriber = None if number is None else self.subscribers.seen(number)
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def durable_subscription(self, name: str) -> SubscriptionState | None:
         """Return the state of a durable subscription, open; a new one if it is not kept. None: there is none."""
         if (kept := self.kept.get(name)) is not None:
             return kept
-        subscriptions = self.target_area.store.subscriptions
-        number = subscriptions.table.number_of(self.number, name)
-        subscriber = None if number is None else subscriptions.opened(number)
+        number = self.subscribers.table.number_of(self.number, name)
+        subscriber = None if number is None else self.subscribers.opened(number)
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def keep(self, subscription: SubscriptionState) -> SubscriptionState:
@@ -315,7 +316,7 @@ class TopicState(DestinationState):
 
         Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
         """
-        has_message = len(self.target_area.store.host_properties.retained(self.number)) > 0
+        has_message = len(self.store.host_properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property
@@ -382,7 +383,7 @@ class TopicState(DestinationState):
         return sum(max(map(size, lanes), default=0) for lanes in found)
 
     def make_lane(self, priority: int) -> TopicLaneState:
-        store = self.target_area.store
+        store = self.store
         stored = store.index.lane(self.number, priority)
         return TopicLaneState(self, stored, store.id_prefix(self.number, priority))
 

@@ -518,15 +518,15 @@ class Transaction:
             is_done = store.transactions.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
-            position = store.journal.end
+            position = store.position
         if not is_done:
-            require_outside(self._monitor.lock, store.journal.sync_lock)
-            with store.checkpoint_lock, store.journal.sync_lock, self._monitor.lock, self._monitor.whole:
+            require_outside(self._monitor.lock, store.sync_lock)
+            with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.whole:
                 self._require(OPEN, PREPARED)
                 self._write_all(keeps=True)
-                store.make_index_room(store.journal.end, store.journal.next_sequence)
+                store.make_index_room(store.position, store.next_sequence)
                 self._commit(is_large=True)
-                position = store.journal.end
+                position = store.position
         self._publisher.confirm(position)
 
     def _write_last(self) -> None:
@@ -634,7 +634,7 @@ class Transaction:
             if was_prepared:
                 self._store.transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = self._store.journal.end
+                position = self._store.position
             else:
                 is_put_off = self.rollback_open()
         if was_prepared:
@@ -710,7 +710,7 @@ class Transaction:
             self._redelivery.count(self.held)
             self._settle_held()
             self._held.clear()
-            position = self._store.journal.end
+            position = self._store.position
         self._publisher.confirm(position)
 
     def _require(self, *states: str) -> None:
