@@ -121,9 +121,12 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
 
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
-    for stored in seen.index.lanes.values():
-        messages, size = pending.get(stored.destination, (0, 0))
-        pending[stored.destination] = messages + stored.pending_messages, size + stored.pending_bytes
+    for pending_lane in seen.index.lanes.values():
+        messages, size = pending.get(pending_lane.destination_number, (0, 0))
+        pending[pending_lane.destination_number] = (
+            messages + pending_lane.pending_messages,
+            size + pending_lane.pending_bytes,
+        )
     for destination in sorted(seen.destinations.values(), key=lambda found: found.name):
         if destination.kind == QUEUE:
             messages, size = pending.get(destination.number, (0, 0))

@@ -95,9 +95,9 @@ class Queue(Sender):
             monitor.run_deferred()
         return consumer
 
-    def _held_again(self) -> AbstractContextManager[QueueArea]:
+    def _held_reopened(self) -> AbstractContextManager[QueueArea]:
         """See Sender."""
-        return self._engine.destinations.held_again(self._area, self._confirmer)
+        return self._engine.destinations.held_reopened(self._area, self._confirmer)
 
     @property
     def current(self) -> QueueArea:
@@ -110,9 +110,9 @@ class Queue(Sender):
         return self._area
 
     @property
-    def seen(self) -> QueueArea:
+    def for_report(self) -> QueueArea:
         """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self._engine.destinations.seen(self._area)
+        return self._engine.destinations.for_report(self._area)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -152,7 +152,7 @@ class Queue(Sender):
         with monitor.lock:
             while True:
                 monitor.raise_if_closed()
-                if not self.seen.depth:
+                if not self.for_report.depth:
                     return True
                 if deadline is not None and monitor.monotonic() >= deadline:
                     return False
@@ -221,7 +221,7 @@ class Queue(Sender):
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        with queue._held_again() as found:
+        with queue._held_reopened() as found:
             found.raise_if_deleted()
             queue._bind(found)
         return found
@@ -244,7 +244,7 @@ class Queue(Sender):
 
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
-        with self._held_again() as queue:
+        with self._held_reopened() as queue:
             self._engine.queue_admin.pause(queue)
 
     def resume(self) -> None:
@@ -254,7 +254,7 @@ class Queue(Sender):
     @property
     def is_paused(self) -> bool:
         with self._engine.monitor.lock:
-            return self.seen.is_paused
+            return self.for_report.is_paused
 
     @property
     def depth(self) -> int:
@@ -264,13 +264,13 @@ class Queue(Sender):
         goes. A browser that began earlier, or begins later, may count another number.
         """
         with self._engine.monitor.lock:
-            return self.seen.depth
+            return self.for_report.depth
 
     @property
     def depth_bytes(self) -> int:
         """Return the bytes of the pending messages' bodies and headers. O(1)."""
         with self._engine.monitor.lock:
-            return self.seen.depth_bytes
+            return self.for_report.depth_bytes
 
     def __len__(self) -> int:
         """Return the depth."""
@@ -283,7 +283,7 @@ class Queue(Sender):
     def statistics(self) -> DestinationStatistics:
         """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self._engine.monitor.lock:
-            return destination_statistics(self.seen)
+            return destination_statistics(self.for_report)
 
 
 class TemporaryQueue(Queue, Temporary):

@@ -175,13 +175,13 @@ class Topic(Sender):
                 own.retain(retained_name(self._topic.number, key), retained)
         return own_id
 
-    def _held_again(self) -> AbstractContextManager[DestinationState]:
+    def _held_reopened(self) -> AbstractContextManager[DestinationState]:
         """See Sender."""
         return self._while_held()
 
     @contextmanager
     def _while_held(self) -> Iterator[DestinationState]:
-        with self._engine.topics.held_again(self._topic) as self._topic:
+        with self._engine.topics.held_reopened(self._topic) as self._topic:
             yield self._topic
 
     @property
@@ -196,9 +196,9 @@ class Topic(Sender):
         return self._topic
 
     @property
-    def seen(self) -> TopicState:
+    def for_report(self) -> TopicState:
         """Return the topic of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self._engine.topics.seen(self._topic)
+        return self._engine.topics.for_report(self._topic)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
@@ -261,12 +261,12 @@ class Topic(Sender):
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
         with self._engine.monitor.lock:
-            return self.seen.durable
+            return self.for_report.durable
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         with self._engine.monitor.lock:
-            topic = self.seen
+            topic = self.for_report
         return statistics_of_topic(self._engine.monitor, topic)
 
 
@@ -325,7 +325,7 @@ class TopicPattern(Topic):
         raise self._refusal("name one of its topics")
 
     @property
-    def seen(self) -> TopicState:
+    def for_report(self) -> TopicState:
         """Refuse whatever is told of one topic. SettingsError."""
         raise self._refusal("name one of its topics")
 

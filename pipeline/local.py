@@ -250,7 +250,7 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
     rows = []
     for destination in seen.destinations.values():
         if destination.kind != TOPIC:
-            lanes = [lane for lane in seen.index.lanes.values() if lane.destination == destination.number]
+            lanes = [lane for lane in seen.index.lanes.values() if lane.destination_number == destination.number]
             rows.append(_row(store, destination, None, lanes, seen, now_ms))
     for subscriber in seen.subscriptions.readers():
         topic = seen.destinations[subscriber.facts.topic]

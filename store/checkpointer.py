@@ -39,7 +39,7 @@ class _Changes(NamedTuple):
     """What the index on disk lacks. The index keeps all of it until it was told how the commit went."""
 
     blocks: list[tuple[BlockHolder, Block, bytes]]
-    dead: list[tuple[int, int]]
+    deletes: list[tuple[int, int]]
     fingerprints: list[Row]
 
     @property
@@ -179,13 +179,13 @@ class Checkpointer:
         assert changes is not None
         self._journal.sync(root.position)
         encoded = root.encode()  # nobody waits for it
-        row = (root.position, self._journal.epoch, encoded, changes.puts, changes.dead, (), changes.fingerprints)
+        row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
     def _tell_index(self, changes: _Changes, began: float, *, is_stored: bool) -> None:
         """Tell the index how the commit went, and senders whether it has room. Requires: the state lock."""
         self._subscriptions.forget_noted()
-        self._index.checkpointed(changes.blocks, changes.dead, changes.fingerprints, is_stored)
+        self._index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
         if is_stored:
             self.durations.record(self._clock.monotonic() - began)
         has_index_room = (is_stored or self._metadata.is_persistent) and not self._metadata.is_filling
@@ -243,14 +243,14 @@ def store_at_standstill(parts: StoreParts, position: int, epoch: int, state: Sta
             root = _Root(position, state, _encoded_counts(index, state), backlogs).encode()
         finally:
             subscriptions.forget_noted()
-        parts.metadata.commit(position, epoch, root, changes.puts, changes.dead, (), changes.fingerprints)
+        parts.metadata.commit(position, epoch, root, changes.puts, changes.deletes, (), changes.fingerprints)
         is_stored = True
     finally:
-        index.checkpointed(changes.blocks, changes.dead, changes.fingerprints, is_stored)
+        index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)
 
 
 def _changes_of(index: Index) -> _Changes:
-    return _Changes(index.take_dirty(), index.take_dead(), index.take_fingerprints())
+    return _Changes(index.take_dirty(), index.take_rows_to_delete(), index.take_fingerprints())
 
 
 def _encoded_counts(index: Index, state: State) -> bytes:

@@ -187,7 +187,7 @@ class DestinationsFile:
     def _lanes(self, entry: _Entry) -> Iterator[JournaledLane]:
         """Yield the lanes of one. Requires: the lock."""
         if entry.facts is not None:
-            seen = self._subscriptions.seen(entry.number)
+            seen = self._subscriptions.for_report(entry.number)
             for lane in filter(None, seen.lanes if seen is not None else ()):
                 lane.catch_up()
                 yield lane

@@ -487,7 +487,7 @@ class MessageStore:
         journal, size = self.journal, len(properties) + len(body)
         try:
             offset = journal.append_one(
-                lane.priority | flags, lane.destination, lane.next_sequence, timestamp, properties, body, size
+                lane.priority | flags, lane.destination_number, lane.next_sequence, timestamp, properties, body, size
             )
             data_log = journal.data_log
             self.adds += 1
@@ -533,7 +533,9 @@ class MessageStore:
         journal = self.journal
         flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)
         try:
-            offset, lengths = journal.append_slice(flags, lane.destination, lane.next_sequence, timestamp, contents)
+            offset, lengths = journal.append_slice(
+                flags, lane.destination_number, lane.next_sequence, timestamp, contents
+            )
             data_log = journal.data_log
             self.adds += len(lengths)
             first = lane.add_slice(data_log, offset, lengths, self._uses[data_log])
@@ -554,7 +556,7 @@ class MessageStore:
         """
         first = lane.next_sequence
         with self.journal.whole:
-            self.journal.append_ack(lane.priority, lane.destination, first, messages)
+            self.journal.append_ack(lane.priority, lane.destination_number, first, messages)
             lane.pass_over(messages, content_bytes)
         for identity in identities:
             self.duplicates.note(identity)
@@ -564,7 +566,7 @@ class MessageStore:
         """Acknowledge a run with one record; return how many were pending. Requires: the lock."""
         journal = self.journal
         try:
-            journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
+            journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)
             return lane.remove(first, last, journal.data_log)
         except BaseException as error:
             self.journal.break_by(error)
@@ -574,7 +576,7 @@ class MessageStore:
         """Acknowledge one message, as `remove` does: the path of every single ack. Requires: the lock."""
         journal = self.journal
         try:
-            journal.append_ack(lane.priority, lane.destination, sequence, 1)
+            journal.append_ack(lane.priority, lane.destination_number, sequence, 1)
             return lane.remove_one(sequence, journal.data_log)
         except BaseException as error:
             self.journal.break_by(error)
@@ -596,7 +598,7 @@ class MessageStore:
 
         now_ms: the store's time, where one of them is put off; else 0.
         """
-        table = self.index.attempts
+        table = self.index.delivery_count_table
         for first, messages, attempts, _ in runs:
             table.put(lane_number, first, first + messages - 1, attempts)
         self.index.latest_ms = max(self.index.latest_ms, now_ms)

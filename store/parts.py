@@ -44,7 +44,7 @@ class StoreParts:
         """
         state.destinations = destinations.encoded()
         state.imports = list(imports)
-        state.attempts = self.index.attempts.describe()
+        state.attempts = self.index.delivery_count_table.describe()
         state.duplicates = self.duplicates.describe()
         state.properties = self.properties.describe()
         return self.subscriptions.describe(state)

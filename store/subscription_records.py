@@ -94,7 +94,9 @@ class SubscriptionRecords:
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [Range(first, last - first + 1) for first, last in part]
-                    self._journal.append(ACK, lane.priority, len(ranges), ranges_payload(lane.destination, ranges))
+                    self._journal.append(
+                        ACK, lane.priority, len(ranges), ranges_payload(lane.destination_number, ranges)
+                    )
                     data_log = self._journal.data_log
                 removed += sum(lane.remove(first, last, data_log) for first, last in part)
         return removed

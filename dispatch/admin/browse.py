@@ -130,7 +130,7 @@ class Browsers:
         while True:
             with self._monitor.lock, self._monitor.whole:
                 for lane in list(begins):
-                    run = lane.stored.pending_run(begins[lane], 1)
+                    run = lane.pending_lane.pending_run(begins[lane], 1)
                     if run is None or run[0] >= ends[lane]:
                         del begins[lane]
                     else:
@@ -240,7 +240,7 @@ class Browsers:
             survey = None if candidate is None else candidate.survey(runs[0][0])
             held = self._held(lane, runs)
             missing = _without(runs, held)
-            regions = lane.store.plan(lane.stored, missing) if missing else []
+            regions = lane.backing_store.plan(lane.pending_lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -262,7 +262,7 @@ class Browsers:
 
     def _held(self, lane: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Return those of them that are in RAM with their bodies, in order."""
-        number = lane.stored.number
+        number = lane.pending_lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
@@ -291,7 +291,7 @@ class Browsers:
                         loaded = held.get(sequence)
                         if loaded is not None and loaded[2] is not None:
                             found[sequence] = loaded
-        return [found[sequence] for sequence in sorted(found) if lane.stored.is_pending(sequence)]
+        return [found[sequence] for sequence in sorted(found) if lane.pending_lane.is_pending(sequence)]
 
     def _read(self, lane: LaneState, load: _Load) -> int:
         """Bring what is missing into its place. What can't be read is logged and passed over; return how many.
@@ -302,11 +302,11 @@ class Browsers:
             return 0
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = lane.store.read(load.regions)
+            messages, unreadable = lane.backing_store.read(load.regions)
         finally:
             with self._monitor.lock, self._monitor.whole:
                 self._reading.release(load.buffer_bytes)
-                unreadable = [found for found in unreadable if lane.stored.is_pending(found[0])]
+                unreadable = [found for found in unreadable if lane.pending_lane.is_pending(found[0])]
         for sequence, problem in unreadable:
             _pass_over(lane, sequence, problem)
         load.held.extend(messages)
@@ -373,7 +373,7 @@ def as_message(lane: LaneState, message: StoredMessage) -> Message | None:
     return Message(
         body,
         headers=headers,
-        priority=lane.stored.priority,
+        priority=lane.pending_lane.priority,
         message_id=message_id,
         persistent=lane.is_persistent,
         group=group,
@@ -385,12 +385,12 @@ def _choose(lane: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
     while begin < end:
-        found = lane.stored.pending_run(begin, BLOCK_MESSAGES)
+        found = lane.pending_lane.pending_run(begin, BLOCK_MESSAGES)
         if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
             break
         first, last = found[0], min(found[1], end - 1)
         begin = first
-        for length in lane.stored.lengths(first, last):
+        for length in lane.pending_lane.lengths(first, last):
             charge = length + OVERHEAD_BYTES
             if count and charge > room:
                 break

@@ -76,7 +76,7 @@ class DeadLetterMover:
         self._mover = mover
         self._policies = policies
         self._wake_maintenance = wake_maintenance
-        self._waiting = redelivery.dead
+        self._waiting = redelivery.lanes_with_dead_letters
         self._untidy: dict[LaneState, int] = {}
         """After a kill, lanes of which something came back, and up to where was looked what is left of that."""
         self._retry_at = 0.0
@@ -91,22 +91,22 @@ class DeadLetterMover:
         was_killed: what it had handed out for the first time is in no record, so all that is pending may have been.
         Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
         """
-        counts = self._store.index.attempts
-        for stored in self._journaled_lanes() if was_killed else ():
-            first = _first_block(stored) << BLOCK_SHIFT
-            if first < stored.next_sequence:
-                counts.suspect(stored.number, first, stored.next_sequence - 1)
+        counts = self._store.index.delivery_count_table
+        for pending_lane in self._journaled_lanes() if was_killed else ():
+            first = _first_block(pending_lane) << BLOCK_SHIFT
+            if first < pending_lane.next_sequence:
+                counts.suspect(pending_lane.number, first, pending_lane.next_sequence - 1)
         for lane in self._lanes():
-            known = lane.attempts = counts.find(lane.stored.number)
+            known = lane.delivery_counts = counts.find(lane.pending_lane.number)
             if was_killed:
                 self._untidy[lane] = 0
             rule = self._policies.redelivery(lane.destination.name)
             for counted in known or ():
                 if rule.is_last(counted.attempts):
-                    lane.dead.add(counted.first, counted.last)
-            for run in self._store.branches.acknowledged_in(lane.stored.number):
-                lane.dead.remove(*run)
-            if lane.dead:
+                    lane.dead_letters.add(counted.first, counted.last)
+            for run in self._store.branches.acknowledged_in(lane.pending_lane.number):
+                lane.dead_letters.remove(*run)
+            if lane.dead_letters:
                 self._waiting[lane] = None
 
     def _journaled_lanes(self) -> Iterator[JournaledLane]:
@@ -120,9 +120,9 @@ class DeadLetterMover:
 
         Of a subscription that is offline, and never failed, nothing is made.
         """
-        counts = self._store.index.attempts
+        counts = self._store.index.delivery_count_table
         for queue in self._destinations.queues.values():
-            yield from (lane for lane in queue.all_lanes() if counts.find(lane.stored.number) is not None)
+            yield from (lane for lane in queue.all_lanes() if counts.find(lane.pending_lane.number) is not None)
         for topic in self._topics.by_name.values():
             for name, number in zip(topic.durable, topic.durable_numbers, strict=True):
                 for topic_lane in filter(None, topic.lanes):
@@ -147,12 +147,12 @@ class DeadLetterMover:
             if lane is None:
                 return False
             del self._waiting[lane]
-            if lane.destination.is_deleted or not lane.dead:
-                lane.dead.clear()
+            if lane.destination.is_deleted or not lane.dead_letters:
+                lane.dead_letters.clear()
                 return True
             self._waiting[lane] = None  # the others first, next time
-            first = lane.dead.first
-            last = min(next(iter(lane.dead))[1], first + self._batch_messages - 1)
+            first = lane.dead_letters.first
+            last = min(next(iter(lane.dead_letters))[1], first + self._batch_messages - 1)
             rule = self._policies.redelivery(lane.destination.name)
         try:
             if rule.dead_letter_queue is None:
@@ -188,7 +188,7 @@ class DeadLetterMover:
         if not self._untidy:
             return
         lane, begin = next(iter(self._untidy.items()))
-        runs = list(islice((run for run in lane.attempts or () if run.last >= begin), TIDY_RUNS))
+        runs = list(islice((run for run in lane.delivery_counts or () if run.last >= begin), TIDY_RUNS))
         if not runs or lane.destination.is_deleted:
             del self._untidy[lane]
             return
@@ -197,7 +197,7 @@ class DeadLetterMover:
 
     def _leave(self, lane: LaneState, first: int, last: int) -> None:
         """Count the messages as gone, but for those that can't be read. Requires: the lock."""
-        lane.dead.remove(first, last)
+        lane.dead_letters.remove(first, last)
         for sequence in self._removals.free_sequences(lane, first, last):
             lane.unreadable += 1
             lane.give_up(sequence)
@@ -212,7 +212,7 @@ class DeadLetterMover:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.store.remove(lane.stored, *run)
+                    lane.backing_store.remove(lane.pending_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -299,13 +299,13 @@ class DeadLetterMover:
             else:
                 gone = SequenceSet()
                 for delivery in held:
-                    lane.store.remove_one(lane.stored, delivery.sequence)
+                    lane.backing_store.remove_one(lane.pending_lane, delivery.sequence)
                     gone.add(delivery.sequence, delivery.sequence)
                 self._removals.forget(lane, gone)
         finally:
             for delivery in held:
                 lane.in_flight[delivery.sequence] = delivery
-            gone_ones = [delivery for delivery in held if not lane.stored.is_pending(delivery.sequence)]
+            gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
                 self._target_area.settle(delivery)
             for delivery in gone_ones:
@@ -334,9 +334,9 @@ class DeadLetterMover:
                 if lane.destination.has_groups:
                     note_groups(self._destinations, self._target_area, queue)
                 if lane.is_persistent:
-                    target = self._destinations.lane(queue.number << LANE_SHIFT | lane.stored.priority)
+                    target = self._destinations.lane(queue.number << LANE_SHIFT | lane.pending_lane.priority)
                 else:
-                    non_persistent_target = self._destinations.non_persistent_lane(queue, lane.stored.priority)
+                    non_persistent_target = self._destinations.non_persistent_lane(queue, lane.pending_lane.priority)
             stamped = self._stamped(lane, message, reason, delivery.attempts)
             transaction.hold_rejected(delivery, target, non_persistent_target, stamped)
 
@@ -347,25 +347,25 @@ class DeadLetterMover:
             if lane.destination.has_groups:
                 note_groups(self._destinations, self._target_area, queue)
             if lane.is_persistent:
-                target = self._destinations.lane(queue.number << LANE_SHIFT | lane.stored.priority)
+                target = self._destinations.lane(queue.number << LANE_SHIFT | lane.pending_lane.priority)
                 self._mover.commit(lane, target, messages)
             else:
                 self._move_non_persistent(lane, queue, messages)
 
     def _move_non_persistent(self, lane: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
         """Move non-persistent messages one by one: no crash leaves any of them."""
-        target = self._destinations.non_persistent_lane(queue, lane.stored.priority)
+        target = self._destinations.non_persistent_lane(queue, lane.pending_lane.priority)
         gone = SequenceSet()
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.store.remove_one(lane.stored, sequence)
+                lane.backing_store.remove_one(lane.pending_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)
 
     def _attempts(self, lane: LaneState, sequence: int) -> int:
-        known = lane.attempts
+        known = lane.delivery_counts
         return known.get(sequence) if known is not None else 0
 
     def _stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
@@ -405,12 +405,12 @@ def _read_batch(deliveries: Sequence[Delivery]) -> dict[Delivery, StoredMessage]
     return batch
 
 
-def _first_block(stored: JournaledLane) -> int:
+def _first_block(pending_lane: JournaledLane) -> int:
     """Return the first block with a pending message, or the end of the lane."""
-    if isinstance(stored, SubscriptionLane):
-        stored.catch_up()
-        blocks = stored.pending.blocks
+    if isinstance(pending_lane, SubscriptionLane):
+        pending_lane.catch_up()
+        blocks = pending_lane.pending.blocks
     else:
-        assert isinstance(stored, Lane)
-        blocks = stored.blocks
-    return blocks.first if blocks else stored.next_sequence
+        assert isinstance(pending_lane, Lane)
+        blocks = pending_lane.blocks
+    return blocks.first if blocks else pending_lane.next_sequence

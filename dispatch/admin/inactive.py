@@ -78,7 +78,7 @@ class InactiveDestinations:
         before, self._seen = self._seen, {}
         for part in in_sections(queues):
             with self._monitor.lock, self._monitor.whole:
-                found = map(self._destinations.seen_numbered, part)
+                found = map(self._destinations.numbered_for_report, part)
                 due = self._due([queue for queue in found if queue is not None], before, now)
             for queue in due:
                 self._delete(
@@ -86,7 +86,7 @@ class InactiveDestinations:
                 )
         for part in in_sections(topics):
             with self._monitor.lock, self._monitor.whole:
-                found_topics = map(self._topics.seen_numbered, part)
+                found_topics = map(self._topics.numbered_for_report, part)
                 due_topics = self._due([topic for topic in found_topics if topic is not None], before, now)
             for topic in due_topics:
                 self._delete(partial(_opened, self._topics.opened_to_delete, topic.number), self._topics.delete_locked)

@@ -99,7 +99,7 @@ class Mover:
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
         store = self._store
-        target = to.lanes[lane.stored.priority] or self._destinations.create_lane(to, lane.stored.priority)
+        target = to.lanes[lane.pending_lane.priority] or self._destinations.create_lane(to, lane.pending_lane.priority)
         store.require_index_room(BATCH_BLOCKS)
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -119,12 +119,12 @@ class Mover:
         sequence, properties, body, timestamp = message
         if not has_times(properties):
             return message
-        times = lane.stored.times_of(sequence).left(self._now_ms())
+        times = lane.pending_lane.times_of(sequence).left(self._now_ms())
         return sequence, with_times(properties, times), body, timestamp
 
     def _move_non_persistent(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
         """Move message by message: no crash leaves any of them."""
-        priority = lane.stored.priority
+        priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)
         gone = SequenceSet()
         with self._monitor.lock, self._monitor.whole:
@@ -133,13 +133,13 @@ class Mover:
                 note_groups(self._destinations, self._target_area, to)
             try:
                 for sequence, properties, body, timestamp in batch:
-                    if sequence not in lane.in_flight and lane.stored.is_pending(sequence) and body is not None:
+                    if sequence not in lane.in_flight and lane.pending_lane.is_pending(sequence) and body is not None:
                         if has_times(properties):
-                            times = lane.stored.times_of(sequence).left(self._now_ms())
+                            times = lane.pending_lane.times_of(sequence).left(self._now_ms())
                             target.add_timed(timestamp, properties, body, times)
                         else:
                             target.add(timestamp, properties, body)
-                        lane.store.remove_one(lane.stored, sequence)
+                        lane.backing_store.remove_one(lane.pending_lane, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]
@@ -153,12 +153,12 @@ class Mover:
         """Move all of them, or none. Requires: the lock."""
         transactions = self._store.transactions
         gone = _runs_of(messages)
-        is_recorded = self._store.index.attempts.is_recorded(lane.stored.number)
+        is_recorded = self._store.index.delivery_count_table.is_recorded(lane.pending_lane.number)
         branch = transactions.begin()
         try:
             written = self._write(branch, target, messages)
             for first, last in gone if is_recorded else ():
-                branch.acknowledge(lane.stored.number, first, last)
+                branch.acknowledge(lane.pending_lane.number, first, last)
             transactions.commit(branch, {position: lengths for position, lengths, _ in written})
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave no more of it
@@ -167,7 +167,7 @@ class Mover:
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():
-            lane.store.remove(lane.stored, first, last)  # of a subscription that nothing on disk knows
+            lane.backing_store.remove(lane.pending_lane, first, last)  # of a subscription that nothing on disk knows
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:

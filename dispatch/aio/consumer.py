@@ -291,7 +291,7 @@ class AsyncConsumer:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
                 with engine.monitor.lock, engine.monitor.whole:
-                    found = consumer.look(search)
+                    found = consumer.retry_take(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()

@@ -282,7 +282,7 @@ class Consumer(Taker):
                 with self.monitor.lock:
                     search.is_timed_out = deadline is not None and self.monitor.monotonic() >= deadline
                     with self.monitor.whole:
-                        found = self.look(search)
+                        found = self.retry_take(search)
                     if found is not None:
                         return found
                     if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
@@ -296,7 +296,7 @@ class Consumer(Taker):
                 self._parts.loader.give_up(search.load)
             raise
 
-    def look(self, search: Search) -> list[Delivery] | None:
+    def retry_take(self, search: Search) -> list[Delivery] | None:
         """Look once more for a take that found nothing in RAM; None: load or wait, as the search says.
 
         Requires: the lock.
@@ -513,11 +513,11 @@ class Consumer(Taker):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self.check_held((delivery,))
-                    lane.acknowledged += lane.store.remove_one(lane.stored, sequence)
+                    lane.acknowledged += lane.backing_store.remove_one(lane.pending_lane, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
                     # is an ack that was not confirmed, and the message comes again.
                     self._target_area.settle(delivery)
-                    if lane.attempts is not None:
+                    if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
                     if not self._is_settling_plain:
                         self._after_ack()
@@ -591,7 +591,7 @@ class Consumer(Taker):
                 sequence += 1
                 end += 1
             lane = first.lane
-            lane.acknowledged += lane.store.remove(lane.stored, first.sequence, sequence)
+            lane.acknowledged += lane.backing_store.remove(lane.pending_lane, first.sequence, sequence)
             target_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
                 position = self._journal.end
@@ -808,7 +808,7 @@ class Consumer(Taker):
         distribution.offer_passed_over()
         self._credited.notify_all()
         self.consumer_group.arrived.notify_all()
-        self.find_out()
+        self.wake_on_failure()
         # A wake-up may have gone to this consumer: its messages are for others now.
         distribution.wake_others(self.consumer_group)
 
@@ -876,7 +876,7 @@ class Consumer(Taker):
         distribution.wake_others(consumer_group)
         self.destination.on_consumer_closed()
 
-    def find_out(self) -> None:
+    def wake_on_failure(self) -> None:
         """See Taker."""
         self._readiness.end()
         if self.when_closed is not None:

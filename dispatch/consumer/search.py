@@ -13,7 +13,7 @@ LOAD_WAIT_SECONDS = 5.0
 class Search:
     """A take that found nothing in RAM, and what came of its last round.
 
-    Where `Consumer.look` returns None, whoever drives the take does what these three say:
+    Where `Consumer.retry_take` returns None, whoever drives the take does what these three say:
 
     load      is_coming  has_credit  what to do
     a load    True       True        finish the load, without the lock, and look again

@@ -38,7 +38,7 @@ class StuckConsumers:
         self._at = 0
         """How many are before those that are looked at next."""
 
-    def look(self, consumers: Sequence[Taker], now: float) -> None:
+    def check(self, consumers: Sequence[Taker], now: float) -> None:
         """Find those that are stuck, among at most LOOK_MAX of all consumers, in turns. Requires: the lock."""
         if self._at >= len(consumers):
             self._at = 0

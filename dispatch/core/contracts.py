@@ -37,7 +37,7 @@ OwnRegion = Any
 class BackingStore(Protocol):
     """Where the messages of a lane are that RAM has no place for: MessageStore, or Overflow.
 
-    A LaneState has its store and its `stored` lane from its maker, and gives the one the other; regions go back to the
+    A LaneState has its store and its pending lane from its maker, and gives the one the other; regions go back to the
     store that planned them. So the types of both are left open: a parameter of type would spread to lanes and lists.
     """
 

@@ -81,14 +81,14 @@ class DelayedRedelivery:
             self._unplaced.append((lane, first, last, due_at))
             self._wake_maintenance()
         else:
-            self._index.put_off_lane(lane.stored).put(first, last, due_at)
+            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
         if due_at < self._next_due_ms:
             self._next_due_ms = due_at
             self._wake_maintenance()  # it sleeps until something that is due later
 
     def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
-        waiting = self._index.put_off.get(lane.stored.number)
+        waiting = self._index.put_off.get(lane.pending_lane.number)
         if waiting is not None:
             for first, last in gone:
                 waiting.forget(first, last)
@@ -107,7 +107,7 @@ class DelayedRedelivery:
 
     def runs(self, lane: LaneState) -> Iterator[tuple[int, int]]:
         """Yield runs of a lane that wait; what of them is pending does. O(blocks). Requires: the lock."""
-        waiting = self._index.put_off.get(lane.stored.number)
+        waiting = self._index.put_off.get(lane.pending_lane.number)
         at = 0
         while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
             at = run[1] + 1
@@ -118,7 +118,7 @@ class DelayedRedelivery:
 
     def next_due_ms(self, lane: LaneState) -> int:
         """Return when the first message of a lane is due, in the store's time. NEVER: nothing waits."""
-        waiting = self._index.put_off.get(lane.stored.number)
+        waiting = self._index.put_off.get(lane.pending_lane.number)
         unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
@@ -152,7 +152,7 @@ class DelayedRedelivery:
         while self._unplaced and not self._index.is_crowded:
             lane, first, last, due_at = self._unplaced.pop()
             lane.parked.remove(first, last)
-            self._index.put_off_lane(lane.stored).put(first, last, due_at)
+            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
 
     def _earliest(self) -> int:
         unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
@@ -188,7 +188,7 @@ class TimedLanes:
     def restore(self, lanes: Iterable[LaneState]) -> None:
         """Take over the lanes that opening found. Requires: the lock."""
         for lane in lanes:
-            if lane.stored.earliest != [NEVER, NEVER]:
+            if lane.pending_lane.earliest != [NEVER, NEVER]:
                 self.note(lane)
 
     def note(self, lane: LaneState) -> None:
@@ -196,7 +196,7 @@ class TimedLanes:
 
         The lists of the lane give up the fast path, which looks at nothing twice. Requires: the lock.
         """
-        self._next_due_ms = min(self._next_due_ms, lane.stored.earliest[DUE])
+        self._next_due_ms = min(self._next_due_ms, lane.pending_lane.earliest[DUE])
         if lane in self._sweep_at:
             return
         self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
@@ -229,12 +229,12 @@ class TimedLanes:
             return 0
         released = 0
         for lane in list(self._sweep_at):
-            if lane.stored.earliest[DUE] <= now_ms:
-                runs = lane.store.timetable.release(lane.stored, now_ms, RELEASE_BLOCKS)
+            if lane.pending_lane.earliest[DUE] <= now_ms:
+                runs = lane.backing_store.timetable.release(lane.pending_lane, now_ms, RELEASE_BLOCKS)
                 for reader in lane.readers():
                     self._target_area.offer_runs(reader, runs)
                 released += len(runs)
-        self._next_due_ms = min((lane.stored.earliest[DUE] for lane in self._sweep_at), default=NEVER)
+        self._next_due_ms = min((lane.pending_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
         return released
 
     # ------------------------------------------------------------------ expired
@@ -243,14 +243,14 @@ class TimedLanes:
         """Return whether a message that is in RAM has expired."""
         return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
 
-    def meet(self, lane: LaneState, sequence: int) -> None:
+    def remove_expired(self, lane: LaneState, sequence: int) -> None:
         """Have an expired message removed that a list has passed over. Requires: the lock."""
         if not lane.is_persistent:
             if not lane.is_free(sequence):
                 return  # another list's consumer has it, or put it off: a sweep removes it when it comes back
             # RAM may have had the only copy.
-            lane.expired += lane.store.remove_one(lane.stored, sequence)
-            if lane.attempts is not None:
+            lane.expired += lane.backing_store.remove_one(lane.pending_lane, sequence)
+            if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
             if lane.destination.admission is not None:
                 lane.destination.admission.room_came()

@@ -97,28 +97,28 @@ class LaneMessages(ABC):
     parked       parked              a transaction that acknowledges its outcome; the end of the delay
                                      it; DelayedRedelivery, where
                                      the index has no room
-    put off      stored.put_off      Redelivery: a nack with a       DelayedRedelivery: the end of the delay
+    put off      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
-    dead         dead                Redelivery: the last attempt    DeadLetterMover: to another queue, or away
+    dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
     A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
     what is not free, or gone: see ConsumerGroup.claim.
     """
 
     __slots__ = (
-        "stored",
+        "pending_lane",
         "id_prefix",
         "memory",
-        "store",
+        "backing_store",
         "syncs",
         "published",
         "first_sequence",
         "first_bytes",
         "first_removed_bytes",
         "in_flight",
+        "delivery_count_table",
         "delivery_counts",
-        "attempts",
-        "dead",
+        "dead_letters",
         "parked",
         "acknowledged",
         "redelivered",
@@ -129,34 +129,34 @@ class LaneMessages(ABC):
 
     def __init__(
         self,
-        stored: PendingLane,
+        pending_lane: PendingLane,
         id_prefix: str,
         memory: LaneMemory,
-        store: BackingStore,
-        delivery_counts: DeliveryCountTable,
+        backing_store: BackingStore,
+        delivery_count_table: DeliveryCountTable,
         *,
         syncs: bool,
     ) -> None:
-        self.stored = stored
+        self.pending_lane = pending_lane
         self.id_prefix = id_prefix
         self.memory = memory
         """What its messages are charged to."""
-        self.store = store
+        self.backing_store = backing_store
         """What has the messages of this lane that RAM has no place for; acks go there."""
         self.syncs = syncs
         """Acks are durable before they are confirmed."""
-        self.published = stored.next_sequence
+        self.published = pending_lane.next_sequence
         """Sequences below this may be dispatched; with sync "always" they are durable."""
-        self.first_sequence = stored.next_sequence
-        self.first_bytes, self.first_removed_bytes = stored.enqueued_bytes, stored.removed_bytes
+        self.first_sequence = pending_lane.next_sequence
+        self.first_bytes, self.first_removed_bytes = pending_lane.enqueued_bytes, pending_lane.removed_bytes
         """Where the statistics begin to count."""
         self.in_flight: dict[int, Delivery] = {}
         """By sequence: handed out, not yet settled."""
-        self.delivery_counts = delivery_counts
+        self.delivery_count_table = delivery_count_table
         """The counts of all lanes."""
-        self.attempts = delivery_counts.find(stored.number)
+        self.delivery_counts = delivery_count_table.find(pending_lane.number)
         """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
-        self.dead = SequenceSet()
+        self.dead_letters = SequenceSet()
         """Delivered as often as may be: nobody gets them, and they are about to leave."""
         self.parked = SequenceSet()
         """Sequences that nobody may have: transactions decide about them, or their delay finds no room in the index."""
@@ -167,14 +167,18 @@ class LaneMessages(ABC):
 
     @property
     def priority(self) -> int:
-        return self.stored.priority
+        return self.pending_lane.priority
 
     def is_free(self, sequence: int) -> bool:
         """Return whether a message that is published can be handed out, if it has not expired. O(log runs)."""
-        parked, dead = self.parked, self.dead
-        if sequence in self.in_flight or (parked.count and sequence in parked) or (dead.count and sequence in dead):
+        parked, dead_letters = self.parked, self.dead_letters
+        if (
+            sequence in self.in_flight
+            or (parked.count and sequence in parked)
+            or (dead_letters.count and sequence in dead_letters)
+        ):
             return False
-        return self.stored.is_pending(sequence) and not self.stored.is_put_off(sequence)
+        return self.pending_lane.is_pending(sequence) and not self.pending_lane.is_put_off(sequence)
 
     def free_count(self, first: int, last: int) -> int:
         """Return how many of a published run are free. O(what of it is pending)."""
@@ -183,57 +187,60 @@ class LaneMessages(ABC):
 
     def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield runs of what is pending in a run."""
-        while (found := self.stored.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
             yield found[0], min(found[1], last)
             first = found[1] + 1
 
     @property
     def free_messages(self) -> int:
         """How many are free, those that are not due yet among them. O(1), and the blocks with dead letters."""
-        stored = self.stored
-        unpublished = max(stored.next_sequence - self.published, 0)
-        held = len(self.in_flight) + self.parked.count + stored.put_off_messages
-        for first, last in self.dead:  # what an earlier process moved away is still among them until the next step
+        pending_lane = self.pending_lane
+        unpublished = max(pending_lane.next_sequence - self.published, 0)
+        held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
+        for (
+            first,
+            last,
+        ) in self.dead_letters:  # what an earlier process moved away is still among them until the next step
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
-        return stored.pending_messages - held - unpublished
+        return pending_lane.pending_messages - held - unpublished
 
     def _check(self) -> None:
         """AssertionError where a message is in two states. O(messages that are held, or few)."""
-        for runs in (self.parked, self.dead):
+        for runs in (self.parked, self.dead_letters):
             runs._check()
             for first, last in runs:
                 assert not any(sequence in self.in_flight for sequence in range(first, last + 1))
-        for first, last in self.dead:
+        for first, last in self.dead_letters:
             assert not any(sequence in self.parked for sequence in range(first, last + 1))
-        if self.stored.pending_messages <= BLOCK_MESSAGES:
+        if self.pending_lane.pending_messages <= BLOCK_MESSAGES:
             assert self.free_count(0, self.published - 1) == self.free_messages
 
     @property
     def is_idle(self) -> bool:
         """Return whether it has nothing, and nothing comes back to it."""
-        stored = self.stored
-        has_messages = stored.pending_messages or stored.put_off_messages or self.in_flight
-        return not (has_messages or self.dead.count or self.parked.count)
+        pending_lane = self.pending_lane
+        has_messages = pending_lane.pending_messages or pending_lane.put_off_messages or self.in_flight
+        return not (has_messages or self.dead_letters.count or self.parked.count)
 
     @property
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
-        return self.stored.next_sequence - self.first_sequence
+        return self.pending_lane.next_sequence - self.first_sequence
 
     @property
     def enqueued_bytes(self) -> int:
         """Content bytes of messages that came since the directory was opened."""
-        return self.stored.enqueued_bytes - self.first_bytes
+        return self.pending_lane.enqueued_bytes - self.first_bytes
 
     @property
     def dequeued_bytes(self) -> int:
         """Content bytes of messages that have left since then, whatever way."""
-        return self.stored.removed_bytes - self.first_removed_bytes
+        return self.pending_lane.removed_bytes - self.first_removed_bytes
 
     def forget_attempts(self, first: int, last: int) -> None:
-        """Forget the counted attempts of messages that are gone. Nothing to do where `attempts` is None."""
-        self.delivery_counts.trim(self.stored, first, last)
-        self.attempts = self.delivery_counts.find(self.stored.number)
+        """Forget the counted attempts of messages that are gone. Nothing to do where `delivery_counts` is None."""
+        self.delivery_count_table.trim(self.pending_lane, first, last)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     @property
     @abstractmethod
@@ -351,7 +358,7 @@ class Delivery:
 
     @property
     def priority(self) -> int:
-        return self.lane.stored.priority
+        return self.lane.pending_lane.priority
 
     @property
     def persistent(self) -> bool:

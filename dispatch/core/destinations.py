@@ -191,16 +191,16 @@ class Destinations:
     def used_at_open(self) -> set[int]:
         """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
         store = self._store
-        used = {stored.destination for stored in store.index.lanes.values()}
+        used = {pending_lane.destination_number for pending_lane in store.index.lanes.values()}
         return used | {placed.lane_number >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
         restored: list[PersistentLaneState] = []
-        for stored in list(self._store.index.lanes.values()):
-            queue = self.by_number.get(stored.destination)
+        for pending_lane in list(self._store.index.lanes.values()):
+            queue = self.by_number.get(pending_lane.destination_number)
             if queue is not None:
-                lane = queue.lanes[stored.priority] = queue.make_lane(stored.priority)
+                lane = queue.lanes[pending_lane.priority] = queue.make_lane(pending_lane.priority)
                 restored.append(lane)
         return restored
 
@@ -305,7 +305,7 @@ class Destinations:
             yield held
 
     @contextmanager
-    def held_again(self, queue: QueueArea, confirmer: Confirmer) -> Iterator[QueueArea]:
+    def held_reopened(self, queue: QueueArea, confirmer: Confirmer) -> Iterator[QueueArea]:
         """Keep a queue open as held_open does; one that was deleted for want of use is made anew.
 
         Closed: somebody else has deleted it. StoreFull. Requires: no lock.
@@ -336,12 +336,12 @@ class Destinations:
             with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
                 held.holders -= 1
 
-    def seen(self, queue: QueueArea) -> QueueArea:
+    def for_report(self, queue: QueueArea) -> QueueArea:
         """Return what a report tells of a queue that somebody knows. Requires: the lock."""
         if not queue.is_forgotten:
             return queue
         number = self.number_now(queue)
-        return queue if number is None else self.seen_numbered(number) or queue
+        return queue if number is None else self.numbered_for_report(number) or queue
 
     def number_now(self, known: DestinationState) -> int | None:
         """Return the number of what stands for a queue or topic that was closed, or deleted for want of use.
@@ -357,9 +357,9 @@ class Destinations:
     def find(self, name: str) -> QueueArea | None:
         """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
         number = self._rows.number_of(QUEUE, name)
-        return None if number is None else self.seen_numbered(number)
+        return None if number is None else self.numbered_for_report(number)
 
-    def seen_numbered(self, number: int) -> QueueArea | None:
+    def numbered_for_report(self, number: int) -> QueueArea | None:
         """Return what a report tells of a queue; None: it is deleted. Requires: the lock.
 
         Of one that is not open that is an object of its own, which nothing is done with.
@@ -374,7 +374,7 @@ class Destinations:
     def closed(self) -> Iterator[QueueArea]:
         """Yield what a report tells of each queue that is not open, by name. Requires: the lock."""
         for number in self.numbers():
-            if number not in self.by_number and (queue := self.seen_numbered(number)) is not None:
+            if number not in self.by_number and (queue := self.numbered_for_report(number)) is not None:
                 yield queue
 
     def close_idle(self, queue: QueueArea, undecided: Container[int]) -> bool:
@@ -417,7 +417,7 @@ class Destinations:
         self._overhead.one_less(charge_bytes - COUNTED_BYTES * is_kept)
 
     def _close_lane(self, lane: LaneState) -> None:
-        number, next_sequence = lane.stored.number, lane.stored.next_sequence
+        number, next_sequence = lane.pending_lane.number, lane.pending_lane.next_sequence
         self._removals.drop_lane(lane)
         if lane.is_persistent:
             self._store.index.put_away(number)
@@ -502,11 +502,11 @@ class Destinations:
         if lane is None:
             memory = destination.memory
             caches = (memory.pending_cache, memory.head_queue_cache)
-            stored = self._overflow.lane(destination.number, priority, caches, pool)
-            stored.skip_to(self._non_persistent.take(stored.number))
+            pending_lane = self._overflow.lane(destination.number, priority, caches, pool)
+            pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
             lane = destination.non_persistent_lanes[priority] = SpillingLane(
-                destination, stored, prefix, self._overflow, self._timed.note
+                destination, pending_lane, prefix, self._overflow, self._timed.note
             )
             lane.persistent_lane = destination.lanes[priority]
             self._target_area.add_lane(lane)

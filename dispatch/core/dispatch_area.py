@@ -85,7 +85,7 @@ class DispatchArea(ListKeeper):
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch_holder
         lane = target.lane
-        attempts = lane.attempts
+        attempts = lane.delivery_counts
         if body is None or (attempts is not None and attempts.find(sequence) is not None):
             return None
         charge = len(properties) + len(body) + OVERHEAD_BYTES
@@ -105,8 +105,8 @@ class DispatchArea(ListKeeper):
             target.frontier < lane.published or target.references.count  # its supply: nothing came back
         ):
             self.loads.runs_low(target)
-        if target.taken_bytes >= target.look_at:
-            self.watch.look(target)
+        if target.taken_bytes >= target.sample_at_bytes:
+            self.watch.sample(target)
         return delivery
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -179,8 +179,8 @@ class DispatchArea(ListKeeper):
         else:
             taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
         deliveries += _deliveries_of(consumer, lane, taken)
-        if target.taken_bytes >= target.look_at:
-            self.watch.look(target)
+        if target.taken_bytes >= target.sample_at_bytes:
+            self.watch.sample(target)
         if is_shared and not target.direct and lane.sole is not target:
             target.hand_back_direct()  # thousands of lists with selectors may stand empty
         return max_bytes
@@ -207,7 +207,7 @@ class DispatchArea(ListKeeper):
                     continue
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if max_bytes is not None:
-                size = charge - OVERHEAD_BYTES if body is not None else lane.stored.lengths(sequence, sequence)[0]
+                size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
                 if size > max_bytes and not is_first:
                     break
                 max_bytes -= size
@@ -300,7 +300,7 @@ class DispatchArea(ListKeeper):
             len(held.held_properties) + len(held.held_body) for held in deliveries if held.held_body is not None
         ]
         self._release_in_flight(lane.memory, OVERHEAD_BYTES * len(deliveries) + sum(contents))
-        if lane.attempts is not None:
+        if lane.delivery_counts is not None:
             lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0].consumer.in_flight -= len(deliveries)
         if self.waits_for_memory:
@@ -384,7 +384,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
 
 def _deliveries_of(consumer: Taker, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
     """Return deliveries of messages that have left their list with their charges: from now on they are in flight."""
-    attempts, in_flight, number = lane.attempts, lane.in_flight, consumer.delivered
+    attempts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
     deliveries: list[Delivery] = []
     for sequence, properties, body, timestamp in taken:
         number += 1
@@ -402,7 +402,7 @@ def _deliveries_of(consumer: Taker, lane: LaneState, taken: Sequence[StoredMessa
 def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
     """Return whether a message has expired."""
     if message[2] is None:
-        times = lane.stored.times_of(message[0])
+        times = lane.pending_lane.times_of(message[0])
     elif has_times(message[1]):
         times = times_of(message[1])
     else:

@@ -15,7 +15,11 @@ from .model import ConsumerGroup, NonPersistentLaneState, TargetList
 def arrange(consumer_group: ConsumerGroup) -> None:
     """Put the lists of a consumer group in the order in which they are looked at, and pair them."""
     consumer_group.lists.sort(
-        key=lambda target: (-target.lane.stored.priority, target.lane.destination.number, not target.lane.is_persistent)
+        key=lambda target: (
+            -target.lane.pending_lane.priority,
+            target.lane.destination.number,
+            not target.lane.is_persistent,
+        )
     )
     pair(consumer_group)
 
@@ -24,7 +28,7 @@ def pair(consumer_group: ConsumerGroup) -> None:
     """Find the lists of a consumer group that have one priority of one destination."""
     for target, following in pairwise(consumer_group.lists):
         one, other = target.lane, following.lane
-        if one.stored.priority == other.stored.priority and one.destination is other.destination:
+        if one.pending_lane.priority == other.pending_lane.priority and one.destination is other.destination:
             target.pair(following)
             following.pair(target)
 

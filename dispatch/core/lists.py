@@ -176,7 +176,7 @@ class TargetArea(DispatchArea):
 
     def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
         target = TargetList(lane, consumer_group)
-        if lane.parked or lane.dead:
+        if lane.parked or lane.dead_letters:
             target.share()
         self.listless_consumer_groups -= not consumer_group.lists
         consumer_group.add_list(target)
@@ -247,7 +247,7 @@ class TargetArea(DispatchArea):
         """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
         self.drop(target)
         has_supply = target.has_supply
-        memory, lane_number = target.lane.memory, target.lane.stored.number
+        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
         memory.lists_holder.release(target.direct_bytes)
         memory.head_queue_cache.reopen(lane_number)
         dropped: list[StoredMessage] = []
@@ -326,7 +326,7 @@ class TargetArea(DispatchArea):
         while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
             target.release(charge_bytes(evicted[-1]))
-        put, lane_number = target.lane.pending_cache.put, target.lane.stored.number
+        put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
         target.lane.leave_ram(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
         )
@@ -348,7 +348,7 @@ class TargetArea(DispatchArea):
                 self.wake(sole.consumer_group)
                 return
         is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
-        if is_behind and not lane.pending_cache.has(lane.stored.number):
+        if is_behind and not lane.pending_cache.has(lane.pending_lane.number):
             lane.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
         else:
             lane.arrive_each(messages)
@@ -379,7 +379,7 @@ class TargetArea(DispatchArea):
         """See LaneState.arrive_unloaded."""
         lane.published = end
         if not lane.destination.consumer_groups:
-            lane.memory.head_queue_cache.stop(lane.stored.number)
+            lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane:
@@ -391,11 +391,11 @@ class TargetArea(DispatchArea):
 
         Returns whether it is in RAM for all who may want it.
         """
-        number = lane.stored.number
+        number = lane.pending_lane.number
         consumer_groups = lane.destination.consumer_groups
         if not consumer_groups:
             heads = lane.memory.head_queue_cache
-            if lane.stored.pending_messages == 1:
+            if lane.pending_lane.pending_messages == 1:
                 heads.reopen(number)
             return heads.put(number, message)
         sequence = message[0]
@@ -457,9 +457,9 @@ class TargetArea(DispatchArea):
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         """Put a message that was handed out and is free again into its place in every list that has passed it."""
-        if not lane.stored.is_pending(message[0]):
+        if not lane.pending_lane.is_pending(message[0]):
             return
-        if message[2] is not None and not lane.pending_cache.put(lane.stored.number, message):
+        if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
             lane.leave_ram((message,))
         lane.destination.distribution.offer_again(lane, message)
 
@@ -495,14 +495,14 @@ class TargetArea(DispatchArea):
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
         lane.purges += 1
-        for first, last in gone if lane.attempts is not None else ():
+        for first, last in gone if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
         for target in lane.destination.lists_over(lane):
             target.release(target.forget(gone))
         lane.destination.distribution.forget(lane, gone)
-        lane.pending_cache.forget_runs(lane.stored.number, gone)
-        lane.memory.head_queue_cache.forget_runs(lane.stored.number, gone)
-        lane.memory.head_queue_cache.reopen(lane.stored.number)
+        lane.pending_cache.forget_runs(lane.pending_lane.number, gone)
+        lane.memory.head_queue_cache.forget_runs(lane.pending_lane.number, gone)
+        lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
         if self.waits_for_memory:
             self.relieve()
 
@@ -544,6 +544,6 @@ class TargetArea(DispatchArea):
             "dispatch_area": self.audit_in_flight(lanes, self.shares),
             "index": self.store.index.held_bytes,
             "curve": self.watch.charge_bytes,
-            "attempts": self.store.index.attempts.held_bytes,
+            "attempts": self.store.index.delivery_count_table.held_bytes,
             **self.overflow.audit(),
         }

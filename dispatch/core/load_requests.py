@@ -153,7 +153,7 @@ class LoadRequests:
         self._leave(target)
         return True
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Request loads for lists that nobody has taken from since the last look, if it is time."""
         assert self._clock is not None
         now = self._clock.monotonic()
@@ -198,6 +198,6 @@ def _may_be_left(target: TargetList) -> bool:
     """Tell whether the list is alone, deep, and served by nothing but threads that take: no event loop."""
     return (
         _is_sole(target)
-        and target.lane.stored.pending_bytes > target.high_watermark_bytes
+        and target.lane.pending_lane.pending_bytes > target.high_watermark_bytes
         and all(consumer.is_synchronous for consumer in target.consumer_group.consumers)
     )

@@ -175,7 +175,7 @@ class Taker(Settler):
         """
 
     @abstractmethod
-    def find_out(self) -> None:
+    def wake_on_failure(self) -> None:
         """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
 
     @abstractmethod
@@ -491,7 +491,7 @@ class TargetList(ListContents):
         "is_timed",
         "taken_bytes",
         "measured_bytes",
-        "look_at",
+        "sample_at_bytes",
         "loaded_bytes",
         "wanted_bytes",
         "measured_rate",
@@ -525,7 +525,7 @@ class TargetList(ListContents):
         self.measured_bytes = 0
         self.loaded_bytes = 0
         """What was loaded for it since it was full, or had all that there was."""
-        self.look_at = UNLIMITED
+        self.sample_at_bytes = UNLIMITED
         """When so many bytes were taken, the curve looks at this list."""
         self.measured_rate: float | None = None
         """Bytes a second that its consumers took lately; None: they never took any."""
@@ -556,7 +556,7 @@ class TargetList(ListContents):
     @property
     def has_room_for_all(self) -> bool:
         """Everything that is pending in its lane would fit under its watermark."""
-        messages, content_bytes = self.lane.stored.depth
+        messages, content_bytes = self.lane.pending_lane.depth
         return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
 
     @property
@@ -606,7 +606,7 @@ class TargetList(ListContents):
     def is_next_cached(self) -> bool:
         """Tell whether a cache has the next message that is to be loaded, nothing having come back."""
         sequence, lane = self.first_to_load, self.lane
-        return any(cache.peek(lane.stored.number, sequence) is not None for cache in lane.caches)
+        return any(cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches)
 
     def release(self, charge: int) -> None:
         """Release what messages were charged to it that RAM lets go."""
@@ -780,12 +780,12 @@ class LaneState(LaneMessages):
     """What it is charged for itself."""
     delivery_mode: ClassVar[str] = "PERSISTENT"
 
-    def __init__(self, destination: DestinationState, stored: PendingLane, id_prefix: str) -> None:
+    def __init__(self, destination: DestinationState, pending_lane: PendingLane, id_prefix: str) -> None:
         """destination: what its consumers take from, or its topic."""
         target_area, memory = destination.target_area, destination.memory
         store = target_area.store
         syncs = target_area.syncs_always
-        super().__init__(stored, id_prefix, memory, store, store.index.attempts, syncs=syncs)
+        super().__init__(pending_lane, id_prefix, memory, store, store.index.delivery_count_table, syncs=syncs)
         self.destination = destination
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
@@ -862,21 +862,21 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        self.destination.store.record_delivery_counts(self.stored.number, runs)
-        self.attempts = self.delivery_counts.find(self.stored.number)
+        self.destination.store.record_delivery_counts(self.pending_lane.number, runs)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        self.destination.store.record_returns(self.stored.number, runs, now_ms)
-        self.attempts = self.delivery_counts.find(self.stored.number)
+        self.destination.store.record_returns(self.pending_lane.number, runs, now_ms)
+        self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries of a lane of which something came back.
 
         What came back itself, and what a killed process may have had, is written now: so that a message which kills
-        this process, too, does not do it for ever. Requires: `attempts` is not None.
+        this process, too, does not do it for ever. Requires: `delivery_counts` is not None.
         """
-        known = self.attempts
+        known = self.delivery_counts
         assert known is not None
         counted = [delivery for delivery in deliveries if known.find(delivery.sequence) is not None]
         if counted:
@@ -903,10 +903,10 @@ class LaneState(LaneMessages):
                 sole.direct_bytes += charge
                 sole.frontier = behind
             else:
-                self.pending_cache.put_overflow(self.stored.number, message, is_near=True)
+                self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=True)
         else:
             # Where there is room for all, the loader reads what it missed, and has caught up.
-            self.pending_cache.put_overflow(self.stored.number, message, is_near=sole.has_room_for_all)
+            self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.has_room_for_all)
         consumer_group = sole.consumer_group
         if consumer_group.waiting:
             consumer_group.arrived.notify()
@@ -955,7 +955,7 @@ class LaneState(LaneMessages):
     def drop_copies(self, sequence: int) -> None:
         """Drop the copies of a message that a list which shares is about to pass: no cache needs it any more."""
         for cache in self.caches:
-            cache.take(self.stored.number, sequence)
+            cache.take(self.pending_lane.number, sequence)
 
     def hold(self, sequence: int) -> None:
         """Note that a delivery holds the body of a message now, so that the caches need not.
@@ -991,14 +991,14 @@ class LaneState(LaneMessages):
 
     def read_one(self, sequence: int) -> StoredMessage:
         """See LaneMessages."""
-        return self._read(sequence, self.store.read)
+        return self._read(sequence, self.backing_store.read)
 
     def read_headers(self, sequence: int) -> StoredMessage:
         """Read one pending message as read_one does, in pieces; its body is empty where it is not in RAM."""
         target_area = self.destination.target_area
         paid = PaidRead(target_area.monitor, target_area.header_reads)
         try:
-            return self._read(sequence, partial(self.store.read_headers, pay=paid.pay))
+            return self._read(sequence, partial(self.backing_store.read_headers, pay=paid.pay))
         finally:
             paid.end()
 
@@ -1006,12 +1006,12 @@ class LaneState(LaneMessages):
         monitor = self.destination.monitor
         with monitor.lock:
             self.destination.store.raise_if_closed()
-            if not self.stored.is_pending(sequence):
+            if not self.pending_lane.is_pending(sequence):
                 raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = self.peek(sequence)
             if in_ram is not None:
                 return in_ram
-            regions = self.store.plan(self.stored, [(sequence, sequence)])
+            regions = self.backing_store.plan(self.pending_lane, [(sequence, sequence)])
         messages, unreadable = read(regions)
         if unreadable:
             raise self.not_read(unreadable[0][1])
@@ -1029,7 +1029,7 @@ class PersistentLaneState(LaneState):
 
     attribute            in a queue or topic   in a subscription             it knows
     sent_lane            its lane              the lane of its topic         what was sent, and where on disk it lies
-    acked_lane, stored   the same              the subscription's own lane   what is pending, and what was acknowledged
+    acked_lane           the same              the subscription's own lane   what is pending, and what was acknowledged
     """
 
     __slots__ = ("sent_lane", "acked_lane")
@@ -1042,7 +1042,7 @@ class PersistentLaneState(LaneState):
         self.sent_lane = sent_lane
         """The lane that records add messages to."""
         self.acked_lane: JournaledLane = subscription or sent_lane
-        """The lane that records acknowledge messages in: `stored`, by its own type."""
+        """The lane that records acknowledge messages in: `pending_lane`, by its own type."""
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
         """See LaneState."""
@@ -1065,7 +1065,7 @@ class PersistentLaneState(LaneState):
 
     def drop(self) -> None:
         """See LaneState."""
-        self.stored = self.acked_lane = self.sent_lane = DeletedLane(self.sent_lane)
+        self.pending_lane = self.acked_lane = self.sent_lane = DeletedLane(self.sent_lane)
 
 
 class NonPersistentLaneState(LaneState):
@@ -1076,10 +1076,10 @@ class NonPersistentLaneState(LaneState):
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
-    def __init__(self, destination: DestinationState, stored: NonPersistentLane, id_prefix: str) -> None:
-        super().__init__(destination, stored, id_prefix)
-        self.tmp_lane = stored
-        """`stored`, by its own type."""
+    def __init__(self, destination: DestinationState, pending_lane: NonPersistentLane, id_prefix: str) -> None:
+        super().__init__(destination, pending_lane, id_prefix)
+        self.tmp_lane = pending_lane
+        """`pending_lane`, by its own type."""
         self.persistent_lane: LaneState | None = None
         """Its counterpart: the persistent messages of the same queue and priority, once there are any."""
         self.syncs = False

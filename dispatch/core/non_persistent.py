@@ -27,19 +27,19 @@ class SpillingLane(NonPersistentLaneState):
     def __init__(
         self,
         destination: DestinationState,
-        stored: NonPersistentLane,
+        pending_lane: NonPersistentLane,
         id_prefix: str,
         overflow: Overflow,
         note_times: Callable[[LaneState], None],
     ) -> None:
         """note_times: registers a lane that got messages with times."""
-        super().__init__(destination, stored, id_prefix)
+        super().__init__(destination, pending_lane, id_prefix)
         self.overflow = overflow
         self.note_times = note_times
-        self.store = overflow
-        self.caches = overflow.caches_of(stored)
+        self.backing_store = overflow
+        self.caches = overflow.caches_of(pending_lane)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
-            cache.keepers[stored.number] = self.leave_ram_at_once
+            cache.keepers[pending_lane.number] = self.leave_ram_at_once
 
     def drop(self) -> None:
         """See LaneState."""
@@ -49,12 +49,12 @@ class SpillingLane(NonPersistentLaneState):
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
-        stored = self.tmp_lane
+        pending_lane = self.tmp_lane
         persistent_lane = self.persistent_lane
-        if persistent_lane is not None and persistent_lane.published != stored.newest_turn:
-            stored.take_turn(persistent_lane.published)
+        if persistent_lane is not None and persistent_lane.published != pending_lane.newest_turn:
+            pending_lane.take_turn(persistent_lane.published)
         length = len(properties) + len(body)
-        sequence = stored.add(length)
+        sequence = pending_lane.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole
         if sole is not None and sole.frontier == sequence and not sole.references:
@@ -73,9 +73,9 @@ class SpillingLane(NonPersistentLaneState):
             if sole is not None:
                 self._put_aside(sole, message)
             else:
-                self.overflow.admit(stored, message)
+                self.overflow.admit(pending_lane, message)
         except BaseException:
-            stored.retract()
+            pending_lane.retract()
             raise
         self.published = sequence + 1
         if sole is None:
@@ -86,55 +86,55 @@ class SpillingLane(NonPersistentLaneState):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """Add a message that is due later, or expires, or both. Until it is due no list has it."""
-        stored = self.tmp_lane
-        stored.admit_times()
+        pending_lane = self.tmp_lane
+        pending_lane.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
-            stored.put_times(sequence, times)
+            pending_lane.put_times(sequence, times)
             self.note_times(self)
             return sequence
-        before = stored.newest_turn if self.persistent_lane is None else self.persistent_lane.published
-        if before != stored.newest_turn:
-            stored.take_turn(before)
-        sequence = stored.add(len(properties) + len(body))
+        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published
+        if before != pending_lane.newest_turn:
+            pending_lane.take_turn(before)
+        sequence = pending_lane.add(len(properties) + len(body))
         try:
-            self.overflow.take_in(stored, (sequence, properties, body, timestamp))
+            self.overflow.take_in(pending_lane, (sequence, properties, body, timestamp))
         except BaseException:
             self.tmp_lane.retract()
             raise
-        stored.put_times(sequence, times)
+        pending_lane.put_times(sequence, times)
         self.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
 
     def skip_to(self, sequence: int) -> None:
         """Give the next message that sequence: what lies before it is for others. StoreFull: see NonPersistentLane."""
-        stored = self.tmp_lane
-        if stored.next_sequence < sequence:
+        pending_lane = self.tmp_lane
+        if pending_lane.next_sequence < sequence:
             try:
-                stored.skip_to(sequence)
+                pending_lane.skip_to(sequence)
             finally:
-                self.destination.target_area.pass_holes(self, stored.next_sequence)
+                self.destination.target_area.pass_holes(self, pending_lane.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """Put a message aside whose only list is full, or far behind."""
-        number = self.stored.number
+        number = self.pending_lane.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
             self.overflow.take_in(self.tmp_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
-        sequence, stored, target_area = message[0], self.tmp_lane, self.destination.target_area
+        sequence, pending_lane, target_area = message[0], self.tmp_lane, self.destination.target_area
         self.published = sequence + 1
-        if target_area.offer_to_consumer_groups(self, message) or stored.is_spilled(sequence):
+        if target_area.offer_to_consumer_groups(self, message) or pending_lane.is_spilled(sequence):
             return
-        if not self.overflow.buffer.put(stored.number, message):
+        if not self.overflow.buffer.put(pending_lane.number, message):
             # Lists that have it took the memory: where others come to it later, it must be found.
             for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
                     target.release(charge_bytes(target.evict_last()))
-            self.overflow.keep(stored, (message,))
+            self.overflow.keep(pending_lane, (message,))
 
     # ------------------------------------------------------------------ leaving RAM
 
@@ -154,15 +154,15 @@ class SpillingLane(NonPersistentLaneState):
 
     def unload(self, message: StoredMessage) -> bool:
         """Return whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
-        stored, overflow = self.tmp_lane, self.overflow
-        if stored.is_spilled(message[0]):
+        pending_lane, overflow = self.tmp_lane, self.overflow
+        if pending_lane.is_spilled(message[0]):
             return True
-        if not overflow.buffer.put(stored.number, message):
+        if not overflow.buffer.put(pending_lane.number, message):
             overflow.write_all()
-            if not overflow.buffer.put(stored.number, message):
+            if not overflow.buffer.put(pending_lane.number, message):
                 return False
-        if overflow.buffer.is_batch(stored.pool):
-            overflow.write(stored)
+        if overflow.buffer.is_batch(pending_lane.pool):
+            overflow.write(pending_lane)
         return True
 
     def give_up(self, sequence: int) -> None:
@@ -178,7 +178,7 @@ class SpillingLane(NonPersistentLaneState):
 
     def hold(self, sequence: int) -> None:
         for cache in self.caches:
-            cache.take(self.stored.number, sequence)
+            cache.take(self.pending_lane.number, sequence)
 
     # ------------------------------------------------------------------ reading
 
@@ -186,7 +186,7 @@ class SpillingLane(NonPersistentLaneState):
         if self.overflow.is_closed:
             raise Closed("the store")
         for cache in self.caches:
-            message = cache.peek(self.stored.number, sequence)
+            message = cache.peek(self.pending_lane.number, sequence)
             if message is not None:
                 return message
         delivery = self.in_flight.get(sequence)
@@ -201,10 +201,10 @@ class SpillingLane(NonPersistentLaneState):
 
         Where another list is just loading the only copy, the load ends before it.
         """
-        stored = self.tmp_lane
+        pending_lane = self.tmp_lane
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
-            missing = stored.unspilled(first, last)
+            missing = pending_lane.unspilled(first, last)
             while missing:
                 sequence = first + (missing & -missing).bit_length() - 1
                 missing &= missing - 1
@@ -212,7 +212,7 @@ class SpillingLane(NonPersistentLaneState):
                     continue
                 if sequence in self.in_flight:
                     in_flight.append(sequence)
-                    stored.is_copied = True
+                    pending_lane.is_copied = True
                     continue
                 load.last = sequence - 1
                 load.runs[at:] = [(first, load.last)] if first <= load.last else []

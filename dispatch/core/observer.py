@@ -12,8 +12,8 @@ class ListObserver:
     def begin(self, target: TargetList) -> None:
         """Observe a list that came into being."""
 
-    def look(self, target: TargetList) -> None:
-        """Observe a list that reached its `look_at`, or each list once a second."""
+    def sample(self, target: TargetList) -> None:
+        """Observe a list that reached its `sample_at_bytes`, or each list once a second."""
 
     def shares_changed(self) -> None:
         """Note that there is another memory limit."""

@@ -19,5 +19,5 @@ class QueueArea(DestinationState):
     def make_lane(self, priority: int) -> PersistentLaneState:
         """See DestinationState."""
         store = self.target_area.store
-        stored = store.index.lane(self.number, priority)
-        return PersistentLaneState(self, stored, store.id_prefix(self.number, priority))
+        pending_lane = store.index.lane(self.number, priority)
+        return PersistentLaneState(self, pending_lane, store.id_prefix(self.number, priority))

@@ -34,14 +34,14 @@ class Redelivery:
         self._delayed = delayed
         self._policies = policies
         self._wake_maintenance = wake_maintenance
-        self.dead: dict[LaneState, None] = {}
+        self.lanes_with_dead_letters: dict[LaneState, None] = {}
         """Lanes with dead letters that are about to leave, whoever waits longest first."""
 
     def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
         """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
-        lane.dead.add(first, last)
+        lane.dead_letters.add(first, last)
         lane.destination.distribution.settled(lane, first, last - first + 1)
-        self.dead[lane] = None
+        self.lanes_with_dead_letters[lane] = None
         self._wake_maintenance()
 
     def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
@@ -129,10 +129,10 @@ class Redelivery:
 
     def release(self, lane: LaneState, first: int, last: int) -> None:
         """Give back what a prepared transaction wanted gone. At least one attempt was made at each."""
-        known = lane.attempts
+        known = lane.delivery_counts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
         lane.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
-        rule, known = self._policies.redelivery(lane.destination.name), lane.attempts
+        rule, known = self._policies.redelivery(lane.destination.name), lane.delivery_counts
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
                 self.dead_letter(lane, sequence, sequence)
@@ -147,7 +147,7 @@ class Redelivery:
             self._count(lane, held)
 
     def _count(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
-        known = lane.attempts
+        known = lane.delivery_counts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
         if fresh and not lane.destination.is_deleted:
             lane.record_attempts(counted_runs(fresh))
@@ -157,7 +157,7 @@ class Redelivery:
 
         Not below one: what says so much in the journal can't be unsaid, and does not grow.
         """
-        known = lane.attempts
+        known = lane.delivery_counts
         if known is None or lane.destination.is_deleted:
             return
         counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]

@@ -35,7 +35,7 @@ class Removals:
 
     def held(self, lane: LaneState) -> SequenceSet:
         """Return the messages of a lane that are in flight, or that a transaction decides about. O(in flight)."""
-        held = self._branches.acknowledged_in(lane.stored.number)
+        held = self._branches.acknowledged_in(lane.pending_lane.number)
         for sequence in sorted(lane.in_flight):
             held.add(sequence, sequence)
         return held
@@ -44,7 +44,7 @@ class Removals:
         """Yield runs from begin to end that hold everything pending and nothing held. Each begins with one."""
         held = self.held(lane)
         while begin < end:
-            pending = lane.stored.pending_run(begin, 1)
+            pending = lane.pending_lane.pending_run(begin, 1)
             if pending is None or pending[0] >= end:
                 return
             begin = pending[0]
@@ -58,11 +58,11 @@ class Removals:
 
     def free_sequences(self, lane: LaneState, first: int, last: int) -> list[int]:
         """Return what of a run is pending and not held. O(run)."""
-        decided = self._branches.acknowledged_in(lane.stored.number)
+        decided = self._branches.acknowledged_in(lane.pending_lane.number)
         return [
             sequence
             for sequence in range(first, last + 1)
-            if lane.stored.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
+            if lane.pending_lane.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
         ]
 
     def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class Removals:
         count = removed = 0
         try:
             for first, last in runs:
-                removed += lane.store.remove(lane.stored, first, last)
+                removed += lane.backing_store.remove(lane.pending_lane, first, last)
                 gone.add(first, last)
                 count += 1
         except ForebayError:
@@ -95,13 +95,13 @@ class Removals:
         """Empty a lane that is about to go: senders, loads and deliveries that still know it find nothing in it."""
         target_area = self._target_area
         everything = SequenceSet()
-        everything.add(0, max(lane.published, lane.stored.next_sequence))
+        everything.add(0, max(lane.published, lane.pending_lane.next_sequence))
         self._delayed.cancel(lane, everything)
         target_area.forget(lane, everything)
         target_area.on_lane_gone(lane)
         memory = lane.memory
         caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
         for cache in caches:
-            cache.forget(lane.stored.number)
-            cache.keepers.pop(lane.stored.number, None)
+            cache.forget(lane.pending_lane.number)
+            cache.keepers.pop(lane.pending_lane.number, None)
         lane.drop()

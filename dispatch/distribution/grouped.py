@@ -97,7 +97,7 @@ class GroupAssigner(Distribution):
         """Give each consumer a list over a new lane, which the unassigned messages have already."""
         for assigned in self._assigned_by_consumer.values():
             self._assigning.add_list(assigned, lane)
-            assigned.lists.sort(key=lambda target: (-target.lane.stored.priority, not target.lane.is_persistent))
+            assigned.lists.sort(key=lambda target: (-target.lane.pending_lane.priority, not target.lane.is_persistent))
             pair(assigned)
 
     def leave(self, consumer: Taker) -> None:
@@ -288,13 +288,13 @@ class GroupAssigner(Distribution):
         """See HearsOfLanes. Reads each of the messages. One that can't be read holds back nobody."""
         forgotten = SequenceSet()
         for at, last in runs:
-            while (run := lane.stored.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
+            while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
                 end = min(run[1], last)
                 at = end + 1
                 if self.target_area.group_memory.is_full:
                     forgotten.add(run[0], end)
                     continue
-                messages, _ = lane.store.read(lane.store.plan(lane.stored, [(run[0], end)]))
+                messages, _ = lane.backing_store.read(lane.backing_store.plan(lane.pending_lane, [(run[0], end)]))
                 for message in messages:
                     group = self.names.of(lane, message)
                     if group is not None:

@@ -148,7 +148,7 @@ class MessageGroups:
         assert owner is not None
         places = self._last_assigned.setdefault(owner, {})
         place = _place(lane, sequence)
-        key = bucket, lane.stored.priority
+        key = bucket, lane.pending_lane.priority
         known = places.get(key)
         if known is None:
             self.memory.charge(ASSIGNED_BYTES)
@@ -163,7 +163,7 @@ class MessageGroups:
         bucket = bucket_of(group)
         owner = self._owners[bucket]
         places = self._last_assigned.get(owner) if owner is not None else None
-        last = places.get((bucket, lane.stored.priority)) if places is not None else None
+        last = places.get((bucket, lane.pending_lane.priority)) if places is not None else None
         return last is not None and _place(lane, sequence) <= last
 
     def assign_again(self, consumer: Taker) -> None:
@@ -179,7 +179,7 @@ class MessageGroups:
         held_back = self._held_back.setdefault(lane, {})
         if sequence in held_back:
             return
-        key = group, lane.stored.priority
+        key = group, lane.pending_lane.priority
         halt = self._halts.get(key)
         if halt is None:
             halt = self._halts[key] = _Halt(group)
@@ -204,12 +204,12 @@ class MessageGroups:
         """Return whether a message waits for one before it."""
         if not self._halts:
             return False
-        halt = self._halts.get((group, lane.stored.priority))
+        halt = self._halts.get((group, lane.pending_lane.priority))
         return halt is not None and _place(lane, sequence) > halt.places[0]
 
     def wait(self, lane: LaneState, sequence: int, group: str) -> None:
         """Let a message of a halted group wait, in no list."""
-        halt = self._halts[group, lane.stored.priority]
+        halt = self._halts[group, lane.pending_lane.priority]
         if halt.waiting is None:
             halt.waiting = {}
         runs = halt.waiting.get(lane)
@@ -238,7 +238,7 @@ class MessageGroups:
         waiting, halt.waiting = halt.waiting, None
         self.memory.let_go(charged - halt.held_bytes)
         if not halt.places:
-            del self._halts[halt.group, lane.stored.priority]
+            del self._halts[halt.group, lane.pending_lane.priority]
         return waiting or {}
 
     def waiting(self, lane: LaneState) -> int:
@@ -252,7 +252,7 @@ class MessageGroups:
         for lane, held_back in self._held_back.items():
             assert held_back
             for sequence, halt in held_back.items():
-                key = halt.group, lane.stored.priority
+                key = halt.group, lane.pending_lane.priority
                 assert self._halts[key] is halt
                 places.setdefault(key, []).append(_place(lane, sequence))
         assert {key: sorted(found) for key, found in places.items()} == {

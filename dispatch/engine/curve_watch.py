@@ -44,12 +44,12 @@ class CurveWatch(ListObserver):
         self._target_area.make_room(TRACK_BYTES, None)
         if not self._holder.reserve(TRACK_BYTES):
             return
-        lane, stored = target.lane, target.lane.stored
-        waiting = stored.pending_bytes + stored.pending_messages * OVERHEAD_BYTES
+        lane, pending_lane = target.lane, target.lane.pending_lane
+        waiting = pending_lane.pending_bytes + pending_lane.pending_messages * OVERHEAD_BYTES
         charge = _mean_charge(target, OVERHEAD_BYTES)
         arrived = (lane.published - lane.first_sequence) * charge
         self._tracks[target] = self._sampler.track(waiting, min(arrived, waiting), charge)
-        target.look_at = quantum_bytes(waiting, charge)
+        target.sample_at_bytes = quantum_bytes(waiting, charge)
 
     @property
     def _bytes_max(self) -> int:
@@ -63,17 +63,17 @@ class CurveWatch(ListObserver):
     def _forget(self, target: TargetList) -> None:
         self._sampler.end(self._tracks.pop(target))
         self._watermarks.pop(target, None)
-        target.look_at = UNLIMITED
+        target.sample_at_bytes = UNLIMITED
         self._holder.release(TRACK_BYTES)
 
-    def look(self, target: TargetList) -> None:
+    def sample(self, target: TargetList) -> None:
         track = self._tracks.get(target)
         if track is None:
             return
         charge = _mean_charge(target, track.charge)
         taken = target.taken_bytes
         waiting = _waiting_messages(target, charge) * charge
-        target.look_at = taken + quantum_bytes(waiting, charge)
+        target.sample_at_bytes = taken + quantum_bytes(waiting, charge)
         if taken == track.taken and waiting == track.waiting:
             return
         target_area = self._target_area
@@ -91,11 +91,11 @@ class CurveWatch(ListObserver):
             granted = self._sampler.watermarks([target.measured_rate for target in lists])
             self._watermarks = {target: each for target, each in zip(lists, granted, strict=True) if target in tracks}
         for target in list(tracks):
-            self.look(target)
+            self.sample(target)
 
     def end(self, target: TargetList) -> None:
         if target in self._tracks:
-            self.look(target)
+            self.sample(target)
             self._forget(target)
 
     def curve(self) -> Curve:
@@ -128,8 +128,12 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:
     """Return the mean charge of the lane's messages, or `otherwise` where it has none."""
-    stored = target.lane.stored
-    return OVERHEAD_BYTES + stored.pending_bytes / stored.pending_messages if stored.pending_messages else otherwise
+    pending_lane = target.lane.pending_lane
+    return (
+        OVERHEAD_BYTES + pending_lane.pending_bytes / pending_lane.pending_messages
+        if pending_lane.pending_messages
+        else otherwise
+    )
 
 
 def _waiting_messages(target: TargetList, charge: float) -> float:

@@ -275,7 +275,7 @@ class Engine:
             pattern_of=self.policies.pattern_of,
             ordinary=OrdinaryDistribution,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
-            on_expired=self.late_calls.meet_expired,
+            on_expired=self.late_calls.remove_expired,
             on_unread=self.late_calls.warm,
             on_lane_gone=self.late_calls.forget_lane,
         )
@@ -402,7 +402,7 @@ class Engine:
             self.timed.is_expired,
             self.budget.holder("browsers"),
             self.budget.holders["read_buffers"],
-            self.destinations.seen,
+            self.destinations.for_report,
         )
         self.mover = Mover(
             self.parts,
@@ -608,7 +608,7 @@ class Engine:
             self.overhead.restore(self.ledger_audit.census(), subscriptions.count, rows_bytes)
             self.topics.apply_retention_rules()
             for lane in self.destinations.restore_lanes():
-                if lane.stored.pending_messages:
+                if lane.pending_lane.pending_messages:
                     self.warmer.begin(lane)
             self.transactions.recover(self.topics.lane)
             if self.recorder is not None:
@@ -696,7 +696,7 @@ class Engine:
         self.wakeups.wake_loader()
         self.wakeups.wake_maintenance()
         for consumer in list(self.all_consumers()):
-            consumer.find_out()
+            consumer.wake_on_failure()
 
     def die_in_child(self) -> None:
         """Disable the copy of a forked child, which must never write: the parent owns the directory."""

@@ -38,9 +38,9 @@ class LateCalls:
         """For all that is charged: take memory from lists and caches. Requires: the lock."""
         self.target_area.make_room(wanted_bytes, None)
 
-    def meet_expired(self, lane: LaneState, sequence: int) -> None:
+    def remove_expired(self, lane: LaneState, sequence: int) -> None:
         """For TargetArea: have a message removed that a list passed over because it has expired. Requires: the lock."""
-        self.timed.meet(lane, sequence)
+        self.timed.remove_expired(lane, sequence)
 
     def warm(self, lane: LaneState) -> None:
         """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""

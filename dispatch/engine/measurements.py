@@ -46,8 +46,8 @@ class Measurements:
             return 0
         seconds, self._measured_at = now - self._measured_at, now
         self._target_area.measure(seconds)
-        self._warmer.look()
+        self._warmer.resume()
         consumers = list(self._consumers())
         slow = notice(self._target_area, consumers, now, seconds)
-        self._stuck.look(consumers, now)
+        self._stuck.check(consumers, now)
         return slow

@@ -86,13 +86,13 @@ class Reports:
         for part in in_sections(numbers):
             with self._monitor.lock:
                 for number in part:
-                    queue = self._destinations.seen_numbered(number)
+                    queue = self._destinations.numbered_for_report(number)
                     if queue is not None:
                         destinations[queue.name] = destination_statistics(queue, self._oldest.age_seconds(queue))
         topics: dict[str, TopicStatistics] = {}
         for number in topic_numbers:
             with self._monitor.lock:
-                topic = self._topics.seen_numbered(number)
+                topic = self._topics.numbered_for_report(number)
             if topic is not None:
                 topics[topic.name] = statistics_of_topic(self._monitor, topic)
         self._observe_lists()
@@ -118,7 +118,7 @@ class Reports:
             with self._monitor.lock, self._monitor.whole:
                 for target in part:
                     if target in self._target_area.lists:
-                        self._target_area.watch.look(target)
+                        self._target_area.watch.sample(target)
 
     def _failing(self) -> dict[str, FailingDuty]:
         """Return what background work tries in vain, by name."""

@@ -108,7 +108,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     acknowledged, redelivered, unreadable, expired = queue.earlier[3:7]
     for lane in lanes:
         in_flight += len(lane.in_flight)
-        put_off += lane.parked.count + lane.stored.put_off_messages + lane.dead.count
+        put_off += lane.parked.count + lane.pending_lane.put_off_messages + lane.dead_letters.count
         acknowledged += lane.acknowledged
         redelivered += lane.redelivered
         unreadable += lane.unreadable
@@ -157,7 +157,7 @@ def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: 
     for part in in_sections(names[:subscriptions_max]):
         with monitor.lock:
             for name in part:
-                if (seen := topic.seen_subscription(name)) is not None:
+                if (seen := topic.subscription_for_report(name)) is not None:
                     subscriptions[name] = destination_statistics(seen)
     with monitor.lock:
         retained_messages, retained_bytes = topic.retained

@@ -96,8 +96,8 @@ def _most_spilled(owners: Owners) -> _Holder | None:
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
     names = {queue.number: queue.qualified_name for queue in (*owners.destinations.queues.values(), *subscriptions)}
-    for stored in owners.overflow.lanes.values():
-        held[names[stored.destination]] += stored.pending_bytes
+    for pending_lane in owners.overflow.lanes.values():
+        held[names[pending_lane.destination_number]] += pending_lane.pending_bytes
     for name, size_bytes in held.most_common(1):
         if size_bytes:
             return _Holder(name, size_bytes)

@@ -73,7 +73,7 @@ class _Part:
     def add(self, delivery: Delivery) -> None:
         self.messages += 1
         if is_lazy(delivery):
-            self.bytes += lane_of(delivery).stored.lengths(delivery.sequence, delivery.sequence)[0]
+            self.bytes += lane_of(delivery).pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
         else:
             self.bytes += content_bytes(delivery)
         sent_ms = message_of(delivery)[3]
@@ -92,7 +92,7 @@ class _Places:
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
     """When the first of them may go, on the store's clock."""
-    dead: _Part = field(default_factory=_Part)
+    dead_letters: _Part = field(default_factory=_Part)
     """About to leave for the dead-letter queue."""
     transactions: dict[str, _Part] = field(default_factory=dict)
     """By transaction, with what it is."""
@@ -109,7 +109,7 @@ class _Places:
         """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
         taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
         timed = self.delayed.messages + self.due_later.messages + self.expired.messages
-        return self.depth - taken - timed - self.dead.messages - self.unsynced.messages
+        return self.depth - taken - timed - self.dead_letters.messages - self.unsynced.messages
 
 
 def explain_subject(owners: Owners, subject: Queue | Topic | Consumer) -> Explanation:
@@ -119,11 +119,11 @@ def explain_subject(owners: Owners, subject: Queue | Topic | Consumer) -> Explan
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     if isinstance(subject, Topic):
         with owners.monitor.lock:
-            topic = subject.seen
+            topic = subject.for_report
         return explain_topic(owners, topic)
     if isinstance(subject, Queue):
         with owners.monitor.lock:
-            queue = subject.seen
+            queue = subject.for_report
         return explain_queue(owners, queue)
     return explain_consumer(owners, subject)
 
@@ -139,7 +139,7 @@ def explain_named(owners: Owners, name: str) -> Explanation:
         queue: DestinationState | None = owners.destinations.find(name)
         for other in owners.topics.by_name.values() if queue is None and topic is None else ():
             subscription = name.removeprefix(f"{other.name}/")
-            if subscription != name and (seen := other.seen_subscription(subscription)) is not None:
+            if subscription != name and (seen := other.subscription_for_report(subscription)) is not None:
                 queue = seen
     if queue is not None:
         return explain_queue(owners, queue)
@@ -195,7 +195,7 @@ def _places(owners: Owners, queue: DestinationState) -> _Places:
         for delivery in lane.in_flight.values():
             places.in_flight.setdefault(consumer_of(delivery), _Part()).add(delivery)
         _count(places.unsynced, lane, [(lane.published, BEHIND_ALL)])
-        _count(places.dead, lane, lane.dead)
+        _count(places.dead_letters, lane, lane.dead_letters)
         places.unreadable += lane.unreadable
         if lane.is_timed:
             _count_timed(owners, lane, places)
@@ -204,7 +204,7 @@ def _places(owners: Owners, queue: DestinationState) -> _Places:
     for transaction in owners.transactions.undecided.values():
         part = _Part()
         for lane in lanes:
-            _count(part, lane, transaction.acknowledged_in(lane.stored.number))
+            _count(part, lane, transaction.acknowledged_in(lane.pending_lane.number))
         if part.messages:
             state = "prepared" if transaction.is_prepared else "open"
             places.transactions[f"{transaction.name} ({state})"] = part
@@ -216,16 +216,16 @@ def _count_timed(owners: Owners, lane: LaneState, places: _Places) -> None:
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = owners.store.steady.now_ms()
     at = 0
-    if timed.stored.earliest[DUE] < NEVER:
-        places.due_ms = min(places.due_ms, timed.stored.earliest[DUE])
-        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published:
-            _count(places.due_later, lane, runs_of_ones(lane.stored.waiting(*found), found[0]))
+    if timed.pending_lane.earliest[DUE] < NEVER:
+        places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < lane.published:
+            _count(places.due_later, lane, runs_of_ones(lane.pending_lane.waiting(*found), found[0]))
             at = found[1] + 1
-    for number in timed.store.timetable.expired_blocks(timed.stored, now_ms):
-        runs = list(timed.store.timetable.expired(timed.stored, number, now_ms))
+    for number in timed.backing_store.timetable.expired_blocks(timed.pending_lane, now_ms):
+        runs = list(timed.backing_store.timetable.expired(timed.pending_lane, number, now_ms))
         free = owners.sweeper.free([lane], runs)
         for first, last in free:
-            for low, high in runs_of_ones(lane.stored.waiting(first, last), first):
+            for low, high in runs_of_ones(lane.pending_lane.waiting(first, last), first):
                 free.remove(low, high)
         for first, last in chain(lane.parked, owners.delayed.runs(lane)):
             free.remove(first, last)
@@ -235,10 +235,10 @@ def _count_timed(owners: Owners, lane: LaneState, places: _Places) -> None:
 def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
     """Add what of these is pending. O(blocks of it)."""
     for at, last in runs:
-        while (found := lane.stored.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+        while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
             part.messages += end - found[0] + 1
-            part.bytes += sum(lane.stored.lengths(found[0], end))
+            part.bytes += sum(lane.pending_lane.lengths(found[0], end))
             at = end + 1
 
 
@@ -385,9 +385,9 @@ def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[C
         causes.append(_cause(owners, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
     if places.expired.messages:
         causes.append(_cause(owners, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
-    if places.dead.messages:
+    if places.dead_letters.messages:
         frees = "housekeeping, or a step(), as soon as the disk has room"
-        causes.append(_cause(owners, DEAD_LETTER, "max_attempts", places.dead, frees))
+        causes.append(_cause(owners, DEAD_LETTER, "max_attempts", places.dead_letters, frees))
     for holder, part in places.transactions.items():
         causes.append(_cause(owners, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:

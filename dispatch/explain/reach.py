@@ -105,7 +105,7 @@ def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
 def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     """Return the first sequence of runs that can be handed out, BEHIND_ALL if there is none. O(those before it)."""
     for at, last in runs:
-        while at <= last and (found := lane.stored.ready_run(at, BLOCK_MESSAGES)) is not None:
+        while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], min(found[1], last) + 1):
                 if _can_be_had(lane, sequence):
                     return sequence
@@ -116,4 +116,4 @@ def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
 def _is_late(lane: LaneState, sequence: int) -> bool:
     """Tell whether the message has expired."""
     now_ms = lane.destination.store.steady.now_ms
-    return lane.is_timed and 0 < lane.stored.times_of(sequence).expires_at <= now_ms()
+    return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= now_ms()

@@ -92,7 +92,7 @@ class EagerLoader:
         loads = self._target_area.loads
         running_low = loads.running_low
         if loads.left_alone:
-            loads.look()
+            loads.poll()
         # Never twice in a row beside another: a scan that finds nothing would let the others starve.
         for target in nsmallest(
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
@@ -193,7 +193,7 @@ class EagerLoader:
 
         What is no longer pending, or not due yet, is taken out of runs.
         """
-        stored = target.lane.stored
+        pending_lane = target.lane.pending_lane
         room = max(target.high_watermark_bytes - target.direct_bytes, 0)
         if runs:
             room = target.lane.load_room(room, runs.first)
@@ -202,7 +202,7 @@ class EagerLoader:
         at = 0
         while (run := runs.next_from(at)) is not None:
             first, last = run
-            found = stored.ready_run(first, LOAD_MESSAGES_MAX)
+            found = pending_lane.ready_run(first, LOAD_MESSAGES_MAX)
             if found is None or found[0] > first:
                 at = last + 1 if found is None else min(found[0], last + 1)
                 runs.remove(first, at - 1)
@@ -210,7 +210,7 @@ class EagerLoader:
             if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
                 break
             last = min(found[1], last)
-            lengths = stored.lengths(first, last)
+            lengths = pending_lane.lengths(first, last)
             total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
             if total > 2 * room:
                 lengths = lengths[: 2 * room * len(lengths) // total + 1]
@@ -232,7 +232,7 @@ class EagerLoader:
         O(that much).
         """
         lane = load.target.lane
-        number = lane.stored.number
+        number = lane.pending_lane.number
         caches = [cache for cache in lane.caches if cache.may_have(number, load.last)]
         count = 0
         before = 0
@@ -250,7 +250,7 @@ class EagerLoader:
         if target.is_shared and not target.lane.is_persistent:
             self._copy_from_caches(load)
             return
-        memory, lane_number = target.lane.memory, target.lane.stored.number
+        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
         for cache in target.lane.caches:
             if not cache.may_have(lane_number, load.last):
                 continue
@@ -276,7 +276,7 @@ class EagerLoader:
     def _copy_from_caches(self, load: Load) -> None:
         """Copy for a list that shares what may be nowhere else, so that others find it. Without memory, spill it."""
         lane = load.target.lane
-        number = lane.stored.number
+        number = lane.pending_lane.number
         for cache in lane.caches:
             if not cache.may_have(number, load.last):
                 continue
@@ -299,15 +299,15 @@ class EagerLoader:
     def _reserve(self, load: Load, is_needed: bool) -> None:
         """Reserve memory for what must be read. What finds none becomes lazy; where even that fails, the run is cut."""
         target_area, target = self._target_area, load.target
-        stored = target.lane.stored
+        pending_lane = target.lane.pending_lane
         if not load.held:
-            columns = [stored.lengths(first, last) for first, last in load.runs]
+            columns = [pending_lane.lengths(first, last) for first, last in load.runs]
             if max(map(max, columns)) <= target_area.large_message_bytes:
                 load.is_plain = not load.is_return and (not load.is_scan or target.consumer_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
                 return
-        lengths = [item for first, last in load.runs for item in enumerate(stored.lengths(first, last), first)]
+        lengths = [item for first, last in load.runs for item in enumerate(pending_lane.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
         wanted = 0
         for sequence, length in lengths:
@@ -332,7 +332,7 @@ class EagerLoader:
             self._target_area.make_room(wanted, target)
             few = min(messages, self._target_area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
-        regions = target.lane.store.plan(target.lane.stored, runs)
+        regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
@@ -354,11 +354,11 @@ class EagerLoader:
         self, load: Load, runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
-        stored, free_bytes = load.target.lane.stored, load.target.lane.memory.free_bytes
+        pending_lane, free_bytes = load.target.lane.pending_lane, load.target.lane.memory.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
         for first, last in runs:
-            for sequence, length in enumerate(stored.lengths(first, last), first):
+            for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 if charged + content_charge_bytes(length) > free_bytes:
                     if messages <= few:
                         return runs, wanted
@@ -419,10 +419,12 @@ class EagerLoader:
         lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if load.is_stale:
-            dropped = [message for message in dropped if lane.stored.is_pending(message[0])]
+            dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
         # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
         is_read = load.target in self._target_area.lists
-        lane.leave_ram([held for held in dropped if not (is_read and lane.pending_cache.put(lane.stored.number, held))])
+        lane.leave_ram(
+            [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
+        )
         if was_begun:
             load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
             self._target_area.relieve()  # others may have found nothing because this load had it
@@ -433,10 +435,10 @@ class EagerLoader:
         """Read what is missing and evaluate the selector. Requires: no lock."""
         consumer_group, lane = load.target.consumer_group, load.target.lane
         if load.is_plain:
-            load.messages, load.unreadable = lane.store.read(load.regions)
+            load.messages, load.unreadable = lane.backing_store.read(load.regions)
             return
         for region in load.regions:
-            messages, unreadable = lane.store.read((region,))
+            messages, unreadable = lane.backing_store.read((region,))
             load.unreadable += unreadable
             for message in messages:
                 load.held[message[0]] = message
@@ -500,17 +502,17 @@ class EagerLoader:
         lane = load.target.lane
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
-            if load.is_stale and not lane.stored.is_pending(sequence):
+            if load.is_stale and not lane.pending_lane.is_pending(sequence):
                 continue
             message = load.held[sequence]
-            is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.stored.number, message)
+            is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.pending_lane.number, message)
             if not is_head:
                 dropped.append(message)
         lane.leave_ram(dropped)
 
     def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return what of a load belongs into its list, in order, and the charge of that."""
-        target, stored = load.target, load.target.lane.stored
+        target, pending_lane = load.target, load.target.lane.pending_lane
         is_doubtful = target.is_shared or load.is_stale
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
@@ -521,7 +523,7 @@ class EagerLoader:
             message = load.held[sequence]
             if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
                 continue
-            if is_doubtful and not stored.is_pending(sequence):
+            if is_doubtful and not pending_lane.is_pending(sequence):
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)
@@ -580,7 +582,7 @@ def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> in
 def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
     """Pass over messages that can't be read and that are pending still, each with a line in the log."""
     for sequence, problem in unreadable:
-        if lane.stored.is_pending(sequence):
+        if lane.pending_lane.is_pending(sequence):
             lane.unreadable += 1
             place = f"{lane.id_prefix}{sequence}"
             logger.error("message %s can't be read and is passed over: %s", place, problem, event="message_unreadable")

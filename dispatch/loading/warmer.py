@@ -54,7 +54,7 @@ class CacheWarmer:
         self._lanes: dict[LaneState, int] = {}
         """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
         self._is_full: set[LaneMemory] = set()
-        """Where the cache, or memory, has no room for the next one: the lanes wait for `look`."""
+        """Where the cache, or memory, has no room for the next one: the lanes wait for `resume`."""
         self.loading_bytes = 0
         """Charged to the cache for messages that are being read."""
 
@@ -66,7 +66,7 @@ class CacheWarmer:
         queue = lane.destination
         if queue.consumer_groups or queue.is_deleted or not queue.has_lists or not lane.is_persistent:
             return
-        lane.memory.head_queue_cache.stop(lane.stored.number)
+        lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         self._lanes[lane] = 0
         self._target_area.loads.wake_loader()
 
@@ -74,7 +74,7 @@ class CacheWarmer:
         """Forget a lane whose queue is deleted or whose subscription has ended. Requires: the lock."""
         self._lanes.pop(lane, None)
 
-    def look(self) -> None:
+    def resume(self) -> None:
         """Go on where it ended for want of room, and where the cache gave back, if there is plenty now.
 
         O(lanes whose head is not whole), where there is plenty. Requires: the lock.
@@ -110,7 +110,7 @@ class CacheWarmer:
                     chosen.append(load)
             if load is None:
                 return False
-            messages, unreadable = load.lane.store.read(load.regions)
+            messages, unreadable = load.lane.backing_store.read(load.regions)
         finally:
             for begun in chosen:
                 with self._target_area.lock, self._target_area.whole:
@@ -134,10 +134,10 @@ class CacheWarmer:
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
             if not runs and following >= lane.published:
                 del lanes[lane]
-                cache.reopen(lane.stored.number)
+                cache.reopen(lane.pending_lane.number)
                 continue
             if runs:
-                regions = lane.store.plan(lane.stored, runs)
+                regions = lane.backing_store.plan(lane.pending_lane, runs)
                 buffer_bytes = max(region.length for region in regions)
                 if content_bytes <= room and self._reading.reserve(buffer_bytes):
                     if cache.holder.reserve(content_bytes):
@@ -158,22 +158,22 @@ class CacheWarmer:
         Too large ones are left out: a consumer's load does not hold them either.
         """
         target_area = self._target_area
-        stored = lane.stored
-        caches = [cache for cache in lane.caches if cache.has(stored.number)]
+        pending_lane = lane.pending_lane
+        caches = [cache for cache in lane.caches if cache.has(pending_lane.number)]
         room = min(room, target_area.shares.load_bytes_max)
         runs: list[tuple[int, int]] = []
         total = 0
         while begin < lane.published:
-            found = stored.pending_run(begin, BLOCK_MESSAGES)
+            found = pending_lane.pending_run(begin, BLOCK_MESSAGES)
             if found is None or found[0] >= lane.published:
                 return runs, total, lane.published
             if runs and found[0] // BLOCK_MESSAGES != runs[0][0] // BLOCK_MESSAGES:
                 break
             first, last = found[0], min(found[1], lane.published - 1)
-            for sequence, length in enumerate(stored.lengths(first, last), first):
+            for sequence, length in enumerate(pending_lane.lengths(first, last), first):
                 begin = sequence + 1
                 if length > target_area.large_message_bytes or any(
-                    cache.peek(stored.number, sequence) for cache in caches
+                    cache.peek(pending_lane.number, sequence) for cache in caches
                 ):
                     continue
                 charge = content_charge_bytes(length)
@@ -195,8 +195,8 @@ class CacheWarmer:
         if lane.destination.consumer_groups or lane.destination.is_deleted or lane not in self._lanes:
             return
         for message in messages:
-            if load.purges == lane.purges or lane.stored.is_pending(message[0]):
-                if not cache.fill(lane.stored.number, message):
+            if load.purges == lane.purges or lane.pending_lane.is_pending(message[0]):
+                if not cache.fill(lane.pending_lane.number, message):
                     self._lanes[lane] = min(self._lanes[lane], message[0])
                     self._is_full.add(lane.memory)
                     return

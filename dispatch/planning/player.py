@@ -96,7 +96,7 @@ class PlayedIndex(Index):
     """The part of an Index that lanes use: in a trace nothing was delivered before."""
 
     def __init__(self) -> None:
-        self.attempts = DeliveryCountTable()
+        self.delivery_count_table = DeliveryCountTable()
 
 
 class PlayedStore(MessageStore):
@@ -367,7 +367,7 @@ class TracePlayer:
         target, consumer = self._lists[extra]
         first -= self._lane(number).base
         end = first + count
-        loads_left = LOADS_IN_VAIN_MAX + target.lane.stored.pending_messages
+        loads_left = LOADS_IN_VAIN_MAX + target.lane.pending_lane.pending_messages
         while count > 0:
             deliveries = self.target_area.collect(consumer, count, None)
             if not deliveries:
@@ -386,7 +386,7 @@ class TracePlayer:
             self.deliveries += len(deliveries)
             for delivery in deliveries:
                 if is_lazy(delivery):
-                    length = target.lane.stored.lengths(delivery.sequence, delivery.sequence)[0]
+                    length = target.lane.pending_lane.lengths(delivery.sequence, delivery.sequence)[0]
                     self.lazy_bytes += content_charge_bytes(length)
                 elif message_of(delivery)[3] == ARRIVED:
                     self.hits += 1

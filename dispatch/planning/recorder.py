@@ -234,9 +234,9 @@ class Recorder:
         at, stored.noted = stored.noted, end
         if lane.destination.is_deleted:
             return
-        while at < end and (run := lane.stored.pending_run(at, end - at)) is not None and run[0] < end:
+        while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
-            lengths = lane.stored.lengths(first, last)
+            lengths = lane.pending_lane.lengths(first, last)
             at = last + 1
             if kind == WAITING:
                 self._put(WAITING, stored.number, first, len(lengths), sum(lengths))
@@ -492,7 +492,7 @@ class RecordedTargetArea(TargetArea):
         super().settle(delivery)
         lane, sequence = lane_of(delivery), delivery.sequence
         # An ack has removed the message before; a message that is given back is pending still.
-        self._recorder.settled(lane, sequence, 1, is_done=not lane.stored.is_pending(sequence))
+        self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(lane, deliveries)

@@ -37,7 +37,7 @@ class _Oldest:
 
     def run(self, most: int) -> tuple[int, int] | None:
         """Return the next run of messages that may be dropped, `most` at most, as (first, last), or None."""
-        while (run := self.lane.stored.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
+        while (run := self.lane.pending_lane.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
             first, last = run[0], min(run[1], self.lane.published - 1)
             held = self._held.next_from(first)
             if held is None or held[0] > last:
@@ -49,7 +49,7 @@ class _Oldest:
 
     def drop(self, first: int, last: int) -> int:
         """Remove a part of such a run; return how many messages that were."""
-        removed = self.lane.store.remove(self.lane.stored, first, last)
+        removed = self.lane.backing_store.remove(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed
@@ -66,7 +66,7 @@ def drop_oldest(removals: Removals, destination: DestinationState, messages: int
         try:
             while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
                 oldest, first, last = found
-                lengths = list(oldest.lane.stored.lengths(first, last))
+                lengths = list(oldest.lane.pending_lane.lengths(first, last))
                 count = dropped_bytes = 0
                 while count < len(lengths) and (count < messages or dropped_bytes < size_bytes):
                     dropped_bytes += lengths[count]
@@ -90,11 +90,11 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
         oldest, run = runs[0]
         return oldest, *run
     (persistent, of_persistent), (non_persistent, of_non_persistent) = runs
-    stored = cast(NonPersistentLane, non_persistent.lane.stored)
-    before = stored.before(of_non_persistent[0])
+    pending_lane = cast(NonPersistentLane, non_persistent.lane.pending_lane)
+    before = pending_lane.before(of_non_persistent[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
-    return non_persistent, of_non_persistent[0], min(of_non_persistent[1], stored.behind(of_persistent[0]) - 1)
+    return non_persistent, of_non_persistent[0], min(of_non_persistent[1], pending_lane.behind(of_persistent[0]) - 1)
 
 
 def dead_letter_on_overflow(

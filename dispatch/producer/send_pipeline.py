@@ -203,7 +203,7 @@ class SendPipeline:
         if batch.persistent is not True:
             self._store_non_persistent(batch)
             return
-        lane = self.lane(batch.priority)
+        lane = self.ensure_lane(batch.priority)
         timestamp = producers.clock_ms()
         contents, own_ids, ids = batch.contents, batch.own_ids, batch.ids
         if batch.transaction is not None:
@@ -229,19 +229,19 @@ class SendPipeline:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
         with producers.lock, producers.monitor.whole:
-            stored = lane.sent_lane  # not before: until here the queue may go
+            pending_lane = lane.sent_lane  # not before: until here the queue may go
             while begin < len(contents):
-                part = contents[begin : begin + stored.slice_room]
-                before_bytes = stored.added_bytes
-                first = producers.store.append_slice(stored, timestamp, part)
+                part = contents[begin : begin + pending_lane.slice_room]
+                before_bytes = pending_lane.added_bytes
+                first = producers.store.append_slice(pending_lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
                 if producers.syncs_always:
-                    charge = contents_charge(len(part), stored.added_bytes - before_bytes)
+                    charge = contents_charge(len(part), pending_lane.added_bytes - before_bytes)
                     producers.publisher.hold(lane, arrived, charge)
                 else:
-                    producers.target_area.offer_many(lane, arrived, stored.added_bytes - before_bytes)
+                    producers.target_area.offer_many(lane, arrived, pending_lane.added_bytes - before_bytes)
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)
@@ -251,7 +251,7 @@ class SendPipeline:
     def _store_non_persistent(self, batch: Batch) -> None:
         """Keep non-persistent messages, one after the other; the ids say how many are in."""
         producers, ids = self._producers, batch.ids
-        lane = self.non_persistent_target(batch.persistent, batch.priority)
+        lane = self.ensure_non_persistent_target(batch.persistent, batch.priority)
         timestamp = producers.clock_ms()
         prefix = lane.id_prefix
         if batch.transaction is not None:
@@ -279,13 +279,13 @@ class SendPipeline:
 
     def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
         """Put one message where the policy says, and return its id."""
-        lane = self.lane(batch.priority)
+        lane = self.ensure_lane(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:
-            self.non_persistent_target(batch.persistent, batch.priority)
+            self.ensure_non_persistent_target(batch.persistent, batch.priority)
         own_id = batch.own_ids[0]
         if limits.diverts:
-            priority, content = lane.stored.priority, batch.contents[0]
+            priority, content = lane.pending_lane.priority, batch.contents[0]
             stored_id = dead_letter_on_overflow(self._producers, self._destination, priority, is_persistent, *content)
             if stored_id is not None:
                 return stored_id
@@ -296,14 +296,14 @@ class SendPipeline:
 
     # ------------------------------------------------------------------ lanes
 
-    def lane(self, priority: object) -> PersistentLaneState:
+    def ensure_lane(self, priority: object) -> PersistentLaneState:
         """Return the lane of a priority, made if it is not there. ArgumentError, SettingsError."""
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         lane = self._destination.lanes[priority]
         return lane if lane is not None else self._producers.destinations.create_lane(self._destination, priority)
 
-    def non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
+    def ensure_non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
         """Return what takes the non-persistent messages of a priority, made if it is not there."""
         if persistent is not False:
             raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)

@@ -180,7 +180,7 @@ class Sender:
         try:
             lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if lane is None:
-                lane = self._pipeline.lane(priority)
+                lane = self._pipeline.ensure_lane(priority)
             monitor = producers.monitor
             entries = monitor.entries
             if producers.is_inside():
@@ -200,12 +200,12 @@ class Sender:
                             producers.timed.note(lane)
                     else:
                         sequence = producers.store.add(lane.sent_lane, now_ms, properties, body)
-                    stored = (sequence, properties, body, now_ms)
+                    message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES
-                        position = producers.publisher.hold(lane, (stored,), charge)
+                        position = producers.publisher.hold(lane, (message,), charge)
                     else:
-                        lane.arrive(stored)
+                        lane.arrive(message)
                 except BaseException as error:
                     producers.lock.break_by(error)
                     raise
@@ -232,7 +232,7 @@ class Sender:
             if type(priority) is int and 0 <= priority <= 9:
                 lane = self._destination.non_persistent_lanes[priority]
             if lane is None or persistent is not False:
-                lane = self._pipeline.non_persistent_target(persistent, priority)
+                lane = self._pipeline.ensure_non_persistent_target(persistent, priority)
             entries = monitor.entries
             if producers.is_inside():
                 raise NestedCall
@@ -273,7 +273,7 @@ class Sender:
             checked = self.checked_transaction(transaction)
             ids: list[str] = []
             try:
-                lane = self._pipeline.lane(priority)
+                lane = self._pipeline.ensure_lane(priority)
                 checked.add(lane, now_ms, ((properties, body),), (message_id,), ids)
                 return ids[0]
             except (StoreFull, Closed):
@@ -556,11 +556,11 @@ class Sender:
         known = self._destination  # perhaps another thread with this handle has just opened it again
         if known.is_deleted and not known.is_forgotten:
             raise refused
-        with self._held_again() as queue:
+        with self._held_reopened() as queue:
             self._bind(queue)
             yield
 
-    def _held_again(self) -> AbstractContextManager[DestinationState]:
+    def _held_reopened(self) -> AbstractContextManager[DestinationState]:
         """Keep what stands for the destination open, which is made anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 

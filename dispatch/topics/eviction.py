@@ -111,7 +111,7 @@ class Evictor(EvictionRule):
         gone: dict[LaneState, SequenceSet] = {}
         for lane, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
-            removed = lane.store.remove(lane.stored, first, last)
+            removed = lane.backing_store.remove(lane.pending_lane, first, last)
             gone.setdefault(lane, SequenceSet()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
@@ -129,10 +129,10 @@ class Evictor(EvictionRule):
 
     def _waiting(self, subscription: SubscriptionState) -> int:
         """Published, and in nobody's hands."""
-        for stored in filter(None, subscription.subscriber.lanes):
-            stored.catch_up()
+        for pending_lane in filter(None, subscription.subscriber.lanes):
+            pending_lane.catch_up()
         waiting = subscription.depth
         for lane in subscription.all_lanes():
             unwanted = lane.unwanted.count if lane.unwanted is not None else 0
-            waiting -= len(lane.in_flight) + unwanted + lane.stored.next_sequence - lane.published
+            waiting -= len(lane.in_flight) + unwanted + lane.pending_lane.next_sequence - lane.published
         return waiting

@@ -34,20 +34,20 @@ class PatternRegistry(SubscriptionRegistry):
 class PatternState(DestinationState):
     """All topics that match, as their one consumer sees them. `name` is the pattern. The state lock guards it."""
 
-    __slots__ = ("keeper", "members", "turns")
+    __slots__ = ("registry", "members", "turns")
     noun = "topic"
     kind = TOPIC
     keeps_groups = False
 
-    def __init__(self, target_area: TargetArea, pattern: str, keeper: PatternRegistry) -> None:
+    def __init__(self, target_area: TargetArea, pattern: str, registry: PatternRegistry) -> None:
         super().__init__(target_area, 0, pattern)
-        self.keeper = keeper
+        self.registry = registry
         self.members: dict[TopicState, PatternMember] = {}
         self.distribution = self.turns = Turns(target_area, self.members.values())
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """See DestinationState."""
-        return SubscriptionConsumerGroup(selector, self.keeper.verdicts)
+        return SubscriptionConsumerGroup(selector, self.registry.verdicts)
 
     @property
     def consumer_group(self) -> ConsumerGroup:
@@ -69,7 +69,7 @@ class PatternState(DestinationState):
         self.members.clear()
         for member in members:
             member.on_consumer_closed()
-        self.keeper.forget_pattern(self)
+        self.registry.forget_pattern(self)
 
     @property
     def depth(self) -> int:

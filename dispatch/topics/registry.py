@@ -116,10 +116,10 @@ class Topics(PatternRegistry):
             if destination.kind == TOPIC:
                 if destination.number in used or self._policies.of(destination.name).retains:
                     by_number[destination.number] = self._add(destination.number, destination.name)
-        for stored in list(self._message_store.index.lanes.values()):
-            topic = by_number.get(stored.destination)
+        for pending_lane in list(self._message_store.index.lanes.values()):
+            topic = by_number.get(pending_lane.destination_number)
             if topic is not None:
-                topic.lanes[stored.priority] = topic.make_lane(stored.priority)
+                topic.lanes[pending_lane.priority] = topic.make_lane(pending_lane.priority)
         for facts in self._subscribers.table.encoded():
             if facts.selector is not None:
                 self._restore_selector(by_number[facts.topic], facts.number, facts.selector)
@@ -233,7 +233,7 @@ class Topics(PatternRegistry):
             yield held
 
     @contextmanager
-    def held_again(self, topic: TopicState) -> Iterator[TopicState]:
+    def held_reopened(self, topic: TopicState) -> Iterator[TopicState]:
         """Keep a topic open as held_open does; one that was deleted for want of use is made anew.
 
         Closed: somebody else has deleted it. StoreFull. Requires: no lock.
@@ -268,17 +268,17 @@ class Topics(PatternRegistry):
         with self._monitor.lock, self._monitor.whole:
             return self._current(topic)
 
-    def seen(self, topic: TopicState) -> TopicState:
+    def for_report(self, topic: TopicState) -> TopicState:
         """Return what a report tells of a topic that somebody knows. Requires: the lock."""
         number = self._destinations.number_now(topic) if topic.is_forgotten else None
-        return topic if number is None else self.seen_numbered(number) or topic
+        return topic if number is None else self.numbered_for_report(number) or topic
 
     def find(self, name: str) -> TopicState | None:
         """Return what a report tells of a topic; None: there is none of that name. Requires: the lock."""
         number = self._rows.number_of(TOPIC, name)
-        return None if number is None else self.seen_numbered(number)
+        return None if number is None else self.numbered_for_report(number)
 
-    def seen_numbered(self, number: int) -> TopicState | None:
+    def numbered_for_report(self, number: int) -> TopicState | None:
         """Return what a report tells of a topic; None: it is deleted. Requires: the lock.
 
         Of one that is not open that is an object of its own, which nothing is done with.
@@ -299,7 +299,7 @@ class Topics(PatternRegistry):
     def closed(self) -> Iterator[TopicState]:
         """Yield what a report tells of each topic that is not open, by name. Requires: the lock."""
         for name, number in zip(self.names(), self.numbers(), strict=True):
-            if name not in self.by_name and (topic := self.seen_numbered(number)) is not None:
+            if name not in self.by_name and (topic := self.numbered_for_report(number)) is not None:
                 yield topic
 
     def close_idle(self, topic: TopicState, undecided: Container[int]) -> bool:
@@ -398,7 +398,7 @@ class Topics(PatternRegistry):
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             text = options.selector.text if options.selector is not None else None
-            found = topic.seen_subscription(name) if name is not None else None
+            found = topic.subscription_for_report(name) if name is not None else None
             if found is not None:
                 _require_joinable(found, text, is_shared=is_shared)
             if found is None or found not in topic.online:
@@ -465,7 +465,7 @@ class Topics(PatternRegistry):
         topic.online[subscription] = None
         subscription.charge()
         if len(topic.online) == 2:
-            topic.meet()
+            topic.note_neighbours()
         for _ in subscription.open_lanes():
             pass
         if subscription.is_durable:
@@ -540,7 +540,7 @@ class Topics(PatternRegistry):
 
         SubscriptionInUse while it has a consumer, TransactionError while a transaction without an outcome knows it.
         """
-        found = topic.seen_subscription(name)
+        found = topic.subscription_for_report(name)
         if found is None:
             raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
         if found in topic.online:
@@ -607,7 +607,7 @@ class Topics(PatternRegistry):
         """Forget what dispatch knows of the persistent messages of a subscription that nobody reads."""
         for lane in filter(None, subscription.lanes):
             self._removals.drop_lane(lane)
-            lane.memory.head_queue_cache.reopen(lane.stored.number)
+            lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
         subscription.lanes = [None] * PRIORITIES
 
     def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
@@ -716,10 +716,10 @@ class Topics(PatternRegistry):
         """Make rows of what the store has of a durable subscription that nobody uses, if that can be."""
         if subscription.subscriber.facts.name in subscription.topic.kept:
             return
-        for stored in filter(None, subscription.subscriber.lanes):
+        for pending_lane in filter(None, subscription.subscriber.lanes):
             for cache in (subscription.memory.pending_cache, subscription.memory.head_queue_cache):
-                cache.forget(stored.number)
-            subscription.memory.head_queue_cache.reopen(stored.number)
+                cache.forget(pending_lane.number)
+            subscription.memory.head_queue_cache.reopen(pending_lane.number)
         self._subscribers.put_away(subscription.number)
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:

@@ -83,7 +83,7 @@ class Verdicts:
 
     def is_about(self, lane: LaneState, message: StoredMessage) -> bool:
         """Return whether a message is the one that is arriving, and persistent. Requires: the lock."""
-        return lane.is_persistent and message[0] == self._sequence and lane.stored.priority == self._priority
+        return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
     def matches(self, selector: Selector, source: Source, message: StoredMessage) -> bool:
         """Return whether a selector matches the message that is arriving. Requires: `is_about` it; the lock."""
@@ -166,7 +166,7 @@ class TopicState(DestinationState):
     __slots__ = (
         "subscribers",
         "evictor",
-        "keeper",
+        "registry",
         "kept",
         "online",
         "evicted",
@@ -187,13 +187,13 @@ class TopicState(DestinationState):
         name: str,
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
-        keeper: SubscriptionRegistry,
+        registry: SubscriptionRegistry,
     ) -> None:
         """subscribers: those of all topics, in the store. evictor: where the policy has `subscriber_max_messages`."""
         super().__init__(target_area, number, name)
         self.subscribers = subscribers
         self.evictor = evictor
-        self.keeper = keeper
+        self.registry = registry
         self.kept: dict[str, SubscriptionState] = {}
         """State of durable subscriptions that are read, or of which there is something to remember."""
         self.online: dict[SubscriptionState, None] = {}
@@ -221,7 +221,7 @@ class TopicState(DestinationState):
     @property
     def verdicts(self) -> Verdicts:
         """On the message that is just arriving."""
-        return self.keeper.verdicts
+        return self.registry.verdicts
 
     def stored_lanes(self) -> list[TopicLane]:
         """Return the lanes in the store, by priority. Requires: the lock."""
@@ -258,7 +258,7 @@ class TopicState(DestinationState):
         """Return whether there is a durable subscription of that name."""
         return name is not None and self.subscribers.table.number_of(self.number, name) is not None
 
-    def seen_subscription(self, name: str) -> SubscriptionState | None:
+    def subscription_for_report(self, name: str) -> SubscriptionState | None:
         """Return what a report tells of a durable subscription; None: there is none of that name.
 
         Of one that is not open that is an object of its own, which nothing is done with.
@@ -266,7 +266,7 @@ class TopicState(DestinationState):
         if (kept := self.kept.get(name)) is not None:
             return kept
         number = self.subscribers.table.number_of(self.number, name)
-        subscriber = None if number is None else self.subscribers.seen(number)
+        subscriber = None if number is None else self.subscribers.for_report(number)
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def durable_subscription(self, name: str) -> SubscriptionState | None:
@@ -285,14 +285,14 @@ class TopicState(DestinationState):
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield what a report tells of all durable subscriptions, in the order of their names."""
-        return (found for name in self.durable if (found := self.seen_subscription(name)) is not None)
+        return (found for name in self.durable if (found := self.subscription_for_report(name)) is not None)
 
-    def meet(self) -> None:
+    def note_neighbours(self) -> None:
         """Let the only subscription so far know that it is no longer alone. O(messages of its lists)."""
         for subscription in self.online:
             for lane in subscription.lanes:
                 if isinstance(lane, SubscriptionLaneState):
-                    lane.meet()
+                    lane.note_neighbours()
 
     @property
     def lists_a_lane(self) -> int:
@@ -364,13 +364,13 @@ class TopicState(DestinationState):
         """
         if self.is_retained:
             return max((each.depth for each in self._everyone()), default=0)
-        return super().depth + self._slowest(lambda lane: lane.stored.pending_messages)
+        return super().depth + self._slowest(lambda lane: lane.pending_lane.pending_messages)
 
     @property
     def depth_bytes(self) -> int:
         if self.is_retained:
             return max((each.depth_bytes for each in self._everyone()), default=0)
-        return super().depth_bytes + self._slowest(lambda lane: lane.stored.pending_bytes)
+        return super().depth_bytes + self._slowest(lambda lane: lane.pending_lane.pending_bytes)
 
     def _everyone(self) -> Iterator[SubscriptionState]:
         yield from self.online
@@ -384,8 +384,8 @@ class TopicState(DestinationState):
 
     def make_lane(self, priority: int) -> TopicLaneState:
         store = self.store
-        stored = store.index.lane(self.number, priority)
-        return TopicLaneState(self, stored, store.id_prefix(self.number, priority))
+        pending_lane = store.index.lane(self.number, priority)
+        return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 
 
 class TopicLaneState(PersistentLaneState):
@@ -393,15 +393,15 @@ class TopicLaneState(PersistentLaneState):
 
     __slots__ = ("topic",)
 
-    def __init__(self, topic: TopicState, stored: Lane, id_prefix: str) -> None:
-        super().__init__(topic, stored, id_prefix)
+    def __init__(self, topic: TopicState, pending_lane: Lane, id_prefix: str) -> None:
+        super().__init__(topic, pending_lane, id_prefix)
         self.topic = topic
 
     def readers(self) -> Iterator[LaneState]:
         """See LaneState."""
         yield self
         for subscription in self.topic.subscriptions():
-            reader = subscription.lanes[self.stored.priority]
+            reader = subscription.lanes[self.pending_lane.priority]
             if reader is not None:
                 yield reader
 
@@ -415,7 +415,7 @@ class TopicLaneState(PersistentLaneState):
 
     def fronts(self, *, but: LaneState) -> list[int]:
         """Return where the lists of other subscriptions are to be loaded from. O(subscriptions that are read)."""
-        others = (subscription.lanes[self.stored.priority] for subscription in self.topic.online)
+        others = (subscription.lanes[self.pending_lane.priority] for subscription in self.topic.online)
         return [
             target.first_to_load
             for lane in others
@@ -510,22 +510,24 @@ class SubscriptionLaneState(PersistentLaneState):
         "_has_neighbours",
     )
 
-    def __init__(self, subscription: SubscriptionState, stored: SubscriptionLane, topic_lane: TopicLaneState) -> None:
-        super().__init__(subscription, stored.topic, topic_lane.id_prefix, stored)
+    def __init__(
+        self, subscription: SubscriptionState, pending_lane: SubscriptionLane, topic_lane: TopicLaneState
+    ) -> None:
+        super().__init__(subscription, pending_lane.topic, topic_lane.id_prefix, pending_lane)
         self.subscription = subscription
-        self.subscription_lane = stored
+        self.subscription_lane = pending_lane
         self.topic_lane = topic_lane
-        self._shared = SharedCache(self.memory.pending_cache, stored.topic.number, self._first_of_others)
+        self._shared = SharedCache(self.memory.pending_cache, pending_lane.topic.number, self._first_of_others)
         self.pending_cache = self._shared
         self.caches = (self._shared, self.memory.head_queue_cache)
         self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
         """Others are close behind, or close by: what is read for one serves them too."""
         self.is_timed = topic_lane.is_timed
         self.published = topic_lane.published
-        self.first_sequence = max(topic_lane.first_sequence, stored.first_sequence)
-        self.first_bytes = max(topic_lane.first_bytes, stored.first_bytes)
+        self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
+        self.first_bytes = max(topic_lane.first_bytes, pending_lane.first_bytes)
         if not subscription.is_durable:
-            self.store = subscription.topic.keeper.unrecorded
+            self.backing_store = subscription.topic.registry.unrecorded
             self.syncs = False
         self.examined = 0
         """The selector is known to match what is pending before this sequence."""
@@ -537,7 +539,7 @@ class SubscriptionLaneState(PersistentLaneState):
         if self.unwanted is not None:
             self.unwanted.add(first, end - 1)
 
-    def meet(self) -> None:
+    def note_neighbours(self) -> None:
         """Keep in RAM once, for others that have just come, what its list had for itself. O(its messages)."""
         self._is_followed = self._has_neighbours = True
         for target in self.destination.lists_over(self):
@@ -572,14 +574,16 @@ class SubscriptionLaneState(PersistentLaneState):
     def loaded(self, load: Load) -> None:
         """See LaneState. What was read for one subscription is kept for those that are about to need it."""
         topic_lane, shared = self.topic_lane, self._shared
-        mean_bytes = OVERHEAD_BYTES + topic_lane.stored.pending_bytes / max(topic_lane.stored.pending_messages, 1)
+        mean_bytes = OVERHEAD_BYTES + topic_lane.pending_lane.pending_bytes / max(
+            topic_lane.pending_lane.pending_messages, 1
+        )
         reach = int(shared.share_bytes / 2 / mean_bytes)  # what is farther off would be pushed out before its time
         others = topic_lane.fronts(but=self)
         followers = [front for front in others if load.first - reach <= front <= load.last]
         if load.regions and followers:
             least = min(followers)
             for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
-                if message[0] >= least and message[2] is not None and not shared.put(self.stored.number, message):
+                if message[0] >= least and message[2] is not None and not shared.put(self.pending_lane.number, message):
                     break
         at = load.target.first_to_load
         self._is_followed = any(at - reach <= front <= at for front in others)
@@ -590,7 +594,7 @@ class SubscriptionLaneState(PersistentLaneState):
 
     def peek(self, sequence: int) -> StoredMessage | None:
         """See LaneState."""
-        return self._shared.peek(self.stored.number, sequence)
+        return self._shared.peek(self.pending_lane.number, sequence)
 
     @property
     def swept_lane(self) -> LaneState:
@@ -609,17 +613,17 @@ class UnrecordedStore:
         """See BackingStore."""
         return self._store.timetable
 
-    def remove(self, stored: SubscriptionLane, first: int, last: int) -> int:
+    def remove(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
         """Remove a run without a record; return how many were pending. Requires: the lock."""
-        return stored.remove(first, last, NO_RECORD)
+        return pending_lane.remove(first, last, NO_RECORD)
 
-    def remove_one(self, stored: SubscriptionLane, sequence: int) -> int:
+    def remove_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
         """Remove one message without a record. Requires: the lock."""
-        return stored.remove(sequence, sequence, NO_RECORD)
+        return pending_lane.remove(sequence, sequence, NO_RECORD)
 
-    def plan(self, stored: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
+    def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """See BackingStore."""
-        return self._store.plan(stored, runs)
+        return self._store.plan(pending_lane, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """See BackingStore."""
@@ -677,10 +681,10 @@ class SubscriptionState(DestinationState):
         """See DestinationState. With the last one the subscription goes offline."""
         if self.consumer_groups:
             return
-        self.topic.keeper.leave(self)
+        self.topic.registry.leave(self)
         if not self.topic.online:
             for lane in self.topic.all_lanes():
-                lane.memory.pending_cache.forget(lane.stored.number)
+                lane.memory.pending_cache.forget(lane.pending_lane.number)
 
     @property
     def is_durable(self) -> bool:
@@ -704,13 +708,13 @@ class SubscriptionState(DestinationState):
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
         """Return the subscription's part of a lane of the topic; made on first use."""
-        priority = topic_lane.stored.priority
+        priority = topic_lane.pending_lane.priority
         lane = self.lanes[priority]
         if lane is None:
-            stored = self.subscriber.lanes[priority]
-            assert stored is not None
+            pending_lane = self.subscriber.lanes[priority]
+            assert pending_lane is not None
             assert isinstance(topic_lane, TopicLaneState)
-            lane = self.lanes[priority] = SubscriptionLaneState(self, stored, topic_lane)
+            lane = self.lanes[priority] = SubscriptionLaneState(self, pending_lane, topic_lane)
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane = lane
@@ -737,10 +741,10 @@ class SubscriptionState(DestinationState):
             self.latest.close()
         self.let_go()
         caches = self.memory.pending_cache, self.memory.head_queue_cache
-        for stored in filter(None, self.subscriber.lanes):
+        for pending_lane in filter(None, self.subscriber.lanes):
             for cache in caches:
-                cache.forget(stored.number)
-            self.memory.head_queue_cache.reopen(stored.number)
+                cache.forget(pending_lane.number)
+            self.memory.head_queue_cache.reopen(pending_lane.number)
 
     def let_go(self) -> None:
         """Note that nobody knows this object and its lanes any more: what is just read for it is for no cache."""
@@ -759,38 +763,40 @@ class SubscriptionState(DestinationState):
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
-            counts += (lane.dead.count, lane.parked.count, len(lane.in_flight))
-        counts += (lane.stored.pending_messages for lane in self._non_persistent())
+            counts += (lane.dead_letters.count, lane.parked.count, len(lane.in_flight))
+        counts += (lane.pending_lane.pending_messages for lane in self._non_persistent())
         return self.selector is None and not any(counts)
 
     @property
     def enqueued(self) -> int:
         persistent = sum(
-            stored.topic.next_sequence - max(lane.first_sequence, stored.first_sequence)
-            for lane, stored in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
-            if lane is not None and stored is not None
+            pending_lane.topic.next_sequence - max(lane.first_sequence, pending_lane.first_sequence)
+            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and pending_lane is not None
         )
-        return persistent + sum(lane.stored.next_sequence - lane.first_sequence for lane in self._non_persistent())
+        return persistent + sum(
+            lane.pending_lane.next_sequence - lane.first_sequence for lane in self._non_persistent()
+        )
 
     @property
     def enqueued_bytes(self) -> int:
         """See CountedDestination. Lanes that nobody has opened yet count, too."""
         persistent = sum(
-            stored.enqueued_bytes - max(lane.first_bytes, stored.first_bytes)
-            for lane, stored in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
-            if lane is not None and stored is not None
+            pending_lane.enqueued_bytes - max(lane.first_bytes, pending_lane.first_bytes)
+            for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
+            if lane is not None and pending_lane is not None
         )
         return persistent + sum(lane.enqueued_bytes for lane in self._non_persistent())
 
     @property
     def depth(self) -> int:
-        persistent = sum(stored.depth[0] for stored in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.stored.pending_messages for lane in self._non_persistent())
+        persistent = sum(pending_lane.depth[0] for pending_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.pending_lane.pending_messages for lane in self._non_persistent())
 
     @property
     def depth_bytes(self) -> int:
-        persistent = sum(stored.depth[1] for stored in filter(None, self.subscriber.lanes))
-        return persistent + sum(lane.stored.pending_bytes for lane in self._non_persistent())
+        persistent = sum(pending_lane.depth[1] for pending_lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
     def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
         """See CountedDestination. Lanes that nobody has opened yet count, too."""

@@ -135,7 +135,7 @@ class UnmatchedSweeper:
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
         """Choose the next pending messages that nobody has examined. None: there are none, or no memory for them."""
-        stored = lane.subscription_lane
+        pending_lane = lane.subscription_lane
         found = _unexamined(lane)
         if found is None or found[0] >= lane.published:
             lane.examined = lane.published
@@ -149,14 +149,14 @@ class UnmatchedSweeper:
             last = min(end, first + UNWANTED_MESSAGES_MAX) - 1
             return _Run(lane, {lane: first}, first, last, [], 0, is_known=True)
         survey = candidate.survey(first)
-        lengths = stored.lengths(first, last)
+        lengths = pending_lane.lengths(first, last)
         total = sum(lengths)
         while total > RUN_BYTES_MAX and len(lengths) > 1:
             total -= lengths.pop()
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
-        regions = self._target_area.store.plan(stored, [(first, last)])
+        regions = self._target_area.store.plan(pending_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
@@ -182,10 +182,10 @@ class UnmatchedSweeper:
             room -= last - first + 1
         self._records.remove_runs(lane.subscription_lane, runs, is_durable=is_durable)
         for cache in lane.caches:
-            for first, last in runs if cache.has(lane.stored.number) else ():
+            for first, last in runs if cache.has(lane.pending_lane.number) else ():
                 for sequence in range(first, last + 1):
-                    cache.take(lane.stored.number, sequence)
-        for first, last in runs if lane.attempts is not None else ():
+                    cache.take(lane.pending_lane.number, sequence)
+        for first, last in runs if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
 
 

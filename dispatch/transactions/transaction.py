@@ -339,7 +339,7 @@ class Transaction:
     ) -> None:
         """spread_ms: the message may have a timestamp so much older than its own."""
         size = len(properties) + len(body)
-        self._lanes[lane.stored.number] = lane
+        self._lanes[lane.pending_lane.number] = lane
         gathered = self._gathered.get(lane)
         if gathered is not None and (
             len(gathered.contents) >= SLICE_MESSAGES_MAX
@@ -442,12 +442,12 @@ class Transaction:
             del lane.in_flight[sequence]
             lane.parked.add(sequence, sequence)
             self._held.setdefault(lane, {})[sequence] = delivery
-            self._lanes[lane.stored.number] = lane
-            self._branch.acknowledge(lane.stored.number, sequence, sequence, is_recorded=lane.is_recorded)
+            self._lanes[lane.pending_lane.number] = lane
+            self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether its outcome decides about this delivery. Requires: the lock."""
-        return self._branch.acknowledges(lane_of(delivery).stored.number, delivery.sequence)
+        return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
@@ -484,9 +484,9 @@ class Transaction:
         for kept in self._kept:
             yield kept.destination.number
 
-    def meet(self, lanes: Iterable[LaneState]) -> None:
+    def add_lanes(self, lanes: Iterable[LaneState]) -> None:
         """Learn of lanes in which it sends or acknowledges: it is found again after a restart. Requires: the lock."""
-        self._lanes.update((lane.stored.number, lane) for lane in lanes)
+        self._lanes.update((lane.pending_lane.number, lane) for lane in lanes)
 
     def _take_back(self, delivery: Delivery) -> None:
         """Take a delivery back: it is in flight as if nothing had been."""
@@ -561,13 +561,13 @@ class Transaction:
         branch = self._branch
         for number, first, messages in branch.unrecorded_runs():
             lane = self._lanes[number]
-            lane.store.remove(lane.stored, first, first + messages - 1)
+            lane.backing_store.remove(lane.pending_lane, first, first + messages - 1)
         for number, first, messages in (*branch.runs(), *branch.unrecorded_runs()):
             lane = self._lanes[number]
             lane.acknowledged += messages
             lane.parked.remove(first, first + messages - 1)
             lane.destination.distribution.settled(lane, first, messages)
-            if lane.attempts is not None:
+            if lane.delivery_counts is not None:
                 lane.forget_attempts(first, first + messages - 1)
             if lane.destination.admission is not None:
                 lane.destination.admission.room_came()
@@ -596,7 +596,7 @@ class Transaction:
         unloaded: dict[LaneState, range] = {}
         lane: LaneState | None = None
         for number, first, position, messages, is_timed in self._branch.committed():
-            if lane is None or lane.stored.number != number:
+            if lane is None or lane.pending_lane.number != number:
                 lane = self._lanes[number]
             gathered = written.get(position)
             if is_timed:
@@ -850,7 +850,7 @@ class TransactionRegistry:
                 raise SettingsError(
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )
-            transaction.meet(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
+            transaction.add_lanes(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
             for number, first, messages in branch.runs():
                 lane(number).parked.add(first, first + messages - 1)
 

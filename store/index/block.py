@@ -61,8 +61,8 @@ class Block:
         "offsets",
         "lengths",
         "starts",
-        "file_starts",
-        "file_ids",
+        "data_log_starts",
+        "data_logs",
         "gone",
         "is_dirty",
         "relocated",
@@ -79,8 +79,8 @@ class Block:
         self.starts: array[int] | None = None
         """Index of the first message of each record; None while each message is a record of its own, and the offsets
         in each data log ascend."""
-        self.file_starts = array("H")
-        self.file_ids = array("I")
+        self.data_log_starts = array("H")
+        self.data_logs = array("I")
         """Data log of the messages from the index in file_starts on."""
         self.gone = 0
         """Bit per message: acknowledged or otherwise removed."""
@@ -96,14 +96,14 @@ class Block:
     def pending(self) -> int:
         return len(self.lengths) - self.gone.bit_count()
 
-    def begin_file(self, data_log: int) -> None:
-        self.file_starts.append(len(self.lengths))
-        self.file_ids.append(data_log)
+    def begin_data_log(self, data_log: int) -> None:
+        self.data_log_starts.append(len(self.lengths))
+        self.data_logs.append(data_log)
 
     def add_slice(self, data_log: int, offset: int, lengths: array[int]) -> None:
         """Add one record of several messages behind what is here."""
-        if not self.file_ids or self.file_ids[-1] != data_log:
-            self.begin_file(data_log)
+        if not self.data_logs or self.data_logs[-1] != data_log:
+            self.begin_data_log(data_log)
         at = len(self.lengths)
         if self.starts is None and (
             len(lengths) > 1
@@ -119,8 +119,8 @@ class Block:
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int]) -> None:
         """Add several records of one message each behind what is here."""
-        if not self.file_ids or self.file_ids[-1] != data_log:
-            self.begin_file(data_log)
+        if not self.data_logs or self.data_logs[-1] != data_log:
+            self.begin_data_log(data_log)
         at = len(self.lengths)
         if self.starts is not None:
             self.starts.extend(range(at, at + len(lengths)))
@@ -162,12 +162,12 @@ class Block:
         yield from self._sent_files(first, last)
 
     def _sent_files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-        at = bisect_right(self.file_starts, first) - 1
+        at = bisect_right(self.data_log_starts, first) - 1
         while first <= last:
-            behind = self.file_starts[at + 1] if at + 1 < len(self.file_starts) else BLOCK_MESSAGES
+            behind = self.data_log_starts[at + 1] if at + 1 < len(self.data_log_starts) else BLOCK_MESSAGES
             end = min(last, behind - 1)
             if at >= 0:
-                yield self.file_ids[at], first, end
+                yield self.data_logs[at], first, end
             first = end + 1
             at += 1
 
@@ -234,7 +234,7 @@ class Block:
                 _PACKED.pack(
                     len(self.lengths),
                     len(self.offsets),
-                    len(self.file_ids),
+                    len(self.data_logs),
                     (_HAS_STARTS if starts is not None else 0)
                     | (_HAS_RELOCATED if self.relocated is not None else 0)
                     | (_HAS_TIMES if times else 0),
@@ -243,8 +243,8 @@ class Block:
                 ),
                 *planes,
                 self.offsets.tobytes(),
-                self.file_ids.tobytes(),
-                self.file_starts.tobytes(),
+                self.data_logs.tobytes(),
+                self.data_log_starts.tobytes(),
                 starts.tobytes() if starts is not None else b"",
                 self.relocated.pack() if self.relocated is not None else b"",
                 times,
@@ -278,8 +278,8 @@ class Block:
         block.lengths.frombytes(lengths)
         for column, count in (
             (block.offsets, records),
-            (block.file_ids, files),
-            (block.file_starts, files),
+            (block.data_logs, files),
+            (block.data_log_starts, files),
         ):
             size = count * column.itemsize
             column.frombytes(data[at : at + size])
@@ -308,7 +308,7 @@ class Block:
         else:
             has_records = len(self.offsets) == len(self.starts) and _divides(self.starts, messages)
             has_records = has_records and self.starts[:1] == array("H", (0,) if messages else ())
-        unfiled = (1 << (self.file_starts[0] if self.file_starts else messages)) - 1
+        unfiled = (1 << (self.data_log_starts[0] if self.data_log_starts else messages)) - 1
         if self.relocated is not None:
             if not self.relocated.is_sound(messages):
                 return False
@@ -318,8 +318,8 @@ class Block:
             and messages <= BLOCK_MESSAGES
             and not self.gone >> messages
             and unfiled & self.gone == unfiled
-            and len(self.file_starts) == len(self.file_ids)
-            and _divides(self.file_starts, messages)
+            and len(self.data_log_starts) == len(self.data_logs)
+            and _divides(self.data_log_starts, messages)
         )
 
     def _check(self) -> None:

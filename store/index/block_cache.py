@@ -21,7 +21,7 @@ from .pending_lane import JournaledLane
 from .relocated import RelocatedPlaces
 
 BLOCKS_MIN: Final = 16
-HOLDER_SLOTS: Final = ("tail", "resident", "cache", "blocks", "stored", "dead")
+HOLDER_SLOTS: Final = ("tail", "resident", "cache", "blocks", "blocks_on_disk", "rows_to_delete")
 
 
 def capacity_blocks(cache_bytes: int) -> int:
@@ -34,18 +34,18 @@ class BlockHolder(JournaledLane):
 
     __slots__ = HOLDER_SLOTS
 
-    def __init__(self, cache: BlockCache, number: int, destination: int, priority: int) -> None:
-        super().__init__(number, destination, priority)
+    def __init__(self, cache: BlockCache, number: int, destination_number: int, priority: int) -> None:
+        super().__init__(number, destination_number, priority)
         self.cache = cache
         self.tail: Block | None = None
         """The block that grows, while it is in RAM."""
         self.resident: dict[int, Block] = {}
         """The blocks in RAM, by number."""
         self.blocks = SequenceSet()
-        """Numbers of the blocks that hold a pending message, in RAM or stored."""
-        self.stored = SequenceSet()
+        """Numbers of the blocks that hold a pending message, in RAM or on disk."""
+        self.blocks_on_disk = SequenceSet()
         """Numbers of the blocks that have a row in the metadata store."""
-        self.dead = SequenceSet()
+        self.rows_to_delete = SequenceSet()
         """Numbers of stored blocks whose rows the next checkpoint deletes."""
 
     def block(self, number: int) -> Block | None:
@@ -62,8 +62,8 @@ class BlockHolder(JournaledLane):
     def retire(self, block: Block) -> None:
         """Forget the block, of which nothing is pending."""
         self.blocks.remove(block.number, block.number)
-        if block.number in self.stored:
-            self.dead.add(block.number, block.number)
+        if block.number in self.blocks_on_disk:
+            self.rows_to_delete.add(block.number, block.number)
         if block is self.tail:
             self.tail = None
         self.cache.expel(self, block)
@@ -74,8 +74,8 @@ class BlockHolder(JournaledLane):
             self.retire(block)
         for first, last in self.blocks:
             for number in range(first, last + 1):
-                if number in self.stored:
-                    self.dead.add(number, number)
+                if number in self.blocks_on_disk:
+                    self.rows_to_delete.add(number, number)
         self.blocks.clear()
 
     def released(self, block: Block, messages: int) -> None:

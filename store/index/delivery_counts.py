@@ -210,10 +210,10 @@ class DeliveryCountTable:
                 del self._lanes[lane.number]
             self._count(known.runs - before)
 
-    def forget(self, destination: int) -> None:
+    def forget(self, destination_number: int) -> None:
         """Forget the lanes of a destination or subscription that has ended."""
-        self.forget_lanes(lanes_of(destination) if self._lanes else ())
-        self.local.discard(destination)
+        self.forget_lanes(lanes_of(destination_number) if self._lanes else ())
+        self.local.discard(destination_number)
 
     def forget_lanes(self, lanes: Iterable[int]) -> None:
         for lane_number in lanes:

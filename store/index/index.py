@@ -79,7 +79,7 @@ class Index:
         self.uses: dict[int, DataLogUse] = {}
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
         self.fingerprints = Fingerprints(self.cache, read_fingerprints)
-        self.attempts = attempts or DeliveryCountTable()
+        self.delivery_count_table = attempts or DeliveryCountTable()
         """Delivery counts of messages that came back."""
         self.topics: LaneMaker = _NoTopics()
         """Makes the lanes of topics, once somebody knows which destinations are some."""
@@ -131,9 +131,9 @@ class Index:
         lane = self.lanes.get(number)
         if lane is None or not lane.is_idle:
             return
-        self.attempts.forget_lanes((number,))  # of messages that are gone
+        self.delivery_count_table.forget_lanes((number,))  # of messages that are gone
         lane.retire_all()
-        if self._is_storing or lane.stored.count:
+        if self._is_storing or lane.blocks_on_disk.count:
             self._leaving[number] = None
         else:
             del self.lanes[number]
@@ -229,7 +229,7 @@ class Index:
             holder = self._holder(number)
             for first, last in runs:
                 holder.blocks.add(first, last)
-                holder.stored.add(first, last)
+                holder.blocks_on_disk.add(first, last)
         for number, times in earliest.items():
             self._holder(number).earliest[:] = [time or NEVER for time in times]
         for number, lane in self.lanes.items():
@@ -287,11 +287,11 @@ class Index:
         self._forgotten.clear()
         self.uses.clear()
         self.fingerprints.reset()
-        self.attempts.clear()
+        self.delivery_count_table.clear()
 
     def forget(self, destination: int) -> None:
         """Remove the lanes of a destination with all that is pending. Their rows go with the next checkpoint."""
-        self.attempts.forget(destination)
+        self.delivery_count_table.forget(destination)
         self.forget_put_off(destination)
         self.idle.forget(destination)
         for priority in range(PRIORITIES):
@@ -303,7 +303,7 @@ class Index:
             for block in list(lane.resident.values()):
                 lane.retire(block)
             del self.lanes[lane.number]
-            if self._is_storing or lane.stored.count:
+            if self._is_storing or lane.blocks_on_disk.count:
                 self._forgotten[lane.number] = lane
             else:
                 self._lanes_account.release(INDEX_LANE_BYTES)
@@ -364,15 +364,15 @@ class Index:
         self._is_storing = True
         return [(self.cache.holder(number), block, packed) for number, block, packed in self.cache.take_dirty()]
 
-    def take_dead(self) -> list[tuple[int, int]]:
+    def take_rows_to_delete(self) -> list[tuple[int, int]]:
         """Return (lane, block) of the rows that a checkpoint must delete. `checkpointed` says how it went."""
-        dead: list[tuple[int, int]] = []
+        rows: list[tuple[int, int]] = []
         for lane in chain(self.lanes.values(), self._forgotten.values(), self.put_off.values()):
-            if lane.dead.count:
-                for first, last in lane.dead:
-                    dead += [(lane.number, number) for number in range(first, last + 1)]
-                lane.dead.clear()
-        return dead
+            if lane.rows_to_delete.count:
+                for first, last in lane.rows_to_delete:
+                    rows += [(lane.number, number) for number in range(first, last + 1)]
+                lane.rows_to_delete.clear()
+        return rows
 
     def take_fingerprints(self) -> list[Row]:
         """Return the fingerprints that a checkpoint must store. `checkpointed` says how it went."""
@@ -385,8 +385,9 @@ class Index:
         fingerprints: list[Row],
         is_stored: bool,
     ) -> None:
-        """Note how a checkpoint went: rows of take_dirty are stored and those of take_dead gone, or all is due
-        again.
+        """Note how a checkpoint went: rows of `take_dirty` are stored and those of `take_rows_to_delete` gone.
+
+        Or all of them are due again.
         """
         self.cache.release_packed()
         if is_stored:
@@ -394,21 +395,21 @@ class Index:
         for number, block_number in deleted:
             lane = self._forgotten.get(number) or self.cache.holder(number)
             if is_stored:
-                lane.stored.remove(block_number, block_number)
+                lane.blocks_on_disk.remove(block_number, block_number)
             else:
-                lane.dead.add(block_number, block_number)
+                lane.rows_to_delete.add(block_number, block_number)
         for lane, block, _ in taken:
             is_here = lane.resident.get(block.number) is block
             if is_stored:
-                lane.stored.add(block.number, block.number)
+                lane.blocks_on_disk.add(block.number, block.number)
                 if not is_here:
-                    lane.dead.add(block.number, block.number)
+                    lane.rows_to_delete.add(block.number, block.number)
             if is_here and not block.is_dirty:
                 self.cache.checkpointed(lane, block, is_stored)
-        for number in [number for number, lane in self._forgotten.items() if not lane.stored]:
+        for number in [number for number, lane in self._forgotten.items() if not lane.blocks_on_disk]:
             del self._forgotten[number]
             self._lanes_account.release(INDEX_LANE_BYTES)
-        for number in [number for number, lane in self.put_off.items() if not (lane.blocks or lane.stored)]:
+        for number in [number for number, lane in self.put_off.items() if not (lane.blocks or lane.blocks_on_disk)]:
             del self.put_off[number], self.cache.put_off[number]
         self._is_storing = False
         leaving, self._leaving = self._leaving, {}

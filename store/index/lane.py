@@ -53,8 +53,8 @@ class Lane(BlockHolder):
             block = self._begin_block(sequence)
         if block.starts is not None:
             block.starts.append(len(block.lengths))
-        if not block.file_ids or block.file_ids[-1] != data_log:
-            block.begin_file(data_log)
+        if not block.data_logs or block.data_logs[-1] != data_log:
+            block.begin_data_log(data_log)
         block.offsets.append(offset)
         block.lengths.append(length)
         if not block.is_dirty:
@@ -174,13 +174,13 @@ class Lane(BlockHolder):
         """Take one sequence out, as `remove` does: the path of every single ack."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
-        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.relocated is not None:
+        if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:
             return self.remove(sequence, sequence, ack_data_log)
         gone = block.gone | 1 << index
         if gone == block.gone:
             return 0
         length = block.lengths[index]
-        data_log = block.file_ids[0]
+        data_log = block.data_logs[0]
         block.gone = gone
         use = self.uses[data_log]
         use.pending_messages -= 1
@@ -404,7 +404,7 @@ class Lane(BlockHolder):
                 size += sum(length for at, length in enumerate(block.lengths) if not block.gone >> at & 1)
         assert pending == self.pending_messages
         assert size == self.pending_bytes
-        for runs in (self.blocks, self.stored, self.dead):
+        for runs in (self.blocks, self.blocks_on_disk, self.rows_to_delete):
             runs._check()
         assert all(number in self.blocks for number in self.resident)
 

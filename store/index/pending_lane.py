@@ -13,7 +13,7 @@ from ..numbering import BLOCK_MESSAGES
 
 PENDING_SLOTS: Final = (
     "number",
-    "destination",
+    "destination_number",
     "priority",
     "next_sequence",
     "pending_messages",
@@ -29,9 +29,9 @@ class PendingLane:
 
     __slots__ = PENDING_SLOTS
 
-    def __init__(self, number: int, destination: int, priority: int) -> None:
+    def __init__(self, number: int, destination_number: int, priority: int) -> None:
         self.number = number
-        self.destination = destination
+        self.destination_number = destination_number
         self.priority = priority
         self.next_sequence = 0
         self.pending_messages = 0

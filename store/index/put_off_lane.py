@@ -84,8 +84,8 @@ class PutOffLane(BlockHolder):
         """Let everything wait for nothing: the lane has ended. O(blocks), no disk."""
         for block in list(self.resident.values()):
             self.cache.expel(self, block)
-        for first, last in self.stored:
-            self.dead.add(first, last)
+        for first, last in self.blocks_on_disk:
+            self.rows_to_delete.add(first, last)
         self.blocks.clear()
         self.pending_messages = 0
         self.earliest[DUE] = NEVER
@@ -140,7 +140,7 @@ class PutOffLane(BlockHolder):
                 waiting += block.times.waiting.bit_count()
                 assert self.earliest[DUE] <= block.times.earliest[DUE]
         assert waiting == self.pending_messages
-        for runs in (self.blocks, self.stored, self.dead):
+        for runs in (self.blocks, self.blocks_on_disk, self.rows_to_delete):
             runs._check()
         assert all(number in self.blocks for number in self.resident)
         assert not self.blocks or self.earliest[DUE] < NEVER

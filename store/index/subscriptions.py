@@ -186,7 +186,7 @@ class Subscriptions(LaneMaker):
         self.by_number[subscriber.facts.number] = topic.subscribers[subscriber.facts.number] = subscriber
         return subscriber
 
-    def seen(self, number: int) -> Subscriber | None:
+    def for_report(self, number: int) -> Subscriber | None:
         """Return a subscription to look at, with what it needs now; None: there is none.
 
         Of one that is not open it is an object of its own, which nothing is done with.
@@ -238,7 +238,7 @@ class Subscriptions(LaneMaker):
             if facts.is_retention:
                 topic.retention = subscriber
             if not is_durable:
-                self._index.attempts.local.add(facts.number)
+                self._index.delivery_count_table.local.add(facts.number)
             for lane in topic.lanes:
                 self._add_lane(subscriber, lane)
         return subscriber
@@ -253,7 +253,7 @@ class Subscriptions(LaneMaker):
             self.table.remove(number)
             if topic.retention is subscriber:
                 topic.retention = None
-            self._index.attempts.forget(number)
+            self._index.delivery_count_table.forget(number)
             self._index.forget_put_off(number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
@@ -275,7 +275,7 @@ class Subscriptions(LaneMaker):
         if data_log == NO_RECORD:
             return
         lanes = persistent_lanes_of(number)  # what is not persistent has no place in a journal, and stays as it is
-        self._index.attempts.forget_lanes(lanes)
+        self._index.delivery_count_table.forget_lanes(lanes)
         self._index.forget_put_off_lanes(lanes)
         needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
         self._index.use(data_log).acked_data_logs.update(needed)
@@ -297,13 +297,13 @@ class Subscriptions(LaneMaker):
             for lane in topic.lanes:
                 lane.end()
         for subscription in sorted(numbers):
-            self._index.attempts.forget(subscription)
+            self._index.delivery_count_table.forget(subscription)
             self._index.forget_put_off(subscription)
 
     def readers(self) -> Iterator[Subscriber]:
         """Yield the subscriptions that somebody made, durable or not, as `seen`: all but retentions."""
         for number in sorted(self.numbers()):
-            found = self.seen(number)
+            found = self.for_report(number)
             if found is not None and not found.facts.is_retention:
                 yield found
 
@@ -426,7 +426,9 @@ class Subscriptions(LaneMaker):
         for number, opened in self.by_number.items():
             assert (number in self.table) == opened.is_durable
         for topic_lane in self._lanes():
-            durable = {number for number in self.table.numbers(topic_lane.destination) if number not in self.by_number}
+            durable = {
+                number for number in self.table.numbers(topic_lane.destination_number) if number not in self.by_number
+            }
             assert durable == set(topic_lane.cursors.numbers)
         for subscriber in self.by_number.values():
             for lane in filter(None, subscriber.lanes):

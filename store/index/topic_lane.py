@@ -170,15 +170,15 @@ class TopicLane(Lane):
 
     def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
         """Make a subscription's lane a row: nobody has it any more."""
-        del self.subscribers[lane.destination]
+        del self.subscribers[lane.destination_number]
         lane.leave(self.nowhere)
-        self.cursors.put(lane.destination, cursor)
+        self.cursors.put(lane.destination_number, cursor)
 
     @property
     def nowhere(self) -> TopicLane:
         """A lane in which nothing is sent, for subscriptions that have none any more."""
         if self._nowhere is None:
-            self._nowhere = TopicLane(self.cache, self.uses, self.destination, self.priority, self.backlogs)
+            self._nowhere = TopicLane(self.cache, self.uses, self.destination_number, self.priority, self.backlogs)
         return self._nowhere
 
     def _open_before(self, end: int) -> None:
@@ -462,7 +462,7 @@ class SubscriptionLane(JournaledLane):
         """Need from now on what it has: the topic's lane keeps that for it."""
         topic = self.topic
         self._sets = topic.backlogs
-        topic.subscribers[self.destination] = self
+        topic.subscribers[self.destination_number] = self
         topic.is_unread = False
         self._sets.add_lane()
 
@@ -559,7 +559,7 @@ class SubscriptionLane(JournaledLane):
         self.catch_up()
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
-        del self.topic.subscribers[self.destination]
+        del self.topic.subscribers[self.destination_number]
         self.topic.is_unread = not self.topic.has_subscriptions
         self.leave(self.topic.nowhere)
 

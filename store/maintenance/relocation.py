@@ -510,9 +510,9 @@ class Relocation:
             if len(contents) == 1:
                 (properties, body), lengths = contents[0], [content_bytes(messages[0])]
                 size = len(properties) + len(body)
-                offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body, size)
+                offset = journal.append_one(flags, lane.destination_number, first, timestamp, properties, body, size)
             else:
-                offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
+                offset, lengths = journal.append_slice(flags, lane.destination_number, first, timestamp, contents)
             lane.move(journal.data_log, offset, first, lengths)
         self._account.release(charge_bytes)
         self.messages += len(messages)

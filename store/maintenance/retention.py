@@ -294,7 +294,7 @@ class RetentionReasons:
                 elif mask:
                     needs.append((number, mask))
                     left &= ~mask
-        return [*needs, (lane.destination, left | unnamed)]
+        return [*needs, (lane.destination_number, left | unnamed)]
 
     def _times(self, held: _Held) -> Iterator[int]:
         """Return when the first message of each lane was sent, as its record says. One read each."""

@@ -430,7 +430,7 @@ class Recovery:
                 if extent.data_log == data_log:
                     first, last = extent.first_sequence, extent.first_sequence + extent.messages - 1
                     forgotten += self._index.remove(lane, first, last, NO_RECORD)
-                    self._index.attempts.trim(lane, first, last)
+                    self._index.delivery_count_table.trim(lane, first, last)
             if self._index.is_crowded:
                 self._checkpoint(end)
         return forgotten

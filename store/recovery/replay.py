@@ -142,7 +142,7 @@ class Replay:
             case Counted():
                 number = payload.number << LANE_SHIFT | payload.priority
                 for run in payload.runs:
-                    index.attempts.put(number, run.first, run.first + run.messages - 1, run.attempts)
+                    index.delivery_count_table.put(number, run.first, run.first + run.messages - 1, run.attempts)
                 if payload.now_ms:
                     relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
                     self._put_off(payload, relieve)
@@ -505,7 +505,7 @@ class Replay:
         self._branches.agree_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
-        self._index.attempts.apply(state.attempts)
+        self._index.delivery_count_table.apply(state.attempts)
         self.expected = set(state.data_logs)
 
 

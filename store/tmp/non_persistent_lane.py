@@ -61,9 +61,9 @@ class NonPersistentLane(PendingLane):
         "_has_times_ahead",
     )
 
-    def __init__(self, account: Account, destination: int, priority: int) -> None:
+    def __init__(self, account: Account, destination_number: int, priority: int) -> None:
         """account: pays for the blocks."""
-        super().__init__(NON_PERSISTENT | destination << LANE_SHIFT | priority, destination, priority)
+        super().__init__(NON_PERSISTENT | destination_number << LANE_SHIFT | priority, destination_number, priority)
         self.pool = self.number
         """Number under which messages without room in RAM wait to be spilled: lanes of one fan-out share it."""
         self.newest_turn = 0

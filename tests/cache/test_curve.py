@@ -130,14 +130,14 @@ def test_list_in_memory_is_looked_at_once_for_many_messages() -> None:
     bay = SimulatedBay(memory_limit="8MiB")
     looks = 0
     watch = bay.target_area.watch
-    look = watch.look
+    look = watch.sample
 
     def counted(target: object) -> None:
         nonlocal looks
         looks += 1
         look(target)  # type: ignore[arg-type]
 
-    watch.look = counted  # type: ignore[method-assign]
+    watch.sample = counted  # type: ignore[method-assign]
     consumer = bay.queue().subscribe()
     for _ in range(100):
         send(bay.queue(), 100, 1000)

@@ -180,6 +180,6 @@ def test_whether_a_subscription_has_room_for_all_counts_what_was_sent_since_it_l
         (target,) = bay.lists()
         while topic.send_many(Message(bytes(600)) for _ in range(1000)) and target.has_room_for_all:
             assert target.lane.published < 20_000
-        messages, content_bytes = target.lane.stored.depth
+        messages, content_bytes = target.lane.pending_lane.depth
         assert content_bytes == 600 * messages
         assert content_bytes + OVERHEAD_BYTES * messages > target.high_watermark_bytes

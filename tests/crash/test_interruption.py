@@ -147,7 +147,7 @@ def test_topic_whose_making_is_interrupted_does_not_swallow_a_queue_of_its_numbe
 
 
 @interpreted("replaces what compiled code has linked")
-@pytest.mark.parametrize("method", ["take_dirty", "take_dead", "checkpointed"])
+@pytest.mark.parametrize("method", ["take_dirty", "take_rows_to_delete", "checkpointed"])
 def test_checkpoint_that_is_interrupted_forgets_no_block(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SimulatedBay()
     queue = store.queue("orders")

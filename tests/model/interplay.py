@@ -308,7 +308,7 @@ def described(bay: Forebay) -> Any:
                 [found for lane in subscriber.lanes if lane is not None and (found := sequences(lane))],
             )
             for number in sorted(store.subscriptions.numbers())
-            if (subscriber := store.subscriptions.seen(number)) is not None
+            if (subscriber := store.subscriptions.for_report(number)) is not None
         }
         branches = [
             (branch.number, branch.xid, list(branch), list(branch.runs())) for branch in store.branches.prepared

@@ -304,7 +304,7 @@ class Inside:
             lane = engine.late_calls.lane(number)
             for first, last in engine.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):
-                    if lane is not None and lane.stored.is_pending(sequence):
+                    if lane is not None and lane.pending_lane.is_pending(sequence):
                         found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, lane, sequence))
         return found
 

@@ -90,11 +90,11 @@ def test_what_came_back_and_then_expires_leaves_no_count(persistent: bool) -> No
     orders.send(b"1", expires_in=60, persistent=persistent)
     with orders.subscribe() as consumer:
         consumer.take()[0].nack()
-        assert simulated.index.attempts.held_bytes > 0
+        assert simulated.index.delivery_count_table.held_bytes > 0
         simulated.clock.advance(600)
         assert consumer.take(1) == []
         simulated.bay.step()
-    assert orders.depth == 0 and simulated.index.attempts.held_bytes == 0
+    assert orders.depth == 0 and simulated.index.delivery_count_table.held_bytes == 0
     simulated.check()
 
 

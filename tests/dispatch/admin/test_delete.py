@@ -41,7 +41,7 @@ def lose_index(simulated: SimulatedBay) -> None:
 
 
 def lanes(simulated: SimulatedBay) -> set[int]:
-    return {lane.destination for lane in simulated.index.lanes.values()}
+    return {lane.destination_number for lane in simulated.index.lanes.values()}
 
 
 def test_deleted_queue_is_gone_with_all_that_was_in_it() -> None:
@@ -334,7 +334,7 @@ def test_rows_of_the_index_go_with_the_next_checkpoint_whatever_was_under_way() 
     simulated = filled(3000)
     simulated.bay.checkpoint()
     with simulated.lock:  # a checkpoint is writing while the queue is deleted
-        taken, deleted = simulated.index.take_dirty(), simulated.index.take_dead()
+        taken, deleted = simulated.index.take_dirty(), simulated.index.take_rows_to_delete()
     simulated.queue().delete()
     with simulated.lock:
         simulated.index.checkpointed(taken, deleted, [], True)

@@ -64,7 +64,7 @@ def test_a_thousand_consumers_of_one_queue_are_served_in_turn_and_few_are_woken(
 
         works = [start(work(number, consumer)) for number, consumer in enumerate(consumers)]
         await ticks()
-        look = forebay.Consumer.look
+        look = forebay.Consumer.retry_take
 
         def counted(consumer: forebay.Consumer, search: Any) -> Any:
             nonlocal looks

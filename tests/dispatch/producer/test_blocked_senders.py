@@ -120,8 +120,8 @@ def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
     [lane] = filter(None, bay.queue_area(name).lanes)
     return [
         (extent.data_log, extent.offset)
-        for sequence in range(lane.stored.next_sequence)
-        if lane.stored.is_pending(sequence)
+        for sequence in range(lane.pending_lane.next_sequence)
+        if lane.pending_lane.is_pending(sequence)
         for extent in lane.sent_lane.extents(sequence, sequence)
     ]
 

@@ -72,8 +72,8 @@ DISPATCH_BUGS = (
     Bug(
         "lower priorities come first",
         "arrange",
-        "(-target.lane.stored.priority, target.lane.destination.number, not target.lane.is_persistent)",
-        "(target.lane.stored.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(-target.lane.pending_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
+        "(target.lane.pending_lane.priority, target.lane.destination.number, not target.lane.is_persistent)",
         "tests/dispatch/producer/test_queue.py::test_a_higher_priority_that_comes_later_is_delivered_first",
     ),
     Bug(
@@ -94,8 +94,8 @@ DISPATCH_BUGS = (
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender._store",
-        "position = producers.publisher.hold(lane, (stored,), charge)",
-        "lane.arrive(stored)",
+        "position = producers.publisher.hold(lane, (message,), charge)",
+        "lane.arrive(message)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
     ),
     Bug(
@@ -108,8 +108,9 @@ DISPATCH_BUGS = (
     Bug(
         "two consumers get one message",
         "LaneMessages.is_free",
-        "sequence in self.in_flight or (parked.count and sequence in parked) or (dead.count and sequence in dead)",
-        "(parked.count and sequence in parked) or (dead.count and sequence in dead)",
+        "sequence in self.in_flight or (parked.count and sequence in parked) "
+        "or (dead_letters.count and sequence in dead_letters)",
+        "(parked.count and sequence in parked) or (dead_letters.count and sequence in dead_letters)",
         "tests/dispatch/consumer/test_consumer.py::test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody",
     ),
     Bug(
@@ -238,8 +239,8 @@ DISPATCH_BUGS = (
     Bug(
         "a moved message leaves its queue with a record of its own",
         "Mover.commit",
-        "branch.acknowledge(lane.stored.number, first, last)",
-        "lane.store.remove(lane.stored, first, last)",
+        "branch.acknowledge(lane.pending_lane.number, first, last)",
+        "lane.backing_store.remove(lane.pending_lane, first, last)",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
     ),
     Bug(

@@ -109,7 +109,7 @@ MACHINE_BUGS = (
     Bug(
         "a join ends with messages left",
         "Queue.join",
-        "not self.seen.depth",
+        "not self.for_report.depth",
         "True",
         MACHINE,
     ),

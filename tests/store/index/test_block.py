@@ -210,7 +210,7 @@ def test_charge_covers_what_a_full_block_holds() -> None:
     block = Block(NUMBER)
     for index in range(BLOCK_MESSAGES):
         block.add_slice(7, 64 + index, array("I", [1024]))
-    columns = (block.offsets, block.lengths, block.file_starts, block.file_ids)
+    columns = (block.offsets, block.lengths, block.data_log_starts, block.data_logs)
     assert sum(column.__sizeof__() for column in columns) + (1 << 512).__sizeof__() <= BLOCK_CHARGE_BYTES
 
 

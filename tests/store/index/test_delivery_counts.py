@@ -127,7 +127,7 @@ def test_first_deliveries_and_their_acks_write_nothing_more_and_keep_nothing() -
         consumer.ack(one)
         assert journal.next_sequence == before + 2
         (lane,) = simulated.queue_area("orders").all_lanes()
-        assert lane.attempts is None
+        assert lane.delivery_counts is None
 
 
 def test_one_record_says_that_a_batch_came_back() -> None:
@@ -176,8 +176,8 @@ def test_acknowledged_message_leaves_no_count() -> None:
         random.shuffle(deliveries)
         for delivery in deliveries:
             delivery.ack()
-            simulated.index.attempts._check()
-    table = simulated.index.attempts
+            simulated.index.delivery_count_table._check()
+    table = simulated.index.delivery_count_table
     assert table.lanes == [] and table.held_bytes == 0
     simulated.check()
     simulated.queue().send(b"new")
@@ -194,11 +194,11 @@ def test_count_goes_with_its_message(way: str) -> None:
             with simulated.bay.transaction() as transaction:
                 consumer.ack(consumer.take(5), transaction=transaction)
     {"purge": orders.purge, "move": lambda: orders.move("late"), "delete": orders.delete}.get(way, lambda: None)()
-    assert simulated.index.attempts.lanes == []
+    assert simulated.index.delivery_count_table.lanes == []
     assert way != "move" or simulated.queue("late").subscribe().take()[0].attempts == 1
     simulated.crash()
     simulated.bay.step()
-    assert simulated.index.attempts.describe() == {}
+    assert simulated.index.delivery_count_table.describe() == {}
 
 
 def test_non_persistent_messages_are_counted_in_ram_alone() -> None:
@@ -212,7 +212,7 @@ def test_non_persistent_messages_are_counted_in_ram_alone() -> None:
             delivery.nack()
         assert simulated.journal.next_sequence == before
         consumer.take()[0].ack()
-    assert simulated.index.attempts.lanes == []
+    assert simulated.index.delivery_count_table.lanes == []
     simulated.check()
 
 
@@ -231,7 +231,7 @@ def test_durable_subscriptions_count_apart_and_across_restarts() -> None:
     assert prices.subscribe(durable="audit").take()[0].attempts == 4
     prices.unsubscribe("mail")
     simulated.reopen()
-    assert len(simulated.index.attempts.lanes) == 1
+    assert len(simulated.index.delivery_count_table.lanes) == 1
 
 
 # ---------------------------------------------------------------------- cleanup and relocation
@@ -305,7 +305,7 @@ def test_random_returns_restarts_and_losses_of_the_index_agree_with_a_plain_dict
                 held = []
                 consumer = simulated.queue().subscribe()
             simulated.check()
-            simulated.index.attempts._check()
+            simulated.index.delivery_count_table._check()
 
 
 def test_poison_message_whose_consumer_is_killed_ends_in_the_dead_letter_queue(tmp_path: Path) -> None:

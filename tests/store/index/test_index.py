@@ -154,7 +154,7 @@ class Store:
             for data_log, use in self.index.uses.items()
         ]
         self._begun = self.model.copy(), lanes, uses
-        return self.index.take_dirty(), self.index.take_dead()
+        return self.index.take_dirty(), self.index.take_rows_to_delete()
 
     def end_checkpoint(self, taken: Taken, is_stored: bool) -> None:
         blocks, deletes = taken
@@ -190,7 +190,7 @@ class Store:
         assert index.held_bytes == self.account.held_bytes
         snapshot = self.metadata.load()
         for lane in index.lanes.values():
-            assert list(lane.stored) == (snapshot.blocks.get(lane.number, []) if snapshot else [])
+            assert list(lane.blocks_on_disk) == (snapshot.blocks.get(lane.number, []) if snapshot else [])
         messages, sizes = Counter[int](), Counter[int]()
         for destination, pending in model.pending.items():
             lane = self.lane(destination)

@@ -73,7 +73,7 @@ def test_a_hole_becomes_pending_where_its_copy_lies() -> None:
     assert found_in(block) == {100: (7, 640, 0), 101: (7, 640, 1)}
     block = Block.unpack(0, block.pack())
     block._check()
-    block.begin_file(9)
+    block.begin_data_log(9)
     block.add_slice(9, 64, array("I", [1]))
     assert found_in(block) == {100: (7, 640, 0), 101: (7, 640, 1), 102: (9, 64, 0)}
 

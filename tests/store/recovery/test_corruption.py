@@ -275,7 +275,7 @@ def test_each_flipped_bit_below_an_open_store_spoils_the_messages_it_belongs_to_
                 runs.append(run)
                 at = run[1] + 1
             regions = floor.plan(lane, runs)
-            lanes.append((names[lane.destination], lane.priority, regions, floor.read(regions)[0]))
+            lanes.append((names[lane.destination_number], lane.priority, regions, floor.read(regions)[0]))
     assert sum(len(messages) for *_, messages in lanes) == len(store.contents)
     for data_log, offset, bit in store.flips(store.data_logs):
         spoilt = store.spoilt(data_log, range(offset, offset + 1))

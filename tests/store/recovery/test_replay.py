@@ -64,15 +64,15 @@ def committed(number: int, lane: int, position: int, messages: int = 1) -> bytes
 
 
 def slice_across_blocks(journal: Journal, lane: Lane, flags: int) -> None:
-    journal.append_slice(flags | 4, lane.destination, BLOCK_MESSAGES - 1, 0, [(b"", b"a"), (b"", b"b")])
+    journal.append_slice(flags | 4, lane.destination_number, BLOCK_MESSAGES - 1, 0, [(b"", b"a"), (b"", b"b")])
 
 
 def copy_of_another_length(journal: Journal, lane: Lane) -> None:
-    append_one(journal, 4 | RELOCATED, lane.destination, 0, 0, b"", b"not what was sent before")
+    append_one(journal, 4 | RELOCATED, lane.destination_number, 0, 0, b"", b"not what was sent before")
 
 
 def subscription_to_nothing(journal: Journal, lane: Lane) -> None:
-    journal.append(SUBSCRIBE, 0, 1, encode_subscription(Subscription(50, lane.destination, "audit", None)))
+    journal.append(SUBSCRIBE, 0, 1, encode_subscription(Subscription(50, lane.destination_number, "audit", None)))
 
 
 def commit_of_nothing(journal: Journal, lane: Lane) -> None:
@@ -81,7 +81,7 @@ def commit_of_nothing(journal: Journal, lane: Lane) -> None:
 
 def commit_of_a_slice_across_blocks(journal: Journal, lane: Lane) -> None:
     contents = [(b"", b"a"), (b"", b"b")]
-    offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, contents)
+    offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, contents)
     branch = Branch(NUMBER)
     branch.add(lane.number, place(journal, offset), 2, 100)
     branch.give_sequences(lambda _: 0)
@@ -90,7 +90,7 @@ def commit_of_a_slice_across_blocks(journal: Journal, lane: Lane) -> None:
 
 
 def commit_of_another_number_of_messages(journal: Journal, lane: Lane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 2))
 
 
@@ -103,34 +103,34 @@ def prepared(journal: Journal, lane: Lane, position: int) -> None:
 
 
 def commit_of_a_message_of_no_transaction(journal: Journal, lane: Lane) -> None:
-    prepared(journal, lane, place(journal, append_one(journal, 4, lane.destination, 5, 0, b"", b"a")))
+    prepared(journal, lane, place(journal, append_one(journal, 4, lane.destination_number, 5, 0, b"", b"a")))
 
 
 def commit_of_another_transaction(journal: Journal, lane: Lane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER + 1, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER + 1, 0, b"", b"a")
     prepared(journal, lane, place(journal, offset))
 
 
 def commit_of_a_slice_of_nothing(journal: Journal, lane: Lane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 0))
 
 
 def commit_into_another_lane(journal: Journal, lane: Lane) -> None:
-    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number + 1, place(journal, offset)))
 
 
 def return_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
-    journal.append(RETURN, 4, 1, returns_payload(lane.destination, [Returned(SEQUENCES, 1, 1)]))
+    journal.append(RETURN, 4, 1, returns_payload(lane.destination_number, [Returned(SEQUENCES, 1, 1)]))
 
 
 def destination_that_was_of_another_kind(journal: Journal, lane: Lane) -> None:
-    journal.append(DESTINATION, 0, 1, encode_destination(Destination(lane.destination, TOPIC, "orders")))
+    journal.append(DESTINATION, 0, 1, encode_destination(Destination(lane.destination_number, TOPIC, "orders")))
 
 
 def message_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
-    append_one(journal, 4, lane.destination, SEQUENCES, 0, b"", b"a")
+    append_one(journal, 4, lane.destination_number, SEQUENCES, 0, b"", b"a")
 
 
 def ack_of_a_destination_that_cannot_be(journal: Journal, lane: Lane) -> None:
@@ -139,7 +139,7 @@ def ack_of_a_destination_that_cannot_be(journal: Journal, lane: Lane) -> None:
 
 def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
     offset = journal.offset
-    journal.append_ack(4, lane.destination, 0, 1)
+    journal.append_ack(4, lane.destination_number, 0, 1)
     prepared(journal, lane, place(journal, offset))
 
 
