@@ -31,7 +31,6 @@ from ..core.model import LaneState, consumer_of, lane_of
 from ..core.parts import CoreParts
 from ..core.queue_area import QueueArea
 from ..core.redelivery import Redelivery
-from ..distribution.grouped import note_groups
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction
 from .browse import Browsers
@@ -332,7 +331,7 @@ class DeadLetterMover:
             if to is not None:
                 queue = self._destinations.queue_locked(to)
                 if lane.destination.has_groups:
-                    note_groups(self._destinations, self._target_area, queue)
+                    self._destinations.note_groups(queue)
                 if lane.is_persistent:
                     target = self._destinations.lane(queue.number << LANE_SHIFT | lane.pending_lane.priority)
                 else:
@@ -345,7 +344,7 @@ class DeadLetterMover:
         with self._store.journal.accepting_replacements():
             queue = self._destinations.queue_locked(to)
             if lane.destination.has_groups:
-                note_groups(self._destinations, self._target_area, queue)
+                self._destinations.note_groups(queue)
             if lane.is_persistent:
                 target = self._destinations.lane(queue.number << LANE_SHIFT | lane.pending_lane.priority)
                 self._mover.commit(lane, target, messages)

@@ -24,7 +24,6 @@ from ..core.delays import TimedLanes
 from ..core.model import LaneState, PersistentLaneState
 from ..core.parts import CoreParts
 from ..core.queue_area import QueueArea
-from ..distribution.grouped import note_groups
 from ..selectors.selector import Selector
 from .browse import Browsers
 
@@ -46,7 +45,6 @@ class Mover:
         self._monitor = parts.monitor
         self._store = parts.store
         self._now_ms = parts.store.steady.now_ms
-        self._target_area = parts.target_area
         self._publisher = parts.publisher
         self._destinations = parts.destinations
         self._removals = parts.removals
@@ -107,7 +105,7 @@ class Mover:
             free = [self._with_times(lane, message) for message in batch if message[0] in are_free]
             if free:
                 if lane.destination.has_groups:
-                    note_groups(self._destinations, self._target_area, to)
+                    self._destinations.note_groups(to)
                 with store.journal.whole:
                     self.commit(lane, target, free)
             position = store.position
@@ -130,7 +128,7 @@ class Mover:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if lane.destination.has_groups:
-                note_groups(self._destinations, self._target_area, to)
+                self._destinations.note_groups(to)
             try:
                 for sequence, properties, body, timestamp in batch:
                     if sequence not in lane.in_flight and lane.pending_lane.is_pending(sequence) and body is not None:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from ..core.model import DestinationState
 from ..core.overhead import DestinationOverhead
-from ..distribution.grouped import begin_assigning
 from .consumer import Consumer, ConsumerParts
 from .options import ConsumerOptions
 
@@ -37,7 +36,7 @@ class Consumers:
         parts, target_area, charge_bytes = self._parts, self._parts.target_area, options.charge_bytes
         self._overhead.require_consumer(destination, options.selector, charge_bytes)
         if options.priority:
-            begin_assigning(target_area, destination)
+            target_area.distributions.begin_assigning(destination)
         consumer_group = target_area.subscribe(destination, options.selector)
         target_area.consumer_memory.charge(charge_bytes)
         consumer = Consumer(parts, destination, consumer_group, options)

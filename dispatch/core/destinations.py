@@ -164,14 +164,28 @@ class Destinations:
         is_kept = policy.duplicate_window or self._rows[number].is_temporary
         return None if is_kept else policy.inactive_seconds
 
-    def note_groups(self, destination: DestinationState) -> None:
-        """Record that a queue has messages with groups, also after a restart. StoreFull: memory has no room for it.
+    def use_groups(self, queue: DestinationState) -> None:
+        """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
+        if queue.keeps_groups:
+            with self._monitor.lock, self._monitor.whole:
+                self._monitor.raise_if_closed()
+                queue.raise_if_deleted()
+                self.note_groups(queue)
 
-        Requires: the lock.
+    def note_groups(self, queue: DestinationState) -> None:
+        """Assign the messages of a queue that has messages with groups from now on, also after a restart.
+
+        StoreFull: memory or disk has no room for it. StateError: its rule may not be replaced. Nothing has changed
+        then. Requires: the lock.
         """
+        if queue.has_groups:
+            return
+        distributions = self._target_area.distributions
+        distributions.require_assignable(queue)  # before the journal says that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
-            self._store.note_groups(destination.number)
-            destination.has_groups = True
+            self._store.note_groups(queue.number)
+            queue.has_groups = True
+        distributions.begin_assigning(queue)
 
     def restore(self) -> list[QueueArea]:
         """Open the queues that opening the store found in use; return those that have messages with groups.

@@ -32,7 +32,7 @@ from .group_memory import GroupMemory
 from .list_order import arrange
 from .load_requests import LoadRequests
 from .memory_rule import MemoryRule
-from .model import ConsumerGroup, DestinationState, Distribution, LaneState, PersistentLaneState, TargetList
+from .model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, PersistentLaneState, TargetList
 from .monitor import Monitor
 from .observer import ListObserver
 from .reclaim import Reclaim
@@ -57,7 +57,7 @@ class TargetArea(DispatchArea):
         destination_memory: Tab,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
-        ordinary: Callable[[TargetArea], Distribution],
+        distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
         on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
@@ -67,7 +67,7 @@ class TargetArea(DispatchArea):
 
         destination_memory: pays for destinations that are open, and for their lanes.
         pattern_of: returns the pattern whose policy a destination of that name has.
-        ordinary: makes the distribution of all queues whose messages and consumers are alike.
+        distributions: makes what chooses the distribution of each destination.
         observer: makes what is told about lists.
         on_expired: called for a message that a list passed over because it has expired.
         on_unread, on_lane_gone: see ListKeeper.
@@ -90,7 +90,7 @@ class TargetArea(DispatchArea):
         self._on_unread = on_unread
         self._on_lane_gone = on_lane_gone
         self._pattern_of = pattern_of
-        self.ordinary = ordinary(self)
+        self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
         self.listless_consumer_groups = 0
         """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""

@@ -321,6 +321,25 @@ class Distribution(HandsOut, HearsOfLanes, ExplainsItself, ABC):
     """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
 
 
+class DistributionKeeper(ABC):
+    """The Distributions, as far as destinations know them: there rules are chosen. Every method requires the lock."""
+
+    @abstractmethod
+    def first(self, destination: DestinationState) -> Distribution:
+        """Return the rule of a destination that comes into being."""
+
+    @abstractmethod
+    def require_assignable(self, destination: DestinationState) -> None:
+        """Raise StateError if its rule neither honours groups and priorities nor may be replaced."""
+
+    @abstractmethod
+    def begin_assigning(self, destination: DestinationState) -> None:
+        """Assign messages of a destination to its consumers from now on, by groups and priorities.
+
+        Does nothing where its rule honours both already. StateError as `require_assignable`; nothing has changed.
+        """
+
+
 NO_LISTS: Final[list[TargetList]] = []
 """The lists of all consumer groups that have none. Nothing is ever put in."""
 
@@ -698,8 +717,8 @@ class ListKeeper(ABC):
     """Pays while somebody reads headers of messages that RAM is too small for."""
     syncs_always: bool
     """Acks are durable before they are confirmed."""
-    ordinary: Distribution
-    """The distribution of all queues whose messages and consumers are alike."""
+    distributions: DistributionKeeper
+    """Chooses the distribution of each destination."""
 
     @abstractmethod
     def memory_of(self, name: str) -> LaneMemory:
@@ -1135,6 +1154,8 @@ class DestinationState(CountedDestination):
     """Consumers take from its own lanes."""
     keeps_groups: ClassVar[bool] = True
     """Messages of one group are for one of its consumers."""
+    spans_others: ClassVar[bool] = False
+    """Its consumer takes from the lanes of other destinations: see `parts`."""
 
     def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
         super().__init__(name)
@@ -1150,7 +1171,7 @@ class DestinationState(CountedDestination):
         """Messages with a group were sent there, once at least."""
         self.rebalances_groups = False
         """Its policy has `group_rebalance`."""
-        self.distribution: Distribution = target_area.ordinary
+        self.distribution: Distribution = target_area.distributions.first(self)
         """The rule that decides which consumer gets which message."""
         self.exclusive: Taker | None = None
         """The one consumer that gets everything; None: all may take."""
@@ -1219,6 +1240,10 @@ class DestinationState(CountedDestination):
     def all_consumer_groups(self) -> tuple[ConsumerGroup, ...]:
         """Return its consumer groups, and those that its distribution has for one consumer alone. O(those)."""
         return (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
+
+    def parts(self) -> Iterable[DestinationState]:
+        """Return the destinations whose lanes its consumers take from: itself."""
+        return (self,)
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
         """Return every list of one of its lanes."""

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from ...store.errors import StateError
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.consumer_memory import ASSIGNED_BYTES
 from ..core.delivery import Delivery, is_lazy
-from ..core.destinations import Destinations
 from ..core.list_order import pair
 from ..core.lists import TargetArea
 from ..core.model import (
@@ -29,7 +27,6 @@ from ..core.model import (
     collect_nothing,
     lane_of,
 )
-from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 from .assigning import Assigning, SharedConsumerGroup, SingleConsumerGroup
 from .message_groups import bucket_of, put_aside
@@ -59,8 +56,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ who takes part
 
     def take_over(self) -> None:
-        """Take over a queue that was an ordinary one so far."""
-        self.queue.distribution = self
+        """Take over the consumers of a queue that was an ordinary one so far. Requires: it is the rule of the queue."""
         for key, consumer_group in self.queue.consumer_groups.items():
             unassigned = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
             unassigned.lists, unassigned.misses = consumer_group.lists, consumer_group.misses
@@ -381,45 +377,3 @@ class GroupAssigner(Distribution):
 def _count_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     """Count the messages of these runs that are free."""
     return sum(lane.free_count(first, last) for first, last in runs)
-
-
-def use_groups(monitor: Monitor, destinations: Destinations, target_area: TargetArea, queue: DestinationState) -> None:
-    """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
-    if queue.keeps_groups:
-        with monitor.lock, monitor.whole:
-            monitor.raise_if_closed()
-            queue.raise_if_deleted()
-            note_groups(destinations, target_area, queue)
-
-
-def note_groups(destinations: Destinations, target_area: TargetArea, queue: DestinationState) -> None:
-    """Assign the messages of a queue that has messages with groups from now on. Requires: the lock.
-
-    StoreFull, or StateError as begin_assigning raises it: nothing has changed.
-    """
-    if not queue.has_groups:
-        _require_replaceable(queue)  # before the journal says that there are groups
-        destinations.note_groups(queue)
-        begin_assigning(target_area, queue)
-
-
-def begin_assigning(target_area: TargetArea, queue: DestinationState) -> None:
-    """Assign messages of a queue to its consumers from now on, by groups and priorities. Requires: the lock.
-
-    Does nothing where the queue's rule honours both already. Of all others only the ordinary one may be replaced: what
-    another rule has learnt of its queue would be lost with it. StateError: this one may not; nothing has changed.
-    """
-    if not queue.distribution.honours_groups:
-        _require_replaceable(queue)
-        GroupAssigner(queue, target_area).take_over()
-
-
-def _require_replaceable(queue: DestinationState) -> None:
-    """Raise StateError if a queue has a rule that neither honours groups and priorities nor may be replaced."""
-    distribution = queue.distribution
-    if not (distribution.honours_groups or distribution.is_ordinary):
-        rule = type(distribution).__name__
-        raise StateError(
-            f"{queue.name!r} hands out by {rule}, which knows neither groups nor priorities: send there without a"
-            " group and subscribe without a priority"
-        )

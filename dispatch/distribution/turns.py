@@ -5,7 +5,6 @@ The highest priority comes first, and there topic by topic, so that a busy topic
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import groupby
 
 from ..core.delivery import Delivery
@@ -24,10 +23,10 @@ class Turns(OrdinaryDistribution):
     honours_groups = True
     keeps_open = True
 
-    def __init__(self, target_area: TargetArea, members: Collection[DestinationState]) -> None:
-        """members: a view of those of now."""
+    def __init__(self, target_area: TargetArea, pattern: DestinationState) -> None:
+        """pattern: its parts are the members."""
         super().__init__(target_area)
-        self._members = members
+        self._pattern = pattern
         self._served: dict[int, int] = {}
         """By priority, the number of the member that was served last."""
 
@@ -88,7 +87,7 @@ class Turns(OrdinaryDistribution):
     def leave(self, consumer: Taker) -> None:
         """See HandsOut. No member has a consumer group any more."""
         super().leave(consumer)
-        for member in self._members:
+        for member in self._pattern.parts():
             member.consumer_groups.clear()
 
 

@@ -75,8 +75,7 @@ from ..core.publisher import Publisher
 from ..core.queue_area import QueueArea
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
-from ..distribution.grouped import begin_assigning
-from ..distribution.ordinary import OrdinaryDistribution
+from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..producer.producers import Producers
@@ -273,7 +272,7 @@ class Engine:
             destination_memory=self.existing,
             overflow=self.overflow,
             pattern_of=self.policies.pattern_of,
-            ordinary=OrdinaryDistribution,
+            distributions=Distributions,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
             on_expired=self.late_calls.remove_expired,
             on_unread=self.late_calls.warm,
@@ -601,7 +600,7 @@ class Engine:
         """Take over what opening found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
-                begin_assigning(self.target_area, queue)
+                self.target_area.distributions.begin_assigning(queue)
             self.topics.restore()
             subscriptions = self.store.subscriptions
             rows_bytes = subscriptions.rows_charge + self.store.index.idle.charge_bytes

@@ -61,7 +61,7 @@ from ..core.model import NO_NAMES, ConsumerGroup, LaneState, PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..core.queue_area import QueueArea
-from ..distribution.ordinary import OrdinaryDistribution
+from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 
@@ -277,7 +277,7 @@ class TracePlayer:
             destination_memory=Tab(self.budget.holder("destinations")),
             overflow=overflow,
             pattern_of=lambda name: None,
-            ordinary=OrdinaryDistribution,
+            distributions=Distributions,
             observer=lambda target_area: ListObserver(),
             on_expired=_ignore,
             on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit

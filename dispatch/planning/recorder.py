@@ -49,7 +49,7 @@ from ..core.delivery import Delivery, LaneMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memory_rule import MemoryRule
-from ..core.model import ConsumerGroup, DestinationState, Distribution, LaneState, Taker, TargetList, lane_of
+from ..core.model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
 from ..distribution.assigning import SingleConsumerGroup
@@ -409,7 +409,7 @@ class RecordedTargetArea(TargetArea):
         destination_memory: Tab,
         overflow: Overflow,
         pattern_of: Callable[[str], str | None],
-        ordinary: Callable[[TargetArea], Distribution],
+        distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
         on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
@@ -428,7 +428,7 @@ class RecordedTargetArea(TargetArea):
             destination_memory=destination_memory,
             overflow=overflow,
             pattern_of=pattern_of,
-            ordinary=ordinary,
+            distributions=distributions,
             observer=observer,
             on_expired=on_expired,
             on_unread=on_unread,

@@ -19,7 +19,6 @@ from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
 from ..core.model import DestinationState, LaneState
 from ..core.removal import Removals
-from ..distribution.grouped import note_groups
 from .producers import Producers
 
 INDEX_BLOCKS: Final = 3
@@ -119,7 +118,7 @@ def dead_letter_on_overflow(
         with store.journal.accepting_replacements():
             dead_letters = producers.destinations.queue_locked(to)
             if group is not None:
-                note_groups(producers.destinations, producers.target_area, dead_letters)
+                producers.destinations.note_groups(dead_letters)
             if persistent:
                 target = producers.destinations.lane(dead_letters.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix

@@ -33,7 +33,6 @@ from ..admission.limits import Wait
 from ..config.checks import check_seconds, deadline_after
 from ..core.model import DestinationState, NonPersistentLaneState
 from ..core.publisher import Confirmer
-from ..distribution.grouped import use_groups
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .lifetimes import ends_at
@@ -508,12 +507,12 @@ class Sender:
 
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""
-        producers = self.producers
+        destinations = self.producers.destinations
         try:
-            use_groups(producers.monitor, producers.destinations, producers.target_area, self._destination)
+            destinations.use_groups(self._destination)
         except Closed as refused:
             with self._anew(refused):
-                use_groups(producers.monitor, producers.destinations, producers.target_area, self._destination)
+                destinations.use_groups(self._destination)
 
     def _times(self, message: Message, is_relative: bool) -> bytes:
         """Encode what the message's properties begin with. SettingsError for times that cannot be."""

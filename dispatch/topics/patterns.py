@@ -11,7 +11,7 @@ priority. Nothing of it is in the journal; a crash ends it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...store.errors import SettingsError
 from ...store.format.state import TOPIC
@@ -38,12 +38,14 @@ class PatternState(DestinationState):
     noun = "topic"
     kind = TOPIC
     keeps_groups = False
+    spans_others = True
 
     def __init__(self, target_area: TargetArea, pattern: str, registry: PatternRegistry) -> None:
         super().__init__(target_area, 0, pattern)
         self.registry = registry
         self.members: dict[TopicState, PatternMember] = {}
-        self.distribution = self.turns = Turns(target_area, self.members.values())
+        assert isinstance(self.distribution, Turns)
+        self.turns = self.distribution
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         """See DestinationState."""
@@ -58,6 +60,10 @@ class PatternState(DestinationState):
     def raise_if_not_sendable(self) -> None:
         """See DestinationState. SettingsError: nothing can be sent to a pattern."""
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
+
+    def parts(self) -> Iterable[DestinationState]:
+        """See DestinationState. Its members."""
+        return self.members.values()
 
     def all_lanes(self) -> Iterator[LaneState]:
         """Yield those of all members."""

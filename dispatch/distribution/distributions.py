@@ -1,0 +1,47 @@
+"""Distributions: chooses the rule of every destination, and replaces it. Nobody else does.
+
+A destination begins with the ordinary rule, or with turns where its one consumer takes from many topics. The first
+message with a group, or the first consumer with a priority, turns the ordinary rule into a GroupAssigner.
+"""
+
+from __future__ import annotations
+
+from ...store.errors import StateError
+from ..core.lists import TargetArea
+from ..core.model import DestinationState, Distribution, DistributionKeeper
+from .grouped import GroupAssigner
+from .ordinary import OrdinaryDistribution
+from .turns import Turns
+
+
+class Distributions(DistributionKeeper):
+    """The rules of all destinations of a store. The state lock guards it; every method requires it held."""
+
+    def __init__(self, target_area: TargetArea) -> None:
+        self._target_area = target_area
+        self._ordinary = OrdinaryDistribution(target_area)
+        """One for all destinations whose messages and consumers are alike."""
+
+    def first(self, destination: DestinationState) -> Distribution:
+        """See DistributionKeeper."""
+        return Turns(self._target_area, destination) if destination.spans_others else self._ordinary
+
+    def require_assignable(self, destination: DestinationState) -> None:
+        """See DistributionKeeper."""
+        distribution = destination.distribution
+        if not (distribution.honours_groups or distribution.is_ordinary):
+            rule = type(distribution).__name__
+            raise StateError(
+                f"{destination.name!r} hands out by {rule}, which knows neither groups nor priorities: send there"
+                " without a group and subscribe without a priority"
+            )
+
+    def begin_assigning(self, destination: DestinationState) -> None:
+        """See DistributionKeeper. Of all other rules only the ordinary one may be replaced: what another rule has
+        learnt of its queue would be lost with it.
+        """
+        if not destination.distribution.honours_groups:
+            self.require_assignable(destination)
+            assigner = GroupAssigner(destination, self._target_area)
+            destination.distribution = assigner
+            assigner.take_over()
