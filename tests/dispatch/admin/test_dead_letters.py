@@ -214,10 +214,10 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     orders = simulated.queue()
     orders.send_many(Message(b"%0100d" % n) for n in range(3))
     give_up(orders, 3, 1)
-    simulated.target_area.common_memory.pending_cache.forget(
-        simulated.queue_area("orders").lanes[4].pending_lane.number
-    )  # type: ignore[union-attr]
-    (region,) = simulated.store.plan(simulated.queue_area("orders").lanes[4].sent_lane, [(1, 1)])  # type: ignore[union-attr]
+    lane = simulated.queue_area("orders").lanes[4]
+    assert lane is not None
+    simulated.target_area.common_memory.pending_cache.forget(lane.pending_lane.number)
+    (region,) = simulated.store.plan(lane.sent_lane, [(1, 1)])
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)
