@@ -32,7 +32,7 @@ from ..consumer.processing import (
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
 from ..consumer.statistics import ConsumerStatistics
-from ..core.delivery import LATE, Delivery, is_in_flight, is_lazy, mark_seen
+from ..core.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
 from ..core.model import ConsumerGroup
 from .awaiting import Awaited, asynchronous
 from .loop import LoopConfirmer
@@ -161,7 +161,7 @@ class AsyncDelivery:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self._delivery) and self._delivery.number != LATE:
+        if not is_in_flight(self._delivery) and not is_late(self._delivery):
             return
         if kind is None:
             await self.ack()

@@ -25,7 +25,7 @@ from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.deadlines import AckDeadlines
-from ..core.delivery import LATE, Delivery
+from ..core.delivery import Delivery, is_late
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, collect_nothing
@@ -685,7 +685,7 @@ class Consumer(Taker):
             if delivery.consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery.lane.in_flight.get(delivery.sequence) is not delivery:
-                if delivery.number == LATE:
+                if is_late(delivery):
                     deadline = self.ack_deadline_seconds or 0.0
                     raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
                 self._parts.transactions.raise_if_held(delivery)

@@ -48,7 +48,7 @@ PUBLIC: Final = (
     "timestamp",
 )
 """What a delivery has for users."""
-LATE: Final = -1
+_LATE: Final = -1
 """The number of a delivery that was not settled before its deadline, and has gone back."""
 
 
@@ -404,7 +404,7 @@ class Delivery:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self) and self.number != LATE:
+        if not is_in_flight(self) and not is_late(self):
             return
         if kind is None:
             self.ack()
@@ -428,7 +428,12 @@ class Delivery:
 
 def mark_late(delivery: Delivery) -> None:
     """Note that it was not settled before its deadline."""
-    delivery.number = LATE
+    delivery.number = _LATE
+
+
+def is_late(delivery: Delivery) -> bool:
+    """Return whether it was not settled before its deadline, and has gone back."""
+    return delivery.number == _LATE
 
 
 def message_of(delivery: Delivery) -> StoredMessage:

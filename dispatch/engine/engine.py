@@ -628,8 +628,8 @@ class Engine:
         _in_child.add(self._die)
 
     def _lanes(self) -> Iterator[LaneState]:
-        for queue in (*self.destinations.queues.values(), *self.topics.by_name.values()):
-            yield from queue.all_lanes()
+        for destination in (*self.destinations.queues.values(), *self.topics.by_name.values()):
+            yield from destination.all_lanes()
 
     def close(self, timeout: float | None = None) -> None:
         """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
@@ -672,11 +672,11 @@ class Engine:
         self.transactions.close()
         self.temporaries.delete_all()
         self.overflow.close()
-        for queue in [*self.destinations.queues.values(), *self.topics.patterns, *self.topics.online()]:
-            queue.end_consumers()
-        for queue in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
-            if queue.admission is not None:
-                queue.admission.close()
+        for taken_from in [*self.destinations.queues.values(), *self.topics.patterns, *self.topics.online()]:
+            taken_from.end_consumers()
+        for destination in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
+            if destination.admission is not None:
+                destination.admission.close()
         self.space.close()
 
     def _close_tmp_storage(self) -> None:
