@@ -85,7 +85,9 @@ class Forebay:
         of a temporary queue, which is gone.
         """
         check_codec(codec)
-        found = Queue(self._engine, self._engine.destinations.queue(check_name(name), self._engine.publisher))
+        found = Queue(
+            self._engine.for_queues, self._engine.destinations.queue(check_name(name), self._engine.publisher)
+        )
         return found if codec is None else TypedQueue(found, codec)
 
     @overload
@@ -103,9 +105,9 @@ class Forebay:
         check_codec(codec)
         checked = check_topic_name(name)
         if is_pattern(checked) and not self._engine.topics.exists(checked):
-            found: Topic = TopicPattern(self._engine, checked)
+            found: Topic = TopicPattern(self._engine.for_topics, checked)
         else:
-            found = Topic(self._engine, self._engine.topics.topic(checked))
+            found = Topic(self._engine.for_topics, self._engine.topics.topic(checked))
         return found if codec is None else TypedTopic(found, codec)
 
     @property
@@ -121,11 +123,11 @@ class Forebay:
         to a queue that nobody reads. Its dead letters go to one queue with those of all others: the policy's
         `dead_letter_queue` with "temporary-queue" for {name}. Two records in the journal. StoreFull, Closed.
         """
-        return TemporaryQueue(self._engine, self._engine.temporaries.queue(self._engine.publisher))
+        return TemporaryQueue(self._engine.for_queues, self._engine.temporaries.queue(self._engine.publisher))
 
     def temporary_topic(self) -> TemporaryTopic:
         """Make a topic with a name that nobody can guess. It ends as a temporary queue does, with its subscriptions."""
-        return TemporaryTopic(self._engine, self._engine.temporaries.topic())
+        return TemporaryTopic(self._engine.for_topics, self._engine.temporaries.topic())
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""

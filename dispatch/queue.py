@@ -9,13 +9,14 @@ from typing import Final
 from ..store.errors import Closed, Empty, SettingsError, argument_error
 from ..store.locks import condition_of
 from ..store.message import Message
+from .admin.temporaries import Temporaries
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, as_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
 from .core.queue_area import QueueArea
-from .engine.engine import Engine
+from .engine.doors import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender
 from .temporary import Temporary
@@ -27,14 +28,14 @@ JOIN_POLL_SECONDS: Final = 0.025
 class Queue(Sender):
     """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
 
-    def __init__(self, engine: Engine, queue: QueueArea, confirmer: Confirmer | None = None) -> None:
-        super().__init__(engine.producers, queue, confirmer)
-        self._engine = engine
+    def __init__(self, parts: QueueParts, queue: QueueArea, confirmer: Confirmer | None = None) -> None:
+        super().__init__(parts.producers, queue, confirmer)
+        self.parts = parts
 
     @property
     def monitor(self) -> Monitor:
         """Return the monitor of the store that the queue belongs to."""
-        return self._engine.monitor
+        return self.parts.monitor
 
     @property
     def _area(self) -> QueueArea:
@@ -69,7 +70,7 @@ class Queue(Sender):
         SettingsError, Closed; StoreFull where memory has no room for a deadline.
         """
         options = consumer_options(
-            self._engine.policies.of(self._destination.name),
+            self.parts.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -85,19 +86,19 @@ class Queue(Sender):
                 return self._attach(options)
 
     def _attach(self, options: ConsumerOptions) -> Consumer:
-        engine, monitor, queue = self._engine, self._engine.monitor, self._destination
+        parts, monitor, queue = self.parts, self.parts.monitor, self._destination
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
-            with engine.deadlines.room(options.deadline_seconds):
-                consumer = engine.consumers.attach(queue, options)
+            with parts.deadlines.room(options.deadline_seconds):
+                consumer = parts.consumers.attach(queue, options)
         if monitor.deferred:
             monitor.run_deferred()
         return consumer
 
     def _held_reopened(self) -> AbstractContextManager[QueueArea]:
         """See Sender."""
-        return self._engine.destinations.held_reopened(self._area, self._confirmer)
+        return self.parts.destinations.held_reopened(self._area, self._confirmer)
 
     @property
     def current(self) -> QueueArea:
@@ -106,13 +107,13 @@ class Queue(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._destination.is_forgotten:
-            self._bind(self._engine.destinations.current(self._area))
+            self._bind(self.parts.destinations.current(self._area))
         return self._area
 
     @property
     def for_report(self) -> QueueArea:
         """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self._engine.destinations.for_report(self._area)
+        return self.parts.destinations.for_report(self._area)
 
     def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
@@ -146,7 +147,7 @@ class Queue(Sender):
         so that no ack has to tell it. Closed.
         """
         check_bounds(timeout, None)
-        monitor = self._engine.monitor
+        monitor = self.parts.monitor
         deadline = None if timeout is None else monitor.monotonic() + timeout
         never = condition_of(monitor.lock)
         with monitor.lock:
@@ -170,8 +171,8 @@ class Queue(Sender):
         SettingsError; Closed, also on the way.
         """
         chosen = compiled(selector)
-        self._engine.monitor.raise_if_closed()
-        return self._engine.browsers.browse(self._area, chosen)
+        self.parts.monitor.raise_if_closed()
+        return self.parts.browsers.browse(self._area, chosen)
 
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id; None: there is none.
@@ -182,7 +183,7 @@ class Queue(Sender):
         the memory of one load. SettingsError when it is not a str; Closed.
         MessagesUnreadable: none that can be read is it, and some can't be read.
         """
-        return self._engine.browsers.find(self._area, message_id)
+        return self.parts.browsers.find(self._area, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -192,7 +193,7 @@ class Queue(Sender):
         what is sent meanwhile may stay. O(blocks of the index). StoreFull,
         StoreFailed, Closed: the rest is still there.
         """
-        return self._engine.queue_admin.purge(self.current)
+        return self.parts.queue_admin.purge(self.current)
 
     def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
         """Move what is pending and matches to another queue of this store, in order; returns how many messages.
@@ -210,16 +211,16 @@ class Queue(Sender):
         if limit is not None and (type(limit) is not int or limit < 0):
             raise argument_error(f"limit must be an int from 0 on, or None, not {limit!r}", limit, int)
         target = (
-            self._engine.destinations.queue(check_name(to), self._engine.publisher)
+            self.parts.destinations.queue(check_name(to), self.parts.publisher)
             if isinstance(to, str)
             else self._other(to)
         )
         if target.number == self.current.number:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return self._engine.mover.move(self._area, target, chosen, limit)
+        return self.parts.mover.move(self._area, target, chosen, limit)
 
     def _other(self, queue: object) -> QueueArea:
-        if not isinstance(queue, Queue) or queue._engine is not self._engine:
+        if not isinstance(queue, Queue) or queue.parts is not self.parts:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
         with queue._held_reopened() as found:
             found.raise_if_deleted()
@@ -235,8 +236,8 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        with self._engine.destinations.held_open(self._area, is_to_go=True) as queue:
-            self._engine.queue_admin.delete(queue)
+        with self.parts.destinations.held_open(self._area, is_to_go=True) as queue:
+            self.parts.queue_admin.delete(queue)
         self._bind(queue)  # its own, so that it stays deleted here: of one that was closed nobody else knows who did it
 
     def pause(self) -> None:
@@ -245,15 +246,15 @@ class Queue(Sender):
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
         with self._held_reopened() as queue:
-            self._engine.queue_admin.pause(queue)
+            self.parts.queue_admin.pause(queue)
 
     def resume(self) -> None:
         """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
-        self._engine.queue_admin.resume(self.current)
+        self.parts.queue_admin.resume(self.current)
 
     @property
     def is_paused(self) -> bool:
-        with self._engine.monitor.lock:
+        with self.parts.monitor.lock:
             return self.for_report.is_paused
 
     @property
@@ -263,13 +264,13 @@ class Queue(Sender):
         Of this moment: in the background dead letters arrive and leave, also right after an open, and what has expired
         goes. A browser that began earlier, or begins later, may count another number.
         """
-        with self._engine.monitor.lock:
+        with self.parts.monitor.lock:
             return self.for_report.depth
 
     @property
     def depth_bytes(self) -> int:
         """Return the bytes of the pending messages' bodies and headers. O(1)."""
-        with self._engine.monitor.lock:
+        with self.parts.monitor.lock:
             return self.for_report.depth_bytes
 
     def __len__(self) -> int:
@@ -282,7 +283,7 @@ class Queue(Sender):
 
     def statistics(self) -> DestinationStatistics:
         """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
-        with self._engine.monitor.lock:
+        with self.parts.monitor.lock:
             return destination_statistics(self.for_report)
 
 
@@ -291,3 +292,8 @@ class TemporaryQueue(Queue, Temporary):
 
     Others reach it by its `name`, with `Forebay.queue`, as long as it is there.
     """
+
+    @property
+    def _temporaries(self) -> Temporaries:
+        """See Temporary."""
+        return self.parts.temporaries

@@ -5,10 +5,11 @@ A crash leaves the destination to the next open, which deletes it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Self
 
+from .admin.temporaries import Temporaries
 from .core.model import DestinationState
-from .engine.engine import Engine
 from .traits import trait
 
 
@@ -16,15 +17,19 @@ from .traits import trait
 class Temporary:
     """A context manager: the destination is gone at the end of its block."""
 
-    _engine: Engine
     _destination: DestinationState
+
+    @property
+    @abstractmethod
+    def _temporaries(self) -> Temporaries:
+        """Return what makes and deletes them."""
 
     def close(self) -> None:
         """Delete the destination with all that is in it, as `delete` does. Twice is once.
 
         While a transaction without an outcome knows it it stays, and goes when that is decided. StoreFailed.
         """
-        self._engine.temporaries.release(self._destination.number)
+        self._temporaries.release(self._destination.number)
 
     def __enter__(self) -> Self:
         return self

@@ -10,27 +10,29 @@ from ..store.format.properties import encode_properties
 from ..store.format.retained import Retained, retain_key, retained_name
 from ..store.format.times import split_times
 from ..store.message import DEFAULT_PRIORITY, Message
+from .admin.temporaries import Temporaries
 from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import consumer_options
 from .core.model import DestinationState
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
-from .engine.engine import Engine
+from .engine.doors import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.send_pipeline import Batch
 from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader
+from .topics.registry import Topics
 from .topics.state import TopicState
 
 
 class TopicSubscription:
     """Made by `Topic.subscription`. Thread-safe."""
 
-    def __init__(self, engine: Engine, topic: TopicState, name: str) -> None:
-        self._engine = engine
+    def __init__(self, topics: Topics, topic: TopicState, name: str) -> None:
+        self._topics = topics
         self._topic = topic
         self.name = name
 
@@ -56,8 +58,8 @@ class TopicSubscription:
         dozen small reads, however deep it lies.
         """
         target = parse_target(to, sequence, time, priority)
-        with self._engine.topics.held_open(self._topic) as self._topic:
-            return self._engine.topics.seek(self._topic, self.name, target)
+        with self._topics.held_open(self._topic) as self._topic:
+            return self._topics.seek(self._topic, self.name, target)
 
     def __repr__(self) -> str:
         return f"<TopicSubscription {self.name!r} of {self._topic.name!r}>"
@@ -84,15 +86,15 @@ class Topic(Sender):
     is not there, or no str, bytes, number or bool, or too long.
     """
 
-    def __init__(self, engine: Engine, topic: TopicState, confirmer: Confirmer | None = None) -> None:
-        super().__init__(engine.producers, topic, confirmer)
-        self._engine = engine
+    def __init__(self, parts: TopicParts, topic: TopicState, confirmer: Confirmer | None = None) -> None:
+        super().__init__(parts.producers, topic, confirmer)
+        self.parts = parts
         self._topic = topic
 
     @property
     def monitor(self) -> Monitor:
         """Return the monitor of the store that the topic belongs to."""
-        return self._engine.monitor
+        return self.parts.monitor
 
     def subscribe(
         self,
@@ -122,7 +124,7 @@ class Topic(Sender):
         StoreFull, Closed.
         """
         options = consumer_options(
-            self._engine.policies.of(self._destination.name),
+            self.parts.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -137,10 +139,10 @@ class Topic(Sender):
         if shared and name is None:
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
         try:
-            return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+            return self.parts.topics.subscribe(self._topic, name, options, is_shared=shared)
         except Closed as refused:
             with self._anew(refused):
-                return self._engine.topics.subscribe(self._topic, name, options, is_shared=shared)
+                return self.parts.topics.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
         """See Sender."""
@@ -157,7 +159,7 @@ class Topic(Sender):
                 raise
         # What deletes must not lack the memory for a transaction. Between the two a crash leaves what a caller repeats.
         if not self._pipeline.is_known(batch):
-            self._engine.topics.forget_retained(retained_name(self._topic.number, key))
+            self.parts.topics.forget_retained(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
@@ -181,7 +183,7 @@ class Topic(Sender):
 
     @contextmanager
     def _while_held(self) -> Iterator[DestinationState]:
-        with self._engine.topics.held_reopened(self._topic) as self._topic:
+        with self.parts.topics.held_reopened(self._topic) as self._topic:
             yield self._topic
 
     @property
@@ -191,25 +193,25 @@ class Topic(Sender):
         Requires: no lock. StoreFull: memory has no room to open it.
         """
         if self._topic.is_forgotten:
-            self._topic = self._engine.topics.current(self._topic)
+            self._topic = self.parts.topics.current(self._topic)
             self._bind(self._topic)
         return self._topic
 
     @property
     def for_report(self) -> TopicState:
         """Return the topic of this name for a report. A closed one stays closed. Requires: the lock."""
-        return self._engine.topics.for_report(self._topic)
+        return self.parts.topics.for_report(self._topic)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
 
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
-        self._engine.topics.unsubscribe(self.current, check_name(durable, "a durable subscription"))
+        self.parts.topics.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def subscription(self, name: str) -> TopicSubscription:
         """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
-        return TopicSubscription(self._engine, self.current, check_name(name, "a durable subscription"))
+        return TopicSubscription(self.parts.topics, self.current, check_name(name, "a durable subscription"))
 
     def reader(
         self,
@@ -233,7 +235,7 @@ class Topic(Sender):
     def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
         """Return the consumer of a reader: what an event loop makes one of its own of. As `reader`."""
         options = consumer_options(
-            self._engine.policies.of(self._destination.name),
+            self.parts.policies.of(self._destination.name),
             selector=selector,
             prefetch=0,
             exclusive=False,
@@ -242,8 +244,8 @@ class Topic(Sender):
             on_slow=None,
             ack_deadline_seconds=0,
         )
-        with self._engine.topics.held_open(self.current) as topic:
-            return self._engine.topics.read(topic, target, options)
+        with self.parts.topics.held_open(self.current) as topic:
+            return self.parts.topics.read(topic, target, options)
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
@@ -253,21 +255,21 @@ class Topic(Sender):
         in the journal; O(blocks of the index). Twice is once. StoreFull: it is
         as it was. StoreFailed, Closed.
         """
-        with self._engine.topics.held_open(self._topic, is_to_go=True) as topic:
-            self._engine.topics.delete(topic)
+        with self.parts.topics.held_open(self._topic, is_to_go=True) as topic:
+            self.parts.topics.delete(topic)
         self._topic = topic
         self._bind(topic)  # its own: see Queue.delete
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
-        with self._engine.monitor.lock:
+        with self.parts.monitor.lock:
             return self.for_report.durable
 
     def statistics(self) -> TopicStatistics:
         """Return a snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        with self._engine.monitor.lock:
+        with self.parts.monitor.lock:
             topic = self.for_report
-        return statistics_of_topic(self._engine.monitor, topic)
+        return statistics_of_topic(self.parts.monitor, topic)
 
 
 class TopicPattern(Topic):
@@ -276,9 +278,9 @@ class TopicPattern(Topic):
     "*" stands for any one word between dots, and ">" as the last word for the rest, which may be nothing.
     """
 
-    def __init__(self, engine: Engine, pattern: str, confirmer: Confirmer | None = None) -> None:
-        Sender.__init__(self, engine.producers, engine.topics.no_destination(pattern), confirmer)
-        self._engine = engine
+    def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
+        Sender.__init__(self, parts.producers, parts.topics.no_destination(pattern), confirmer)
+        self.parts = parts
 
     def subscribe(
         self,
@@ -304,7 +306,7 @@ class TopicPattern(Topic):
         if durable is not None or shared:
             raise self._refusal("a durable subscription is of one topic: subscribe to each with that name")
         options = consumer_options(
-            self._engine.policies.of(self._destination.name),
+            self.parts.policies.of(self._destination.name),
             selector=selector,
             prefetch=prefetch,
             exclusive=exclusive,
@@ -313,7 +315,7 @@ class TopicPattern(Topic):
             on_slow=on_slow,
             ack_deadline_seconds=ack_deadline_seconds,
         )
-        return self._engine.topics.subscribe_pattern(self._destination.name, options)
+        return self.parts.topics.subscribe_pattern(self._destination.name, options)
 
     def delete(self) -> None:
         """Refuse, as whatever is for one topic. SettingsError."""
@@ -338,3 +340,8 @@ class TemporaryTopic(Topic, Temporary):
 
     Others reach it by its `name`, with `Forebay.topic`, as long as it is there.
     """
+
+    @property
+    def _temporaries(self) -> Temporaries:
+        """See Temporary."""
+        return self.parts.temporaries

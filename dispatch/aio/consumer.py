@@ -212,7 +212,7 @@ class AsyncConsumer:
         consumer.when_closed = partial(bell.bell.ring, self._end)
         consumer.when_moved = partial(bell.bell.ring, self._move)
         self._caller = caller
-        self._engine = caller.engine
+        self._monitor = caller.monitor
         self._consumer = consumer
         self._lines = lines
         self._consumer_group = consumer.consumer_group
@@ -282,7 +282,7 @@ class AsyncConsumer:
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
         """Have something loaded, or wait for it: nothing is in RAM."""
-        engine, consumer = self._engine, self._consumer
+        monitor, consumer = self._monitor, self._consumer
         is_called = False  # out of the line: then it must pass on when it leaves
         if self._line.is_busy and not search.is_timed_out:
             search.has_credit = True
@@ -290,14 +290,14 @@ class AsyncConsumer:
         try:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
-                with engine.monitor.lock, engine.monitor.whole:
+                with monitor.lock, monitor.whole:
                     found = consumer.retry_take(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()
                         self._line.is_armed |= search.has_credit
-                if engine.monitor.deferred:
-                    engine.monitor.run_deferred()
+                if monitor.deferred:
+                    monitor.run_deferred()
                 if found is not None:
                     self._caller.work += len(found)
                     return [AsyncDelivery(self, delivery) for delivery in found]
@@ -503,7 +503,7 @@ class AsyncConsumer:
     async def _settle_all(self, settle: Callable[[Any], object], batch: Any) -> None:
         parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
         if len(parts) > 1:
-            with self._engine.monitor.lock:
+            with self._monitor.lock:
                 self._consumer.check_held(batch)
         for part in parts:
             await self._settle(settle, part)

@@ -48,12 +48,14 @@ class AsyncForebay:
     def __init__(self, bay: Forebay, *, workers: Executor | None = None) -> None:
         if not isinstance(bay, Forebay):
             raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}")
-        loop = asyncio.get_running_loop()
+        loop, engine = asyncio.get_running_loop(), bay._engine
         self._synchronous = bay
         self._workers = workers or _new_workers()
         bell = LoopWaker(loop)
-        self._caller = LoopConfirmer(bay._engine, loop, self._workers, bell)
-        self._engine = bay._engine
+        self._caller = LoopConfirmer(
+            engine.monitor, engine.publisher, engine.store, engine.loader, loop, self._workers, bell
+        )
+        self._for_queues, self._for_topics = engine.for_queues, engine.for_topics
         self._context = LoopContext(self._caller, bell)
 
     @property
@@ -85,10 +87,10 @@ class AsyncForebay:
     async def queue(self, name: str, *, codec: Codec[T] | None = None) -> AsyncQueue | AsyncTypedQueue[T]:
         """Return the queue of that name, which begins to exist with this call. As Forebay.queue."""
         check_codec(codec)
-        queue = self._engine.destinations.queue(check_name(name), self._caller)
+        queue = self._for_queues.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
-        found = AsyncQueue(self._context, Queue(self._engine, queue, self._caller))
+        found = AsyncQueue(self._context, Queue(self._for_queues, queue, self._caller))
         return found if codec is None else AsyncTypedQueue(found, codec)
 
     @overload
@@ -101,14 +103,14 @@ class AsyncForebay:
     async def topic(self, name: str, *, codec: Codec[T] | None = None) -> AsyncTopic | AsyncTypedTopic[T]:
         """Return the topic of that name, which begins to exist with this call. As Forebay.topic."""
         check_codec(codec)
-        self._engine.monitor.raise_if_closed()
-        topic = self._engine.topics.by_name.get(check_topic_name(name))
-        if topic is None and is_pattern(name) and not self._engine.topics.exists(name):
-            sender: Topic = TopicPattern(self._engine, name, self._caller)
+        self._for_topics.monitor.raise_if_closed()
+        topic = self._for_topics.topics.by_name.get(check_topic_name(name))
+        if topic is None and is_pattern(name) and not self._for_topics.topics.exists(name):
+            sender: Topic = TopicPattern(self._for_topics, name, self._caller)
         else:
             if topic is None:
-                topic = await self._caller.call(self._engine.topics.topic, name)
-            sender = Topic(self._engine, topic, self._caller)
+                topic = await self._caller.call(self._for_topics.topics.topic, name)
+            sender = Topic(self._for_topics, topic, self._caller)
         found = AsyncTopic(self._context, sender)
         return found if codec is None else AsyncTypedTopic(found, codec)
 
@@ -125,7 +127,7 @@ class AsyncForebay:
 
         async def make() -> AsyncTemporaryQueue:
             made = await self._caller.call(self._synchronous.temporary_queue, undo=TemporaryQueue.close)
-            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._engine, made.current, self._caller))
+            return AsyncTemporaryQueue(self._context, TemporaryQueue(self._for_queues, made.current, self._caller))
 
         return Opening(make, "bay.temporary_queue()")
 
@@ -137,7 +139,7 @@ class AsyncForebay:
 
         async def make() -> AsyncTemporaryTopic:
             made = await self._caller.call(self._synchronous.temporary_topic, undo=TemporaryTopic.close)
-            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._engine, made._topic, self._caller))
+            return AsyncTemporaryTopic(self._context, TemporaryTopic(self._for_topics, made._topic, self._caller))
 
         return Opening(make, "bay.temporary_topic()")
 

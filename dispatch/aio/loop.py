@@ -1,4 +1,4 @@
-"""LoopConfirmer: one event loop that calls an engine. Nothing that it calls here waits for the disk.
+"""LoopConfirmer: one event loop that calls an open store. Nothing that it calls here waits for the disk.
 
 Queues and consumers write in the loop's thread, which is arithmetic and a
 write, as from any other thread. What a confirmed call still owes after that,
@@ -16,10 +16,12 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
+from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
 from ..core.model import Load
-from ..core.publisher import Confirmer
-from ..engine.engine import Engine
+from ..core.monitor import Monitor
+from ..core.publisher import Confirmer, Publisher
+from ..loading.eager import EagerLoader
 from .wakeups import LoopWaker
 
 T = TypeVar("T")
@@ -64,15 +66,24 @@ class Woken:
 
 
 class LoopConfirmer(Confirmer):
-    """One event loop that calls an engine. Only its thread may."""
+    """One event loop that calls an open store. Only its thread may."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
-        self.engine = engine
-        self._monitor = engine.monitor
-        self._publisher = engine.publisher
-        self._syncs_always = engine.publisher.syncs_always
-        self._store = engine.store
-        self._block_cache = engine.store.index.cache
+    def __init__(
+        self,
+        monitor: Monitor,
+        publisher: Publisher,
+        store: MessageStore,
+        loader: EagerLoader,
+        loop: asyncio.AbstractEventLoop,
+        workers: Executor,
+        bell: LoopWaker,
+    ) -> None:
+        self.monitor = monitor
+        self._publisher = publisher
+        self._syncs_always = publisher.syncs_always
+        self._store = store
+        self._block_cache = store.index.cache
+        self._loader = loader
         self.loop = loop
         self.owed = 0
         """Not 0: the last call is confirmed by `confirmed`, up to this position."""
@@ -102,8 +113,8 @@ class LoopConfirmer(Confirmer):
             store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling
         ) and not self._publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
-        if self._monitor.deferred:
-            self._monitor.run_deferred()
+        if self.monitor.deferred:
+            self.monitor.run_deferred()
 
     def confirmed(self) -> asyncio.Future[None]:
         """Return when all that this tick owes is done; raise what doing it raised."""
@@ -126,7 +137,7 @@ class LoopConfirmer(Confirmer):
         """Do in a worker thread what `confirm` does for a thread."""
         failure: BaseException | None = None
         try:
-            self.engine.publisher.confirm(position)
+            self._publisher.confirm(position)
         except BaseException as error:
             failure = error
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -186,7 +197,7 @@ class LoopConfirmer(Confirmer):
             await woken.wait(wait_seconds)
 
     def _poll(self, wait: Wait) -> float:
-        with self.engine.monitor.lock, self.engine.monitor.whole:
+        with self.monitor.lock, self.monitor.whole:
             return wait.poll()
 
     # ------------------------------------------------------------------ turns and threads
@@ -210,9 +221,9 @@ class LoopConfirmer(Confirmer):
     async def load(self, load: Load) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""
         if load.regions or load.target.consumer_group.selector is not None:
-            await self.call(self.engine.loader.finish, load)
+            await self.call(self._loader.finish, load)
         else:
-            self.engine.loader.finish(load)  # nothing of it is read from the disk
+            self._loader.finish(load)  # nothing of it is read from the disk
 
     async def call(
         self, function: Callable[..., T], *arguments: object, undo: Callable[[T], object] | None = None

@@ -40,7 +40,7 @@ class AsyncSender:
         caller = context.confirmer
         self._context = context
         self._caller = caller
-        self._engine = caller.engine
+        self._monitor = caller.monitor
         self._sender = sender
         self._order = context.order
         self._held = context.order.held
@@ -78,7 +78,7 @@ class AsyncSender:
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return await self._caller.call(self._for_threads().send_message, message, retain, inner, timeout)
         if self._held and self._sender.destination in self._held:
-            deadline = deadline_after(timeout, self._engine.monitor.monotonic())
+            deadline = deadline_after(timeout, self._monitor.monotonic())
             content = body if type(body) is bytes else as_bytes(body)
             message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
@@ -126,8 +126,7 @@ class AsyncSender:
         """
         if not isinstance(messages, Iterable):
             return self._sender.send_many(messages)  # which refuses it
-        engine = self._engine
-        deadline = deadline_after(timeout, engine.monitor.monotonic())
+        deadline = deadline_after(timeout, self._monitor.monotonic())
         if transaction is not None:
             self._sender.checked_transaction(inner_transaction(transaction))
         ids: list[str] = []
@@ -142,7 +141,7 @@ class AsyncSender:
         return ids
 
     def _turn(self, deadline: float | None) -> AbstractAsyncContextManager[None]:
-        timeout = None if deadline is None else deadline - self._engine.monitor.monotonic()
+        timeout = None if deadline is None else deadline - self._monitor.monotonic()
         return self._order.turn(self._sender.destination, timeout)
 
     async def _send_part(
@@ -210,7 +209,7 @@ class AsyncQueue(AsyncSender):
     @property
     def _synchronous(self) -> Queue:
         """The same queue for worker threads, where calls wait."""
-        return Queue(self._engine, self._sender.current)
+        return Queue(self._sender.parts, self._sender.current)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
         """Yield every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
@@ -218,8 +217,8 @@ class AsyncQueue(AsyncSender):
         They are read, and their headers decoded, up to 512 messages or 1 MiB at a time: a hop to a thread for each.
         """
         chosen = compiled(selector)
-        self._engine.monitor.raise_if_closed()
-        windows = self._engine.browsers.windows(self._sender.current, chosen)
+        self._monitor.raise_if_closed()
+        windows = self._sender.parts.browsers.windows(self._sender.current, chosen)
         lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
 
         def read() -> list[Message] | None:
@@ -263,7 +262,7 @@ class AsyncQueue(AsyncSender):
         As Queue.join; other tasks run meanwhile.
         """
         check_bounds(timeout, None)
-        monitor = self._engine.monitor
+        monitor = self._monitor
         deadline = None if timeout is None else monitor.monotonic() + timeout
         while True:
             monitor.raise_if_closed()
@@ -365,7 +364,7 @@ class AsyncTopic(AsyncSender):
 
     def _for_threads(self) -> Sender:
         """See AsyncSender."""
-        return Topic(self._engine, self._sender.current)
+        return Topic(self._sender.parts, self._sender.current)
 
     def subscribe(
         self,
@@ -454,7 +453,7 @@ class _AsyncTemporary(AsyncSender):
 
     async def close(self) -> None:
         """Delete the destination with all that is in it. As TemporaryQueue.close; cancelled, it goes on to its end."""
-        if not self._engine.monitor.is_closed:
+        if not self._monitor.is_closed:
             await self._caller.call(self._sender.close)
 
     async def __aenter__(self) -> Self:

@@ -86,6 +86,7 @@ from ..transactions.transaction import TransactionRegistry
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
 from .curve_watch import CurveWatch
+from .doors import QueueParts, TopicParts
 from .duties import Duty
 from .late_calls import LateCalls
 from .ledger_audit import LedgerAudit
@@ -106,7 +107,7 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 
 
 class Engine:
-    """The composition root. Made by `open_forebay`; queue.py, topic.py and forebay.py take its parts."""
+    """The composition root. Made by `open_forebay`; forebay.py holds it, queue.py and topic.py take the parts in doors.py."""
 
     def __init__(
         self,
@@ -162,6 +163,7 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin(clock)
+        self.for_queues, self.for_topics = self._gather_parts_of_queues(), self._gather_parts_of_topics()
         self.ledger_audit = self._make_ledger_audit()
         self.owners = self._gather_owners(settings)
         self._make_status(settings, status, partial(in_short, self.owners))
@@ -443,6 +445,32 @@ class Engine:
             shortest_seconds=self.policies.shortest_inactive_seconds,
         )
         self.idle = IdleDestinations(monitor, self.destinations, self.topics, self.transactions)
+
+    def _gather_parts_of_queues(self) -> QueueParts:
+        """Return what queues reach."""
+        return QueueParts(
+            monitor=self.monitor,
+            producers=self.producers,
+            publisher=self.publisher,
+            policies=self.policies,
+            destinations=self.destinations,
+            consumers=self.consumers,
+            deadlines=self.deadlines,
+            browsers=self.browsers,
+            mover=self.mover,
+            queue_admin=self.queue_admin,
+            temporaries=self.temporaries,
+        )
+
+    def _gather_parts_of_topics(self) -> TopicParts:
+        """Return what topics reach."""
+        return TopicParts(
+            monitor=self.monitor,
+            producers=self.producers,
+            policies=self.policies,
+            topics=self.topics,
+            temporaries=self.temporaries,
+        )
 
     def _make_ledger_audit(self) -> LedgerAudit:
         return LedgerAudit(

@@ -94,7 +94,7 @@ class Inside:
     """The parts of one open Forebay."""
 
     def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
-        self.__engine: Engine = engine_of(opened.monitor) if isinstance(opened, Consumer) else opened._engine
+        self.__engine: Engine = opened._engine if isinstance(opened, Forebay) else engine_of(opened.monitor)
 
     # ------------------------------------------------------------------ the floors
 
@@ -384,7 +384,7 @@ def engine_of(monitor: Monitor) -> Engine:
 
 def queue_of(consumer: Consumer) -> Queue:
     assert isinstance(consumer.destination, QueueArea)
-    return Queue(engine_of(consumer.monitor), consumer.destination)
+    return Queue(engine_of(consumer.monitor).for_queues, consumer.destination)
 
 
 def explain(subject: Queue | Consumer) -> Explanation:

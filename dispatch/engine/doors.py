@@ -1,0 +1,46 @@
+"""What the doors reach: the parts that a queue and a topic hand their calls to, for threads and event loops alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..admin.browse import Browsers
+from ..admin.move import Mover
+from ..admin.queue_admin import QueueAdmin
+from ..admin.temporaries import Temporaries
+from ..config.policies import Policies
+from ..consumer.consumers import Consumers
+from ..core.deadlines import AckDeadlines
+from ..core.destinations import Destinations
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..producer.producers import Producers
+from ..topics.registry import Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueParts:
+    """The parts of an open store that its queues reach."""
+
+    monitor: Monitor
+    producers: Producers
+    publisher: Publisher
+    policies: Policies
+    destinations: Destinations
+    consumers: Consumers
+    deadlines: AckDeadlines
+    browsers: Browsers
+    mover: Mover
+    queue_admin: QueueAdmin
+    temporaries: Temporaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicParts:
+    """The parts of an open store that its topics reach."""
+
+    monitor: Monitor
+    producers: Producers
+    policies: Policies
+    topics: Topics
+    temporaries: Temporaries
