@@ -202,8 +202,8 @@ class Sender:
                     message = (sequence, properties, body, now_ms)
                     if producers.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES
-                        position = producers.publisher.hold(lane, (message,), charge)
-                    else:
+                        position = producers.publisher.publish_when_durable(lane, (message,), charge)
+                    else:  # as publish_when_durable does by three calls more, which would be 14 % of a send
                         lane.arrive(message)
                 except BaseException as error:
                     producers.lock.break_by(error)
