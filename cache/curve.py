@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from .shares import Shares, high_watermark_bytes, high_watermarks
 
@@ -92,6 +92,78 @@ class Track:
         self.outside.append(outside)
 
 
+class Step(NamedTuple):
+    """What happened to a list between two samples, whatever the limit."""
+
+    came: float
+    went: float
+    waiting: float
+    """Its backlog now."""
+    charge: float
+    """Mean of its messages."""
+
+
+class Fluid:
+    """The backlog of one list under one limit, as parts that flow into each other."""
+
+    __slots__ = ("direct", "pending", "outside", "missed", "room", "_left", "_share")
+
+    def __init__(self, track: Track, at: int, room: float, left: float, share: float) -> None:
+        """room: for what is direct. left: for direct and pending together. share: of the PendingCache."""
+        self.direct, self.pending, self.outside = track.direct[at], track.pending[at], track.outside[at]
+        self.missed = 0.0
+        """What was read from the journal."""
+        self.room = room
+        self._left = left
+        self._share = share
+
+    @property
+    def _pending_room(self) -> float:
+        """What more may be pending, while so much is direct."""
+        return max(min(self._share, self._left - self.direct) - self.pending, 0.0)
+
+    def deliver(self, went: float) -> None:
+        """Hand out from the front; then let go of what reaches over a watermark that fell."""
+        self.direct -= went
+        if self.direct > self.room:
+            kept = min(self.direct - self.room, self._pending_room)
+            self.outside += self.direct - self.room - kept
+            self.pending += kept
+            self.direct = self.room
+
+    def load(self, filled: float) -> None:
+        """Load until the list is half full, each time up to `filled`: from the PendingCache first."""
+        while self.direct < self.room / 2 and (self.pending > 0 or self.outside > 0):
+            wanted = filled - self.direct
+            taken = min(wanted, self.pending)
+            self.pending -= taken
+            read = min(wanted - taken, self.outside)
+            self.outside -= read
+            self.missed += read
+            self.direct += taken + read
+        self.direct = max(self.direct, 0.0)
+
+    def take_in(self, arriving: float) -> None:
+        """Let messages arrive: direct as far as nothing is behind, then pending as far as they are near."""
+        if not (self.pending or self.outside):
+            kept = min(arriving, max(self.room - self.direct, 0.0))
+            self.direct += kept
+            arriving -= kept
+        near = max(self.room - self.direct - self.pending - self.outside, 0.0) if self.outside else arriving
+        kept = min(arriving, near, self._pending_room)
+        self.pending += kept
+        self.outside += arriving - kept
+
+    def settle(self, waiting: float) -> None:
+        """Make the parts add up to the backlog, which is known better than what became of each part of it."""
+        surplus = self.direct + self.pending + self.outside - waiting
+        if surplus > 0 or self.outside:
+            self.outside, surplus = max(self.outside - surplus, 0.0), max(surplus - self.outside, 0.0)
+        over = max(surplus, 0.0)
+        self.pending, surplus = max(self.pending - over, 0.0), surplus - min(over, self.pending)
+        self.direct -= surplus
+
+
 class CurveSampler:
     """Follows the lists of a store. The state lock guards it."""
 
@@ -137,11 +209,9 @@ class CurveSampler:
         while at < len(shares) and peak > min(watermarks[at], self._room(track, at, in_flight)):
             self._fall_behind(track, at, track.waiting, 0.0, 0.0)
             at += 1
+        step = Step(came, went, waiting, charge)
         for at in range(track.behind):
-            left = self._room(track, at, in_flight)
-            self._not_direct[at] -= track.waiting - track.direct[at]
-            self._flow(track, at, came, went, waiting, min(watermarks[at], left), left, charge)
-            self._not_direct[at] += waiting - track.direct[at]
+            self._advance(track, at, step, watermarks[at], in_flight)
         self._waiting += waiting - track.waiting
         track.waiting, track.taken, track.charge = waiting, taken, charge
         while track.behind and not track.pending[-1] and not track.outside[-1]:
@@ -196,50 +266,21 @@ class CurveSampler:
         self._not_direct[track.behind] -= track.waiting - track.direct.pop()
         track.outside.pop()
 
-    def _flow(
-        self, track: Track, at: int, came: float, went: float, waiting: float, room: float, left: float, charge: float
-    ) -> None:
-        """Advance one limit: deliver half of `went`, let `came` arrive, deliver the other half.
-
-        left: room for direct and pending together.
-        """
+    def _advance(self, track: Track, at: int, step: Step, watermark_bytes: int, in_flight: float) -> None:
+        """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
         shares = self._shares[at]
-        direct, pending, outside = track.direct[at], track.pending[at], track.outside[at]
-        others = self._pending[at] - pending
-        missed = 0.0
-        share = max(shares.pending_cache_bytes - others, 0.0)
-        load = min(shares.load_bytes_max, room / 2)
-        filled = room - load + min(load, LOAD_MESSAGES * charge) / 2
-        for arriving in (came, 0.0):
-            direct -= went / 2
-            if direct > room:  # the watermark fell
-                kept = min(direct - room, max(min(share, left - direct) - pending, 0.0))
-                outside += direct - room - kept
-                pending += kept
-                direct = room
-            while direct < room / 2 and (pending > 0 or outside > 0):
-                wanted = max(filled, 0.0) - direct
-                taken = min(wanted, pending)
-                pending -= taken
-                read = min(wanted - taken, outside)
-                outside -= read
-                missed += read
-                direct += taken + read
-            direct = max(direct, 0.0)
-            if not (pending or outside):
-                kept = min(arriving, max(room - direct, 0.0))
-                direct += kept
-                arriving -= kept
-            near = max(room - direct - pending - outside, 0.0) if outside else arriving
-            kept = min(arriving, near, max(min(share, left - direct) - pending, 0.0))
-            pending += kept
-            outside += arriving - kept
-        # The backlog is known better than what became of each part of it.
-        surplus = direct + pending + outside - waiting
-        if surplus > 0 or outside:
-            outside, surplus = max(outside - surplus, 0.0), max(surplus - outside, 0.0)
-        pending, surplus = max(pending - max(surplus, 0.0), 0.0), surplus - min(max(surplus, 0.0), pending)
-        direct -= surplus
-        self._pending[at] = others + pending
-        self._missed[at] += missed / charge
-        track.direct[at], track.pending[at], track.outside[at] = direct, pending, outside
+        left = self._room(track, at, in_flight)
+        others = self._pending[at] - track.pending[at]
+        self._not_direct[at] -= track.waiting - track.direct[at]
+        fluid = Fluid(track, at, min(watermark_bytes, left), left, max(shares.pending_cache_bytes - others, 0.0))
+        load_bytes = min(shares.load_bytes_max, fluid.room / 2)
+        filled = max(fluid.room - load_bytes + min(load_bytes, LOAD_MESSAGES * step.charge) / 2, 0.0)
+        for arriving in (step.came, 0.0):
+            fluid.deliver(step.went / 2)
+            fluid.load(filled)
+            fluid.take_in(arriving)
+        fluid.settle(step.waiting)
+        self._pending[at] = others + fluid.pending
+        self._missed[at] += fluid.missed / step.charge
+        track.direct[at], track.pending[at], track.outside[at] = fluid.direct, fluid.pending, fluid.outside
+        self._not_direct[at] += step.waiting - track.direct[at]

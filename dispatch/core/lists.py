@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...cache.budget import Budget
-from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes, contents_charge
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import CacheStatistics, added
@@ -333,30 +333,11 @@ class TargetArea(DispatchArea):
 
     # ------------------------------------------------------------------ arrivals
 
-    def offer_many(self, lane: LaneState, messages: Sequence[StoredMessage], content_bytes: int | None = None) -> None:
-        """Offer a slice that is stored and may be dispatched: as one, where the fast path takes it whole.
+    def publish(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None) -> None:
+        """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM.
 
-        content_bytes: of all of it; None: it is counted here.
+        charge: of the messages; None: it is counted.
         """
-        sole = lane.sole
-        if sole is not None and sole.frontier == messages[0][0] and not sole.references:
-            charge = charges_bytes(messages) if content_bytes is None else contents_charge(len(messages), content_bytes)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and lane.memory.lists_holder.reserve(charge):
-                sole.direct.extend(messages)
-                sole.direct_bytes += charge
-                lane.published = sole.frontier = messages[-1][0] + 1
-                self.wake(sole.consumer_group)
-                return
-        is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
-        if is_behind and not lane.pending_cache.has(lane.pending_lane.number):
-            lane.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
-        else:
-            lane.arrive_each(messages)
-        if sole is not None:
-            self.wake(sole.consumer_group)
-
-    def publish(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
-        """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM."""
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > lane.published:
             for reader in lane.readers():
@@ -365,7 +346,7 @@ class TargetArea(DispatchArea):
         if isinstance(messages, range):
             lane.arrive_unloaded(messages.stop)
         else:
-            self.offer_many(lane, messages)
+            lane.arrive_many(messages, charge)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
         """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
@@ -391,43 +372,40 @@ class TargetArea(DispatchArea):
 
         Returns whether it is in RAM for all who may want it.
         """
-        number = lane.pending_lane.number
         consumer_groups = lane.destination.consumer_groups
         if not consumer_groups:
             heads = lane.memory.head_queue_cache
             if lane.pending_lane.pending_messages == 1:
-                heads.reopen(number)
-            return heads.put(number, message)
-        sequence = message[0]
-        charge = charge_bytes(message)
-        is_kept = is_direct = False
-        is_behind = False
+                heads.reopen(lane.pending_lane.number)
+            return heads.put(lane.pending_lane.number, message)
+        sequence, charge = message[0], charge_bytes(message)
+        is_direct = False
+        behind: list[TargetList] = []
         for consumer_group in consumer_groups.values():
             target = next(found for found in consumer_group.lists if found.lane is lane)
-            if target.frontier == sequence and not target.references:
-                is_wanted = consumer_group.verdict(lane, message)
-                if is_wanted is False:
-                    target.frontier = sequence + 1
-                    if lane.unwanted is not None:
-                        lane.unwanted.add(sequence, sequence)
-                    continue
-                if (
-                    is_wanted
-                    and target.direct_bytes + charge <= target.high_watermark_bytes
-                    and lane.memory.lists_holder.reserve(charge)
-                ):
-                    target.append(message, charge)
-                    target.frontier = sequence + 1
-                    is_direct = True
-                    self.wake(consumer_group)
-                    continue
-            is_behind = True
+            is_next = target.frontier == sequence and not target.references
+            is_wanted = consumer_group.verdict(lane, message) if is_next else None
+            if is_wanted is False:
+                target.frontier = sequence + 1
+                if lane.unwanted is not None:
+                    lane.unwanted.add(sequence, sequence)
+            elif is_wanted and target.admit((message,), charge):
+                is_direct = True
+                self.wake(consumer_group)
+            else:
+                behind.append(target)
+        return self._offer_to_cache(lane, message, behind) if behind else is_direct
+
+    def _offer_to_cache(self, lane: LaneState, message: StoredMessage, behind: list[TargetList]) -> bool:
+        """Offer a message to the PendingCache that these lists are to load; return whether the cache has it."""
+        is_kept = False
+        for target in behind:
             if not is_kept:
-                is_near = target.frontier == sequence or (lane.is_persistent and target.has_room_for_all)
-                is_kept = lane.pending_cache.put_overflow(number, message, is_near=is_near)
+                is_near = target.frontier == message[0] or (lane.is_persistent and target.has_room_for_all)
+                is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
             self.loads.request(target)
-            self.wake(consumer_group)
-        return is_kept if is_behind else is_direct
+            self.wake(target.consumer_group)
+        return is_kept
 
     def wake(self, consumer_group: ConsumerGroup) -> None:
         """Wake the consumers of a consumer group, because something may be there."""

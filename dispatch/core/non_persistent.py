@@ -57,12 +57,9 @@ class SpillingLane(NonPersistentLaneState):
         sequence = pending_lane.add(length)
         message = (sequence, properties, body, timestamp)
         sole = self.sole
-        if sole is not None and sole.frontier == sequence and not sole.references:
-            charge = length + OVERHEAD_BYTES
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
-                sole.direct.append(message)
-                sole.direct_bytes += charge
-                self.published = sole.frontier = sequence + 1
+        if sole is not None and sole.frontier == sequence and not sole.references.count:
+            if sole.admit((message,), length + OVERHEAD_BYTES):
+                self.published = sequence + 1
                 consumer_group = sole.consumer_group
                 if consumer_group.waiting:
                     consumer_group.arrived.notify()

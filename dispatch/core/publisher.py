@@ -172,12 +172,20 @@ class Publisher(Confirmer):
         with self._monitor.lock:
             return self._journal.end
 
-    def publish_when_durable(self, lane: LaneState, messages: Sequence[StoredMessage] | range) -> None:
-        """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock."""
-        if self.syncs_always:
-            self.hold(lane, messages, 0 if isinstance(messages, range) else charges_bytes(messages))
-        else:
-            self._target_area.publish(lane, messages)
+    def publish_when_durable(
+        self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
+    ) -> int:
+        """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock.
+
+        Returns: the position up to which the journal must be durable first; 0: they are published. charge: of the
+        messages; None: it is counted here.
+        """
+        if not self.syncs_always:
+            self._target_area.publish(lane, messages, charge)
+            return 0
+        if charge is None:
+            charge = 0 if isinstance(messages, range) else charges_bytes(messages)
+        return self.hold(lane, messages, charge)
 
     def hold(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
         """Dispatch stored messages once the journal is durable up to its end of now, and return that position.
@@ -263,7 +271,7 @@ class Publisher(Confirmer):
                 while self.unpublished and self.unpublished[0][0] <= durable:
                     _, lane, messages, charge = self.unpublished.popleft()
                     self._held_bytes -= charge
-                    self._target_area.publish(lane, messages)
+                    self._target_area.publish(lane, messages, charge)
                 if self._paid_bytes > STEP_BYTES and not self.unpublished:
                     self._refund()
                 self._give_postponed(durable if self.syncs_always else 0)

@@ -237,11 +237,8 @@ class SendPipeline:
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
-                if producers.syncs_always:
-                    charge = contents_charge(len(part), pending_lane.added_bytes - before_bytes)
-                    producers.publisher.hold(lane, arrived, charge)
-                else:
-                    producers.target_area.offer_many(lane, arrived, pending_lane.added_bytes - before_bytes)
+                charge = contents_charge(len(part), pending_lane.added_bytes - before_bytes)
+                producers.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)

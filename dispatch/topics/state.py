@@ -440,7 +440,7 @@ class TopicLaneState(PersistentLaneState):
         finally:
             verdicts.end()
 
-    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
+    def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
         """Give messages to each subscription that is read, as one where it can be. O(those)."""
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
@@ -451,7 +451,7 @@ class TopicLaneState(PersistentLaneState):
             if lane.sole is None:
                 one_by_one.append(lane)
             else:
-                lane.destination.target_area.offer_many(lane, messages)
+                lane.arrive_many(messages, charge)
         if one_by_one:
             for message in messages:
                 self._offer(message, one_by_one)
@@ -481,7 +481,7 @@ class TopicLaneState(PersistentLaneState):
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
         for lane, count in admitted:
             if count and lane.sole is not None:
-                lane.destination.target_area.offer_many(lane, messages[:count])
+                lane.arrive_many(messages[:count])
         for at, message in enumerate(messages):
             one_by_one = [lane for lane, count in admitted if at < count and lane.sole is None]
             if one_by_one:
