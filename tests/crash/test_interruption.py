@@ -87,14 +87,14 @@ def test_what_an_interrupted_sync_left_out_is_synced_by_the_next(nth: int) -> No
     assert all_bodies(power_cut(disk)) == [b"in the older data log", b"in the newest one"]
 
 
-def after_writing_once(kind: int) -> Callable[[SimulatedFile, bytes], None]:
-    """An append of SimulatedFile that is interrupted when it has written the first record of a kind."""
+def after_writing(kind: int, armed: list[bool]) -> Callable[[SimulatedFile, bytes], None]:
+    """An append of SimulatedFile that is interrupted, once it is armed, when it has written a record of a kind."""
     append = SimulatedFile.append
-    calls = iter((True,))
 
     def call(file: SimulatedFile, data: bytes) -> None:
         append(file, data)
-        if data[8] == kind and next(calls, False):
+        if data[8] == kind and armed:
+            armed.clear()
             raise KeyboardInterrupt
 
     return call
@@ -103,6 +103,8 @@ def after_writing_once(kind: int) -> Callable[[SimulatedFile, bytes], None]:
 @pytest.mark.parametrize("kind", [DESTINATION, ATTEST, DROP])
 def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows lies where the index says, and a later open finds it."""
+    armed: list[bool] = []
+    monkeypatch.setattr(SimulatedFile, "append", after_writing(kind, armed))
     store = SimulatedBay(max_file_length="64KiB", sync="interval")
     queue = store.queue("orders")
     consumer = queue.subscribe()
@@ -110,7 +112,7 @@ def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, mo
         queue.send(bytes(30_000))
     consumer.ack(consumer.take(4))
     store.journal.sync()
-    monkeypatch.setattr(SimulatedFile, "append", after_writing_once(kind))
+    armed.append(True)
     with pytest.raises(KeyboardInterrupt):
         if kind == DESTINATION:
             store.queue("prices")
