@@ -182,7 +182,7 @@ DISPATCH_BUGS = (
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
         "Consumer._stop_taking",
-        "self.consumer_group.arrived.notify_all()\nself.find_out()",
+        "self.consumer_group.arrived.notify_all()\nself.wake_on_failure()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
