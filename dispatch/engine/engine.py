@@ -107,7 +107,7 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 
 
 class Engine:
-    """The composition root. Made by `open_forebay`; forebay.py holds it, queue.py and topic.py take the parts in doors.py."""
+    """The composition root. Made by `open_forebay`; forebay.py holds it, queues and topics take the parts of doors.py."""
 
     def __init__(
         self,
