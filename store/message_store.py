@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .account import Account, OpenAccount, Unlimited
+from .attestation import Attestation
 from .checkpointer import Checkpointer, checkpoint_of_replay
 from .clock import Clock, SteadyClock
 from .destinations_file import DestinationsFile
@@ -24,7 +25,6 @@ from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
 from .format.record import (
-    ATTEST,
     DELETE,
     DESTINATION,
     IDENTIFIED,
@@ -175,7 +175,6 @@ class MessageStore:
         self.adds = 0
         self.next_checkpoint_adds = options.max_checkpoint_adds
         """Value of `adds` from which on a checkpoint is due."""
-        self._attest_end = 0
         self.steady = SteadyClock(clock.time_ms, clock.monotonic)
         attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
         cache_bytes = options.index_cache_bytes
@@ -192,6 +191,7 @@ class MessageStore:
         self.imports: Imports
         self.journal: Journal
         self.checkpointer: Checkpointer
+        self.attestation: Attestation
         self.transactions: Transactions
         self.cleaner: Cleaner
         self.relocation: Relocation
@@ -337,6 +337,7 @@ class MessageStore:
             root_state=self._root_state,
             give_up_readers=self.give_up_readers,
         )
+        self.attestation = Attestation(self.journal, self.checkpointer, self._lock)
         self.transactions = Transactions(
             self.branches,
             self.journal,
@@ -858,30 +859,6 @@ class MessageStore:
         return [
             (number, sizes[number], uses[number].pending_bytes if number in uses else 0) for number in sorted(sizes)
         ]
-
-    def attest(self) -> bool:
-        """After traffic has ended, say in the journal how far it is durable. Requires: no lock.
-
-        Until then a damaged record behind the last one that knew is taken for a torn tail.
-        """
-        with self._lock:
-            if not self.wants_attest:
-                return False
-            begin = self.journal.end
-            try:
-                self.journal.append(ATTEST, 0, 0, b"")
-            except StoreFull:
-                self._attest_end = self.journal.durable  # not again before something else was synced
-                return False
-            self._attest_end = self.journal.end
-            self.checkpointer.pass_over(begin, self._attest_end)
-            return True
-
-    @property
-    def wants_attest(self) -> bool:
-        """Whether more is durable than the newest record says, other than the last attest record itself."""
-        journal = self.journal
-        return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
 
     def statistics(self) -> StoreStatistics:
         """Return how much the store holds. Requires: the lock. O(lanes + data logs), no disk."""

@@ -69,7 +69,7 @@ class Maintenance:
         self._relocation_duty = Duty("relocation", self._relocate)
         self._cleanup_duty = Duty("cleanup", self._clean_up)
         self._quarantine_duties = (Duty("quarantine", quarantine.step),) if quarantine is not None else ()
-        self._attest_duty = Duty("attest", store.attest)
+        self._attest_duty = Duty("attest", store.attestation.write)
         self._others = (self._expiry_duty, *others)
         self._all = (
             self._sync_duty,
@@ -161,6 +161,6 @@ class Maintenance:
             due = min(due, self._sync_at)
         if self._store.relocation.is_wanted:
             due = min(due, self._relocation_duty.next_at(now + RELOCATION_PAUSE_SECONDS))
-        if self._store.wants_attest:
+        if self._store.attestation.is_wanted:
             due = min(due, self._attest_duty.next_at(now + ATTEST_SECONDS))
         return max(due, now + 0.001) - now

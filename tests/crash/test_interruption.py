@@ -117,7 +117,7 @@ def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, mo
         if kind == DESTINATION:
             store.queue("prices")
         elif kind == ATTEST:
-            store.store.attest()
+            store.store.attestation.write()
         else:
             store.bay.cleanup()
     monkeypatch.undo()

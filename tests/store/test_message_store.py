@@ -439,24 +439,24 @@ def test_idle_store_attests_once_how_far_it_is_durable(
     disk: SimulatedDisk, metadata: Metadata, opened: OpenStore
 ) -> None:
     opened.store.journal.sync()
-    while opened.store.attest():
+    while opened.store.attestation.write():
         opened.store.journal.sync()
     opened.add(b"body")
-    assert not opened.store.attest(), "nothing more is durable"
+    assert not opened.store.attestation.write(), "nothing more is durable"
     opened.store.journal.sync()
     durable = opened.store.journal.durable
-    assert opened.store.attest()
+    assert opened.store.attestation.write()
     _, records = walked(disk, 1)
     assert (records[-1].header.kind, records[-1].header.durable) == (ATTEST, durable)
     for _ in range(3):
         opened.store.journal.sync()
-        assert not opened.store.attest()
+        assert not opened.store.attestation.write()
     opened.add(b"body")
     opened.store.checkpoint()
     commits, end = metadata.commits, opened.store.journal.end
     for _ in range(3):
         opened.store.journal.sync()
-        opened.store.attest()
+        opened.store.attestation.write()
         opened.store.checkpoint()
     assert opened.store.journal.end == end + 32, "an idle store grows"
     assert metadata.commits == commits, "an attest record alone is no reason for a checkpoint"

@@ -117,7 +117,7 @@ def write_golden(root: Path) -> Pending:
         while relocation._source is not None:
             relocation.step()
     store.journal.sync()
-    store.attest()
+    store.attestation.write()
     with opened.lock:
         store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
     store.checkpoint()

@@ -86,7 +86,7 @@ def filled(ending: str) -> Store:
         if first % 40 == 20:
             opened.store.checkpoint()
     if ending == IDLE:
-        assert opened.store.attest()
+        assert opened.store.attestation.write()
     if ending == CLOSED:
         opened.store.close()
     metadata.synced()

@@ -521,7 +521,7 @@ def test_record_of_loss_has_room_in_the_smallest_record() -> None:
     opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     opened.store.journal.sync()
-    assert opened.store.attest()
+    assert opened.store.attestation.write()
     offset = opened.store.journal.offset - 32
     opened.add(BODY)
     opened.store.close()
