@@ -712,6 +712,11 @@ class Load:
     def first(self) -> int:
         return self.runs[0][0]
 
+    def hold(self, message: StoredMessage, charge: int) -> None:
+        """Take in a message that was found in a cache, and for which so much is reserved."""
+        self.reserved_bytes += charge
+        self.held[message[0]] = message
+
     @property
     def is_stale(self) -> bool:
         """Whether some of its messages may be gone: a purge has taken messages out since the load began."""

@@ -9,6 +9,7 @@ when it meets a reference before the loader did, which is a miss.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from contextlib import suppress
 from heapq import nsmallest
@@ -210,18 +211,12 @@ class EagerLoader:
             if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
                 break
             last = min(found[1], last)
-            lengths = pending_lane.lengths(first, last)
-            total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
-            if total > 2 * room:
-                lengths = lengths[: 2 * room * len(lengths) // total + 1]
-                total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
-            while total > room and len(lengths) > (not chosen):
-                total -= lengths.pop() + OVERHEAD_BYTES
-            if not lengths:
+            messages, charge = _fitting(pending_lane.lengths(first, last), room, least=0 if chosen else 1)
+            if not messages:
                 break
-            at = first + len(lengths)
+            at = first + messages
             chosen.append((first, at - 1))
-            room -= total
+            room -= charge
             if at <= last:
                 break
         return chosen
@@ -258,20 +253,20 @@ class EagerLoader:
             reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane_number, sequence)
-                if message is not None:
-                    charge = charge_bytes(message)
-                    if is_needed and is_shared and memory.free_bytes < charge:
-                        self._target_area.make_room(charge, target)
-                    if not reserve(charge):  # others need it too: it is spilled for all, and read
-                        assert is_shared, "what was just released can be reserved again"
-                        target.lane.spill((message,))
-                        if is_needed and cache.peek(lane_number, sequence) is not None:
-                            self._make_lazy(load, sequence)
-                        break
-                    load.reserved_bytes += charge
-                    load.held[sequence] = message
-                    load.from_cache.add(sequence)
-                    cache.served += 1
+                if message is None:
+                    continue
+                charge = charge_bytes(message)
+                if is_needed and is_shared and memory.free_bytes < charge:
+                    self._target_area.make_room(charge, target)
+                if not reserve(charge):  # others need it too: it is spilled for all, and read
+                    assert is_shared, "what was just released can be reserved again"
+                    target.lane.spill((message,))
+                    if is_needed and cache.peek(lane_number, sequence) is not None:
+                        self._make_lazy(load, sequence)
+                    break
+                load.hold(message, charge)
+                load.from_cache.add(sequence)
+                cache.served += 1
 
     def _copy_from_caches(self, load: Load) -> None:
         """Copy for a list that shares what may be nowhere else, so that others find it. Without memory, spill it."""
@@ -287,8 +282,7 @@ class EagerLoader:
                     continue
                 charge = charge_bytes(message)
                 if not unaffordable and lane.memory.lists_holder.reserve(charge):
-                    load.reserved_bytes += charge
-                    load.held[sequence] = message
+                    load.hold(message, charge)
                     cache.served += 1
                 else:
                     cache.take(number, sequence)
@@ -590,3 +584,17 @@ def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
 
 
 assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1
+
+
+def _fitting(lengths: array[int], room: int, *, least: int) -> tuple[int, int]:
+    """Return how many of the first messages fit, at least `least`, and what they will be charged. O(those that fit).
+
+    lengths: of their contents; no more than the caller's copy, which is used up.
+    """
+    charge = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+    if charge > 2 * room:
+        lengths = lengths[: 2 * room * len(lengths) // charge + 1]
+        charge = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+    while charge > room and len(lengths) > least:
+        charge -= lengths.pop() + OVERHEAD_BYTES
+    return len(lengths), charge
