@@ -30,7 +30,7 @@ from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
 from .core.host_properties import Properties, StoreProperties
 from .core.model import Taker
-from .core.queue_area import QueueArea
+from .core.queue_state import QueueState
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.owners import Owners
@@ -295,7 +295,7 @@ def _why_stuck(owners: Owners, consumer: Taker) -> tuple[int, str] | None:
     return why_stuck(owners, consumer)
 
 
-def _in_short(owners: Owners, queues: Sequence[QueueArea]) -> str:
+def _in_short(owners: Owners, queues: Sequence[QueueState]) -> str:
     from .explain.short import explain_in_short  # with the first status, not with the package
 
     return explain_in_short(owners, queues)

@@ -15,7 +15,7 @@ from .consumer.consumer import Consumer, as_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
-from .core.queue_area import QueueArea
+from .core.queue_state import QueueState
 from .engine.doors import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender
@@ -28,7 +28,7 @@ JOIN_POLL_SECONDS: Final = 0.025
 class Queue(Sender):
     """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
 
-    def __init__(self, parts: QueueParts, queue: QueueArea, confirmer: Confirmer | None = None) -> None:
+    def __init__(self, parts: QueueParts, queue: QueueState, confirmer: Confirmer | None = None) -> None:
         super().__init__(parts.producers, queue, confirmer)
         self.parts = parts
 
@@ -38,9 +38,9 @@ class Queue(Sender):
         return self.parts.monitor
 
     @property
-    def _area(self) -> QueueArea:
+    def _area(self) -> QueueState:
         """Return what it is bound to, by its own type."""
-        assert isinstance(self._destination, QueueArea)
+        assert isinstance(self._destination, QueueState)
         return self._destination
 
     def subscribe(
@@ -96,12 +96,12 @@ class Queue(Sender):
             monitor.run_deferred()
         return consumer
 
-    def _held_reopened(self) -> AbstractContextManager[QueueArea]:
+    def _held_reopened(self) -> AbstractContextManager[QueueState]:
         """See Sender."""
         return self.parts.destinations.held_reopened(self._area, self._confirmer)
 
     @property
-    def current(self) -> QueueArea:
+    def current(self) -> QueueState:
         """Return the open queue of this name, not one that was deleted for want of use if another has begun.
 
         Requires: no lock. StoreFull: memory has no room to open it.
@@ -111,7 +111,7 @@ class Queue(Sender):
         return self._area
 
     @property
-    def for_report(self) -> QueueArea:
+    def for_report(self) -> QueueState:
         """Return the queue of this name for a report. A closed one stays closed. Requires: the lock."""
         return self.parts.destinations.for_report(self._area)
 
@@ -219,7 +219,7 @@ class Queue(Sender):
             raise SettingsError("a queue is moved to another one, not to itself")
         return self.parts.mover.move(self._area, target, chosen, limit)
 
-    def _other(self, queue: object) -> QueueArea:
+    def _other(self, queue: object) -> QueueState:
         if not isinstance(queue, Queue) or queue.parts is not self.parts:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
         with queue._held_reopened() as found:

@@ -40,7 +40,7 @@ from ..core.delivery import is_lazy, message_of
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")
@@ -82,7 +82,7 @@ class Browsers:
         is_expired: Callable[[bytes], bool],
         holder: Holder,
         reading: Holder,
-        current: Callable[[QueueArea], QueueArea],
+        current: Callable[[QueueState], QueueState],
     ) -> None:
         """is_expired: whether a message of these properties has expired. holder: pays for loads. reading: for read
         buffers. current: what stands for a queue that was closed since somebody asked for it."""
@@ -95,12 +95,12 @@ class Browsers:
         self._given_back: deque[int] = deque()
         """Charges of loads that nobody holds any more, until somebody has the lock."""
 
-    def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
+    def browse(self, queue: QueueState, selector: Selector | None) -> Generator[Message, None, None]:
         """Yield what is pending, in order, as messages with their ids. Requires: no lock."""
         for window in self.windows(queue, selector):
             yield from window
 
-    def windows(self, queue: QueueArea, selector: Selector | None) -> Generator[list[Message], None, None]:
+    def windows(self, queue: QueueState, selector: Selector | None) -> Generator[list[Message], None, None]:
         """Browse a load at a time: an empty list where nothing of a load matches. Requires: no lock."""
         is_expired = self._is_expired
         for lane, messages in self.walk(queue, selector):
@@ -108,7 +108,7 @@ class Browsers:
             yield [message for message in found if message is not None]
 
     def walk(
-        self, queue: QueueArea, selector: Selector | None, missed: _Missed | None = None
+        self, queue: QueueState, selector: Selector | None, missed: _Missed | None = None
     ) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
@@ -180,7 +180,7 @@ class Browsers:
 
     # ------------------------------------------------------------------ find
 
-    def find(self, queue: QueueArea, message_id: object) -> Message | None:
+    def find(self, queue: QueueState, message_id: object) -> Message | None:
         """Return the pending message with this id, or None. Requires: no lock.
 
         An id that the store generated carries lane and sequence: what is pending there is looked at first. Every other
@@ -202,7 +202,7 @@ class Browsers:
                         return message
         return self._scan(queue, message_id)
 
-    def _scan(self, queue: QueueArea, message_id: str) -> Message | None:
+    def _scan(self, queue: QueueState, message_id: str) -> Message | None:
         """Look at all messages, in order."""
         try:
             needle = message_id.encode()
@@ -415,7 +415,7 @@ def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tup
     return list(missing)
 
 
-def _place(queue: QueueArea, message_id: str) -> tuple[LaneState, int] | None:
+def _place(queue: QueueState, message_id: str) -> tuple[LaneState, int] | None:
     """Find the message to which the store gave this id; None: the store generates none like it."""
     for lane in queue.all_lanes():
         digits = message_id.removeprefix(lane.id_prefix)

@@ -29,7 +29,7 @@ from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUB
 from ..core.delivery import Delivery, content_of, is_lazy
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.parts import CoreParts
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..core.redelivery import Redelivery
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction
@@ -351,7 +351,7 @@ class DeadLetterMover:
             else:
                 self._move_non_persistent(lane, queue, messages)
 
-    def _move_non_persistent(self, lane: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
+    def _move_non_persistent(self, lane: LaneState, queue: QueueState, messages: list[StoredMessage]) -> None:
         """Move non-persistent messages one by one: no crash leaves any of them."""
         target = self._destinations.non_persistent_lane(queue, lane.pending_lane.priority)
         gone = SequenceSet()

@@ -23,7 +23,7 @@ from ..admission.limits import Reservation
 from ..core.delays import TimedLanes
 from ..core.model import LaneState, PersistentLaneState
 from ..core.parts import CoreParts
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..selectors.selector import Selector
 from .browse import Browsers
 
@@ -52,12 +52,12 @@ class Mover:
         self._browsers = browsers
         self._slice_messages_max = slice_messages_max
 
-    def move(self, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
+    def move(self, source: QueueState, to: QueueState, selector: Selector | None, limit: int | None) -> int:
         """See Queue.move. Requires: no lock."""
         with self._destinations.held_open(to) as to:
             return self._move(source, to, selector, limit)
 
-    def _move(self, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
+    def _move(self, source: QueueState, to: QueueState, selector: Selector | None, limit: int | None) -> int:
         moved = 0
         try:
             for lane, messages in self._browsers.walk(source, selector):
@@ -76,7 +76,7 @@ class Mover:
             raise
         return moved
 
-    def _move_admitted(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
+    def _move_admitted(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> tuple[int, int]:
         """Move as much of a batch as the new queue has room for; return (considered, moved)."""
         if to.admission is None:
             return len(batch), self._move_batch(lane, to, batch)
@@ -92,7 +92,7 @@ class Mover:
             with suppress(StoreFailed):
                 to.admission.give_back(reservation)
 
-    def _move_batch(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
+    def _move_batch(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move what of a batch is still free; returns how many."""
         if not lane.is_persistent:
             return self._move_non_persistent(lane, to, batch)
@@ -120,7 +120,7 @@ class Mover:
         times = lane.pending_lane.times_of(sequence).left(self._now_ms())
         return sequence, with_times(properties, times), body, timestamp
 
-    def _move_non_persistent(self, lane: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
+    def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move message by message: no crash leaves any of them."""
         priority = lane.pending_lane.priority
         target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)

@@ -16,7 +16,7 @@ from ...store.journal.reading import Region, sent_at
 from ..core.delivery import message_of
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 
 READS_MAX: Final = 20
 """Records that one refresh reads; what is left has its turn in the next one."""
@@ -31,10 +31,10 @@ class OldestMessages:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._heads: dict[LaneState, _Head] = {}
-        self._queues: frozenset[QueueArea] = frozenset()
+        self._queues: frozenset[QueueState] = frozenset()
         """The queues of which `_heads` has a lane. There may be many others."""
 
-    def refresh(self, queues: Sequence[QueueArea]) -> None:
+    def refresh(self, queues: Sequence[QueueState]) -> None:
         """Look at these queues, and forget all others. Requires: no lock. O(lanes), and at most READS_MAX reads."""
         known: dict[LaneState, _Head] = {}
         reads = READS_MAX
@@ -55,7 +55,7 @@ class OldestMessages:
                 known[lane] = sequence, _sent_ms(region)
         self._heads, self._queues = known, frozenset(queues)
 
-    def age_seconds(self, queue: QueueArea) -> float | None:
+    def age_seconds(self, queue: QueueState) -> float | None:
         """Return how long ago the oldest pending message was sent; None: nothing is pending, or it is not known."""
         if queue not in self._queues:
             return None

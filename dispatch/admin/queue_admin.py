@@ -15,7 +15,7 @@ from ..core.destinations import Destinations
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..core.removal import Removals
 from ..transactions.transaction import TransactionRegistry
 
@@ -41,7 +41,7 @@ class QueueAdmin:
 
     # ------------------------------------------------------------------ purge
 
-    def purge(self, queue: QueueArea) -> int:
+    def purge(self, queue: QueueState) -> int:
         """Remove what was pending when the call began, but for what is in flight; return how many messages.
 
         RAM: nothing that grows with their number. The state lock is held for one lane after the other, about 80 ms
@@ -81,7 +81,7 @@ class QueueAdmin:
 
     # ------------------------------------------------------------------ delete
 
-    def delete(self, queue: QueueArea) -> None:
+    def delete(self, queue: QueueState) -> None:
         """Delete a queue with everything that is in it, is on its way, or waits for it. Requires: no lock.
 
         The state lock is held for about 80 ms for each million messages.
@@ -95,7 +95,7 @@ class QueueAdmin:
         finally:
             self._monitor.run_deferred()
 
-    def delete_locked(self, queue: QueueArea) -> None:
+    def delete_locked(self, queue: QueueState) -> None:
         """Delete a queue, which is not synced yet. Twice is once. Requires: the lock."""
         if queue.is_deleted:
             return
@@ -113,7 +113,7 @@ class QueueAdmin:
 
     # ------------------------------------------------------------------ pause
 
-    def pause(self, queue: QueueArea) -> None:
+    def pause(self, queue: QueueState) -> None:
         """Hand out nothing of the queue once this returns. Requires: no lock.
 
         Its consumers have no credit meanwhile, as if they held what their prefetch admits; so a queue that is not
@@ -127,7 +127,7 @@ class QueueAdmin:
             for consumer in queue.consumers():
                 consumer.reconfigure()
 
-    def resume(self, queue: QueueArea) -> None:
+    def resume(self, queue: QueueState) -> None:
         """Let takes that wait go on, and call the callbacks that are due. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()

@@ -18,7 +18,7 @@ from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.destinations import Destinations
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .queue_admin import QueueAdmin
@@ -51,7 +51,7 @@ class Temporaries:
         self._released: dict[int, None] = {}
         """Numbers of those that nobody has a handle of any more. Requires: the lock."""
 
-    def queue(self, confirmer: Confirmer) -> QueueArea:
+    def queue(self, confirmer: Confirmer) -> QueueState:
         """Make a temporary queue. Requires: no lock. StoreFull, StoreFailed, Closed."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()

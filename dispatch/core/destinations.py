@@ -1,7 +1,7 @@
 """Destinations: the queues of a store and the lanes of queues, by name and by number.
 
 A queue begins with one record in the journal, a lane with none. Whoever uses a
-queue opens it: it gets a QueueArea, and lanes on first use. One that has
+queue opens it: it gets a QueueState, and lanes on first use. One that has
 nothing and that nobody has used for a while is closed: it is a row of the
 store's table again, and what it has counted. An open of the store finds the
 same queues, and opens those that have messages.
@@ -46,7 +46,7 @@ from .overhead import (
     row_bytes,
 )
 from .publisher import Confirmer, Publisher
-from .queue_area import QueueArea
+from .queue_state import QueueState
 from .removal import Removals
 
 CLOSED_AT_ONCE: Final = 64
@@ -96,16 +96,16 @@ class Destinations:
         self._counted = CountedRows()
         self._non_persistent = IdleLanes(target_area.destination_memory)
         """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
-        self.queues: dict[str, QueueArea] = {}
+        self.queues: dict[str, QueueState] = {}
         """Those that are open, by name."""
-        self.by_number: dict[int, QueueArea] = {}
+        self.by_number: dict[int, QueueState] = {}
         """The same by number."""
-        self.paused: dict[int, QueueArea] = {}
+        self.paused: dict[int, QueueState] = {}
         """Queues that hand out nothing, by number, the one that was paused first in front."""
 
     # ------------------------------------------------------------------ queues
 
-    def queue(self, name: str, confirmer: Confirmer) -> QueueArea:
+    def queue(self, name: str, confirmer: Confirmer) -> QueueState:
         """Return the queue of that name, open; a new one is recorded in the journal. Requires: no lock.
 
         Closed: the store, or a temporary queue of that name, which is gone. StoreFull: memory has no room for it.
@@ -123,7 +123,7 @@ class Destinations:
         confirmer.confirm(position)
         return queue
 
-    def queue_locked(self, name: str, *, is_temporary: bool = False) -> QueueArea:
+    def queue_locked(self, name: str, *, is_temporary: bool = False) -> QueueState:
         """Return the queue of that name, open, which may be new and not synced yet. Requires: the lock. StoreFull."""
         queue = self.queues.get(name)
         if queue is not None:
@@ -143,8 +143,8 @@ class Destinations:
         destinations = self._rows
         self._overhead.require_row(ROW_BYTES * len(destinations) + destinations.name_bytes, row_bytes(name))
 
-    def _add(self, number: int, name: str) -> QueueArea:
-        queue = self.queues[name] = self.by_number[number] = QueueArea(self._target_area, number, name)
+    def _add(self, number: int, name: str) -> QueueState:
+        queue = self.queues[name] = self.by_number[number] = QueueState(self._target_area, number, name)
         self.register(queue)
         return queue
 
@@ -187,12 +187,12 @@ class Destinations:
             queue.has_groups = True
         distributions.begin_assigning(queue)
 
-    def restore(self) -> list[QueueArea]:
+    def restore(self) -> list[QueueState]:
         """Open the queues that opening the store found in use; return those that have messages with groups.
 
         All that exist are charged afterwards. Requires: the lock.
         """
-        grouped: list[QueueArea] = []
+        grouped: list[QueueState] = []
         used = self.used_at_open()
         for destination in self._rows.values():
             if destination.kind == QUEUE and (destination.has_groups or destination.number in used):
@@ -218,7 +218,7 @@ class Destinations:
                 restored.append(lane)
         return restored
 
-    def remove(self, queue: QueueArea) -> None:
+    def remove(self, queue: QueueState) -> None:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.paused.pop(queue.number, None)
@@ -259,7 +259,7 @@ class Destinations:
         """Return the numbers of all queues, by name. Requires: the lock."""
         return self._rows.numbers(QUEUE)
 
-    def opened(self, number: int) -> QueueArea:
+    def opened(self, number: int) -> QueueState:
         """Return the queue of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
         queue = self.by_number.get(number)
         if queue is None:
@@ -270,7 +270,7 @@ class Destinations:
             self.count_on(queue)
         return queue
 
-    def opened_to_delete(self, number: int) -> QueueArea:
+    def opened_to_delete(self, number: int) -> QueueState:
         """Return the queue of that number, which exists, open until it is deleted. Requires: the lock.
 
         Memory that is full does not refuse it: what deletes gives back more than it takes.
@@ -292,7 +292,7 @@ class Destinations:
         """Return what a queue or topic that is closed has counted. Requires: the lock."""
         return self._counted.find(number)
 
-    def current(self, queue: QueueArea) -> QueueArea:
+    def current(self, queue: QueueState) -> QueueState:
         """Return what stands for a queue that somebody knows: opened again where it was closed. Requires: no lock.
 
         Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
@@ -304,7 +304,7 @@ class Destinations:
             return queue if number is None else self.opened(number)
 
     @contextmanager
-    def held_open(self, queue: QueueArea, *, is_to_go: bool = False) -> Iterator[QueueArea]:
+    def held_open(self, queue: QueueState, *, is_to_go: bool = False) -> Iterator[QueueState]:
         """Keep a queue that somebody knows open while a call works with it. Requires: no lock. StoreFull.
 
         is_to_go: the call deletes it, and needs no room for that.
@@ -319,7 +319,7 @@ class Destinations:
             yield held
 
     @contextmanager
-    def held_reopened(self, queue: QueueArea, confirmer: Confirmer) -> Iterator[QueueArea]:
+    def held_reopened(self, queue: QueueState, confirmer: Confirmer) -> Iterator[QueueState]:
         """Keep a queue open as held_open does; one that was deleted for want of use is made anew.
 
         Closed: somebody else has deleted it. StoreFull. Requires: no lock.
@@ -350,7 +350,7 @@ class Destinations:
             with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
                 held.holders -= 1
 
-    def for_report(self, queue: QueueArea) -> QueueArea:
+    def for_report(self, queue: QueueState) -> QueueState:
         """Return what a report tells of a queue that somebody knows. Requires: the lock."""
         if not queue.is_forgotten:
             return queue
@@ -368,30 +368,30 @@ class Destinations:
         was_deleted = known.is_closed and known.inactive_seconds is None  # by somebody who meant it
         return None if was_deleted else destinations.number_of(known.kind, known.name)
 
-    def find(self, name: str) -> QueueArea | None:
+    def find(self, name: str) -> QueueState | None:
         """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
         number = self._rows.number_of(QUEUE, name)
         return None if number is None else self.numbered_for_report(number)
 
-    def numbered_for_report(self, number: int) -> QueueArea | None:
+    def numbered_for_report(self, number: int) -> QueueState | None:
         """Return what a report tells of a queue; None: it is deleted. Requires: the lock.
 
         Of one that is not open that is an object of its own, which nothing is done with.
         """
         queue = self.by_number.get(number)
         if queue is None and (known := self._rows.get(number)) is not None:
-            queue = QueueArea(self._target_area, number, known.name)
+            queue = QueueState(self._target_area, number, known.name)
             queue.count_on(self._counted.find(number))
             queue.inactive_seconds = self.inactive_seconds(number, known.name)
         return queue
 
-    def closed(self) -> Iterator[QueueArea]:
+    def closed(self) -> Iterator[QueueState]:
         """Yield what a report tells of each queue that is not open, by name. Requires: the lock."""
         for number in self.numbers():
             if number not in self.by_number and (queue := self.numbered_for_report(number)) is not None:
                 yield queue
 
-    def close_idle(self, queue: QueueArea, undecided: Container[int]) -> bool:
+    def close_idle(self, queue: QueueState, undecided: Container[int]) -> bool:
         """Close a queue, if all there is to it is what it has counted; return whether it was closed.
 
         undecided: see the constructor. A temporary queue goes with its handle, and stays open. Requires: the lock.

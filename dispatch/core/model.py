@@ -8,8 +8,10 @@ them and returns them. What they have that names none of these is below: a
 lane's messages and the deliveries in flight (delivery.py), what a list holds
 (list_contents.py), what a destination has counted (counters.py).
 
-What acts on them lies above: TargetArea hands out, the loader reads, consumers
-settle. The state lock guards all of them. Nothing here survives the process.
+Where a message that arrives goes is decided here as well (LaneState.arrive).
+What else acts on them lies above: TargetArea hands out, the loader reads,
+consumers settle. The state lock guards all of them. Nothing here survives the
+process.
 """
 
 from __future__ import annotations

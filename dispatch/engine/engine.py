@@ -72,7 +72,7 @@ from ..core.monitor import Monitor
 from ..core.overhead import DestinationOverhead
 from ..core.parts import CoreParts
 from ..core.publisher import Publisher
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
 from ..distribution.distributions import Distributions
@@ -116,7 +116,7 @@ class Engine:
         settings: Settings,
         clock: Clock,
         why_stuck: Callable[[Owners, Taker], tuple[int, str] | None],
-        in_short: Callable[[Owners, Sequence[QueueArea]], str],
+        in_short: Callable[[Owners, Sequence[QueueState]], str],
         *,
         archive_disk: Disk | None = None,
         trace: File | None = None,
@@ -510,7 +510,7 @@ class Engine:
         )
 
     def _make_status(
-        self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueArea]], str]
+        self, settings: Settings, output: StatusOutput | None, sentence: Callable[[Sequence[QueueState]], str]
     ) -> None:
         self.oldest = OldestMessages(self.monitor)
         self.status: StatusReporter | None = None

@@ -19,7 +19,7 @@ from ..consumer.statistics import ConsumerStatistics
 from ..core.destinations import Destinations
 from ..core.model import Taker
 from ..core.monitor import Monitor
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
@@ -109,7 +109,7 @@ class StatusReporter:
         output: StatusOutput,
         interval_seconds: float,
         whole: Callable[[], dict[str, Any]],
-        sentence: Callable[[Sequence[QueueArea]], str],
+        sentence: Callable[[Sequence[QueueState]], str],
     ) -> None:
         """whole: returns what is told of the store as a whole, as JSON has it; called under no lock.
 
@@ -126,8 +126,8 @@ class StatusReporter:
         self._began = monitor.monotonic()
         self._due_at = self._began + interval_seconds
         self._pause_seconds = interval_seconds
-        self._seen: dict[QueueArea, _Seen] = {}
-        self._queue_turns: _Turns[QueueArea] = _Turns()
+        self._seen: dict[QueueState, _Seen] = {}
+        self._queue_turns: _Turns[QueueState] = _Turns()
         self._topic_turns: _Turns[TopicState] = _Turns()
         self._named_topics: dict[TopicState, TopicStatistics] = {}
         self._last: dict[str, Any] = {}
@@ -149,7 +149,7 @@ class StatusReporter:
         queues = self._chosen()
         self._oldest.refresh(queues)
         before = {queue.number: known for queue, known in self._seen.items()}
-        seen: dict[QueueArea, _Seen] = {}
+        seen: dict[QueueState, _Seen] = {}
         for queue in queues:
             with self._monitor.lock:
                 if not queue.is_deleted:
@@ -186,7 +186,7 @@ class StatusReporter:
         """Take the status away: the store is closed."""
         self._output.remove()
 
-    def _chosen(self) -> list[QueueArea]:
+    def _chosen(self) -> list[QueueState]:
         """Return queues to look at: those that are open, and where these are few, some that are not."""
         with self._monitor.lock:
             queues = list(self._destinations.queues.values())
@@ -225,7 +225,7 @@ class StatusReporter:
             "subscriptions": list(islice(subscriptions, SUBSCRIPTIONS_MAX)),
         }
 
-    def _consumers(self, queues: Iterable[QueueArea]) -> list[dict[str, Any]]:
+    def _consumers(self, queues: Iterable[QueueState]) -> list[dict[str, Any]]:
         """Return a row for each consumer of these queues that is worth one."""
         found: list[tuple[tuple[bool, float, int], int, Taker]] = []
         for queue in queues:
@@ -271,7 +271,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
-def _row(queue: QueueArea, seen: _Seen) -> dict[str, Any]:
+def _row(queue: QueueState, seen: _Seen) -> dict[str, Any]:
     figures = seen.figures._asdict() | {"blocked_seconds": round(seen.figures.blocked_seconds, 3)}
     return {
         "name": queue.name,

@@ -22,7 +22,7 @@ from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
 from ..core.lists import TargetArea
 from ..core.model import LaneState
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -46,7 +46,7 @@ class _HeadLoad:
 class CacheWarmer:
     """`step` does one load and says whether there was one to do."""
 
-    def __init__(self, target_area: TargetArea, reading: Holder, queues: Mapping[int, QueueArea]) -> None:
+    def __init__(self, target_area: TargetArea, reading: Holder, queues: Mapping[int, QueueState]) -> None:
         """reading: pays for read buffers. queues: by their numbers."""
         self._target_area = target_area
         self._reading = reading

@@ -60,7 +60,7 @@ from ..core.memory_rule import MemoryRule
 from ..core.model import NO_NAMES, ConsumerGroup, LaneState, PersistentLaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
-from ..core.queue_area import QueueArea
+from ..core.queue_state import QueueState
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
@@ -170,7 +170,7 @@ class PlayedLaneState(PersistentLaneState):
     __slots__ = ()
     state_bytes = 0
 
-    def __init__(self, queue: QueueArea, lane: NonPersistentLane) -> None:
+    def __init__(self, queue: QueueState, lane: NonPersistentLane) -> None:
         LaneState.__init__(self, queue, lane, "")
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
@@ -188,7 +188,7 @@ class PlayedLane:
         self.is_new = True
         """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
-        self.state = PlayedLaneState(QueueArea(target_area, number, str(number)), self.lane)
+        self.state = PlayedLaneState(QueueState(target_area, number, str(number)), self.lane)
         self.state.destination.lanes[0] = self.state
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:

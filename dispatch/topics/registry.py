@@ -1,4 +1,4 @@
-"""Topics: a part of the engine: all topics, who subscribes to them, and what is done for subscriptions unasked."""
+"""Topics: all topics, who subscribes to them, and what is done for subscriptions unasked."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Block:
         in each data log ascend."""
         self.data_log_starts = array("H")
         self.data_logs = array("I")
-        """Data log of the messages from the index in file_starts on."""
+        """Data log of the messages from the index in data_log_starts on."""
         self.gone = 0
         """Bit per message: acknowledged or otherwise removed."""
         self.is_dirty = False

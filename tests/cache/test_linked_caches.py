@@ -76,7 +76,7 @@ def test_a_load_takes_what_the_caches_have_from_their_charge() -> None:
 def test_a_message_is_in_one_cache_only() -> None:
     bay = full_bay()
     target_area = bay.target_area
-    for lane in (bay.queue_area(name).lanes[4] for name in ("orders", "idle")):
+    for lane in (bay.queue_state(name).lanes[4] for name in ("orders", "idle")):
         assert lane is not None
         for sequence in range(lane.published):
             found = [cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches]

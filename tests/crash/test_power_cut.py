@@ -4,7 +4,7 @@ A store works on a file system of its own, which shuts itself down at any
 moment: under the running process, or right after the process was killed. A
 process that still runs then is told of success by calls that were under way
 and whose bytes are lost; what is confirmed after the cut does not count (see
-`Power` in loop_disk.py, and docs/decisions/power-cuts.md). A failure names
+`Power` in loop_disk.py, and docs/decisions/0016-power-cuts.md). A failure names
 its seed, which repeats the work, but not the moment of the cut, and leaves
 the image and the log of each life in pytest's temporary directory.
 

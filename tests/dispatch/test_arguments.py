@@ -384,7 +384,7 @@ def _kind(door: str) -> str:
 INTERNAL = {
     "check_held",
     "checked_transaction",
-    "look",
+    "retry_take",
     "send_many_steps",
     "send_message",
     "send_steps",
@@ -393,7 +393,7 @@ INTERNAL = {
     "add",
     "acknowledged_in",
     "add_non_persistent",
-    "meet",
+    "add_lanes",
     "keep_room",
     "retain",
     "hold",

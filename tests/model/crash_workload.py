@@ -214,7 +214,7 @@ def found_in(bay: Forebay) -> dict[str, list[Delivery]]:
             deliveries += taken
         depth = bay.queue(name).depth
         assert len(deliveries) == depth, f"{name} has {depth} messages, {len(deliveries)} can be had"
-        unreadable = sum(lane.unreadable for lane in inside(bay).queue_area(name).all_lanes())
+        unreadable = sum(lane.unreadable for lane in inside(bay).queue_state(name).all_lanes())
         assert not unreadable, f"{name} has {unreadable} messages that can't be read"
     return found
 

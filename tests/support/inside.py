@@ -29,7 +29,7 @@ from forebay.dispatch.core.delays import TimedLanes
 from forebay.dispatch.core.lists import TargetArea
 from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
-from forebay.dispatch.core.queue_area import QueueArea
+from forebay.dispatch.core.queue_state import QueueState
 from forebay.dispatch.core.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.engine import Engine
@@ -148,7 +148,7 @@ class Inside:
     def lists(self) -> list[TargetList]:
         return list(self.__engine.target_area.lists)
 
-    def queue_area(self, name: str = "orders") -> QueueArea:
+    def queue_state(self, name: str = "orders") -> QueueState:
         """The state of a queue that is there. Of one that is only a row it is an object that nothing is done with."""
         destinations = self.__engine.destinations
         if name in destinations.queues:
@@ -175,9 +175,9 @@ class Inside:
         """The names of the topics that are more than a row."""
         return sorted(self.__engine.topics.by_name)
 
-    def held_open(self, name: str = "orders") -> AbstractContextManager[QueueArea]:
+    def held_open(self, name: str = "orders") -> AbstractContextManager[QueueState]:
         """What a call under way does with a queue that it works with."""
-        return self.__engine.destinations.held_open(self.queue_area(name))
+        return self.__engine.destinations.held_open(self.queue_state(name))
 
     def topic_area(self, name: str = "prices") -> TopicState:
         return self.__engine.topics.by_name[name]
@@ -188,7 +188,7 @@ class Inside:
 
     def consumers(self, name: str = "orders") -> list[Consumer]:
         """The consumers of a queue."""
-        return cast(list[Consumer], list(self.queue_area(name).consumers()))
+        return cast(list[Consumer], list(self.queue_state(name).consumers()))
 
     def let_loader_stand_back(self, clock: Clock) -> None:
         """Have the loader leave lists to consumers that never pause, as beside a thread that loads."""
@@ -383,7 +383,7 @@ def engine_of(monitor: Monitor) -> Engine:
 
 
 def queue_of(consumer: Consumer) -> Queue:
-    assert isinstance(consumer.destination, QueueArea)
+    assert isinstance(consumer.destination, QueueState)
     return Queue(engine_of(consumer.monitor).for_queues, consumer.destination)
 
 

@@ -248,7 +248,7 @@ def test_making_room_writes_no_more_of_what_waits_than_it_must() -> None:
     for queue in [bay.queue(f"q{number}") for number in range(30)]:
         for _ in range(3):
             queue.send(bytes(4 * KIB), persistent=False)
-    lanes = [bay.queue_area(f"q{number}").non_persistent_lanes[4] for number in range(30)]
+    lanes = [bay.queue_state(f"q{number}").non_persistent_lanes[4] for number in range(30)]
     for lane in filter(None, lanes):
         messages = [
             bay.target_area.common_memory.head_queue_cache.take(lane.pending_lane.number, sequence)

@@ -215,7 +215,7 @@ def test_what_is_not_durable_yet_is_not_seen() -> None:
     simulated = filled(3, sync="always")
     queue = simulated.queue()
     with simulated.lock:
-        lane = simulated.queue_area("orders").lanes[4]
+        lane = simulated.queue_state("orders").lanes[4]
         assert lane is not None
         simulated.store.add(lane.sent_lane, 0, b"", b"7")
     assert numbers(queue.browse()) == [0, 1, 2]

@@ -214,7 +214,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     orders = simulated.queue()
     orders.send_many(Message(b"%0100d" % n) for n in range(3))
     give_up(orders, 3, 1)
-    lane = simulated.queue_area("orders").lanes[4]
+    lane = simulated.queue_state("orders").lanes[4]
     assert lane is not None
     simulated.target_area.common_memory.pending_cache.forget(lane.pending_lane.number)
     (region,) = simulated.store.plan(lane.sent_lane, [(1, 1)])

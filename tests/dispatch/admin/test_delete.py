@@ -19,7 +19,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, Topic, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.core.queue_area import QueueArea
+from forebay.dispatch.core.queue_state import QueueState
 from forebay.dispatch.forebay import Forebay
 from forebay.store.format.times import NO_TIMES, Times
 from forebay.store.inspect.dump import dump
@@ -145,7 +145,7 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     """It has the lane already, and waits for the state lock."""
     simulated = filled(5)
     queue = simulated.queue()
-    lane = simulated.queue_area("orders").lanes[0]
+    lane = simulated.queue_state("orders").lanes[0]
     assert lane is not None
     queue.delete()
     before = simulated.journal.journal_bytes
@@ -201,7 +201,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     simulated = filled(3, sync="always")
     queue = simulated.queue()
     with simulated.lock:
-        lane = simulated.queue_area("orders").lanes[0]
+        lane = simulated.queue_state("orders").lanes[0]
         assert lane is not None
         sequence = simulated.store.add(lane.sent_lane, 0, b"", b"7")
         simulated.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
@@ -304,7 +304,7 @@ def test_queue_that_an_undecided_transaction_knows_is_not_deleted() -> None:
 def test_send_in_a_transaction_that_comes_too_late_is_refused_and_the_transaction_goes_on() -> None:
     simulated = filled(1)
     queue = simulated.queue()
-    [lane] = filter(None, simulated.queue_area("orders").lanes)
+    [lane] = filter(None, simulated.queue_state("orders").lanes)
     transaction = simulated.bay.transaction()
     queue.delete()
     with pytest.raises(Closed):
@@ -420,7 +420,7 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
     assert grown < 100_000  # 50 bytes each
     churn(3500, count - 3500)
     assert simulated.budget.statistics().holders == before
-    queues = [found for found in gc.get_objects() if isinstance(found, QueueArea)]
+    queues = [found for found in gc.get_objects() if isinstance(found, QueueState)]
     assert sum(found.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
     assert not simulated.index.lanes and not simulated.index._forgotten
     assert (

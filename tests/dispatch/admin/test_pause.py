@@ -158,7 +158,7 @@ def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume()
     queue.send(b"-1")
     with queue.subscribe() as consumer:
         consumer.ack(consumer.take(1))
-        [consumer_group] = simulated.queue_area("orders").consumer_groups.values()
+        [consumer_group] = simulated.queue_state("orders").consumer_groups.values()
         found: list[list[int]] = []
 
         consumers = {timeout: queue.subscribe() for timeout in (1.0, 20.0)}
@@ -196,9 +196,9 @@ def test_waiting_takes_are_woken_by_the_resume(is_late: bool) -> None:
 
     def waiting() -> int:
         with simulated.lock:
-            consumers = list(simulated.queue_area("orders").consumers())
+            consumers = list(simulated.queue_state("orders").consumers())
             return sum(bool(consumer._credited._waiting) for consumer in consumers) + sum(  # type: ignore[attr-defined]
-                consumer_group.waiting for consumer_group in simulated.queue_area("orders").consumer_groups.values()
+                consumer_group.waiting for consumer_group in simulated.queue_state("orders").consumer_groups.values()
             )
 
     threads = [threading.Thread(target=take) for _ in range(3)]

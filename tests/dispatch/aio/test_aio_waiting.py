@@ -72,7 +72,7 @@ def test_a_thousand_consumers_of_one_queue_are_served_in_turn_and_few_are_woken(
             return look(consumer, search)
 
         with monkeypatch.context() as patched:
-            patched.setattr(forebay.Consumer, "look", counted)
+            patched.setattr(forebay.Consumer, "retry_take", counted)
             for _ in range(1000):
                 await queue.send(b"x")
                 await ticks(4)

@@ -345,7 +345,7 @@ def test_delayed_messages_cost_memory_by_the_block_and_far_ahead_rows_alone() ->
             found += len(batch)
         simulated.check()
     assert simulated.timed.due_seconds is None
-    lane = simulated.queue_area("orders").lanes[4]
+    lane = simulated.queue_state("orders").lanes[4]
     assert lane is not None and lane.pending_lane.earliest[DUE] == NEVER
 
 

@@ -66,7 +66,7 @@ def test_messages_that_wait_for_their_sync_are_charged_until_it_is_done() -> Non
     queue = bay.queue("orders")
     queue.send(b"before")
     with bay.lock:
-        lane = bay.queue_area("orders").lanes[4]
+        lane = bay.queue_state("orders").lanes[4]
         assert lane is not None
         sequence = bay.store.add(lane.sent_lane, 0, b"", BODY)
         bay.hold_unsynced(lane, ((sequence, b"", BODY, 0),))

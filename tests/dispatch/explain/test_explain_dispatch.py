@@ -575,7 +575,7 @@ def test_blocked_senders_and_what_they_wait_for() -> None:
 
     thread = threading.Thread(target=blocked, daemon=True)
     thread.start()
-    admission = bay.queue_area("orders").admission
+    admission = bay.queue_state("orders").admission
     assert admission is not None
     deadline = threading.Event()
     for _ in range(1000):

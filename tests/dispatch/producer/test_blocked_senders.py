@@ -117,7 +117,7 @@ def test_senders_to_different_queues_are_served_in_the_order_in_which_they_came(
 
 def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
     """Where the messages of a queue lie in the journal."""
-    [lane] = filter(None, bay.queue_area(name).lanes)
+    [lane] = filter(None, bay.queue_state(name).lanes)
     return [
         (extent.data_log, extent.offset)
         for sequence in range(lane.pending_lane.next_sequence)
@@ -333,7 +333,7 @@ def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogC
     line = bay.space.journal
     full = StoreFull(1, 0, "store_limit")
     with bay.lock, caplog.at_level(logging.WARNING, "forebay.dispatch"):
-        waiting = line.newcomer(bay.queue_area("filler"), (1,), full, float("inf"), threading.Condition())
+        waiting = line.newcomer(bay.queue_state("filler"), (1,), full, float("inf"), threading.Condition())
         line.line_up(waiting)
         for _ in range(100):
             bay.clock.advance(1.0)
@@ -385,7 +385,7 @@ def test_tasks_wait_for_the_store_in_order_while_the_loop_goes_on(max_messages: 
         await asyncio.gather(*sends)
         assert [message.body async for message in queue.browse()] == [b"%d" % n for n in range(6)]
         if max_messages is not None:
-            admission = bay.queue_area("orders").admission
+            admission = bay.queue_state("orders").admission
             assert admission is not None and admission._reserved_messages == 0
         assert bay.space.journal.is_empty
 
@@ -412,7 +412,7 @@ def test_a_cancelled_task_that_waited_has_stored_nothing_and_left_its_place(max_
             assert not is_first_in or bodies[0] == b"first"
             assert bay.space.journal.is_empty
             if max_messages is not None:
-                admission = bay.queue_area("orders").admission
+                admission = bay.queue_state("orders").admission
                 assert admission is not None and admission._reserved_messages == 0
 
     run_jumping(main())

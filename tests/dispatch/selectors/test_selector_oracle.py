@@ -227,7 +227,7 @@ def compared(sign: str, left: Any, right: Any) -> bool | None:
     def family(value: Any) -> str:
         return "number" if is_number(value) else type(value).__name__
 
-    if family(left) != family(right) or family(left) in ("NoneType", "bytes"):
+    if family(left) != family(right) or family(left) in ("NoneType", "bytes", "list", "dict"):
         return None
     if sign in ("=", "<>"):
         return bool(left == right) == (sign == "=")
@@ -268,6 +268,12 @@ def judge(node: Node, values: Values) -> bool | None:
         return not found if negated else found
     left, right = (evaluate(inner, values) for inner in rest)
     return compared(kind, left, right)
+
+
+@pytest.mark.parametrize("value", [b"", [], {}, {"b": 1}], ids=repr)
+def test_bytes_a_list_and_a_dict_compare_with_nothing_and_are_not_null(value: Any) -> None:
+    for text in ("region = region", "region <> region", "NOT (region = region)", "region IS NULL"):
+        assert not compile_selector(text).matches({"region": value}), text
 
 
 @MANY

@@ -98,7 +98,7 @@ def full(slice_messages: int, length: int = 1024) -> Block:
 def repacked(block: Block) -> Block:
     packed = block.pack()
     again = Block.unpack(block.number, packed)
-    for column in ("number", "offsets", "lengths", "starts", "file_starts", "file_ids", "gone"):
+    for column in ("number", "offsets", "lengths", "starts", "data_log_starts", "data_logs", "gone"):
         assert getattr(again, column) == getattr(block, column), column
     assert again.pack() == packed and not again.is_dirty
     again._check()

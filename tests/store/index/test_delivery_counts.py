@@ -126,7 +126,7 @@ def test_first_deliveries_and_their_acks_write_nothing_more_and_keep_nothing() -
         consumer.ack(batch)
         consumer.ack(one)
         assert journal.next_sequence == before + 2
-        (lane,) = simulated.queue_area("orders").all_lanes()
+        (lane,) = simulated.queue_state("orders").all_lanes()
         assert lane.delivery_counts is None
 
 

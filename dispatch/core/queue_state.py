@@ -1,4 +1,4 @@
-"""QueueArea: one queue that is open, as dispatch sees it. Nothing of it survives the process."""
+"""QueueState: one queue that is open, as dispatch sees it. Nothing of it survives the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...store.format.state import QUEUE
 from .model import DestinationState, PersistentLaneState
 
 
-class QueueArea(DestinationState):
+class QueueState(DestinationState):
     """One queue: what is sent to it lies in its own lanes, and its consumers take from them."""
 
     __slots__ = ()
