@@ -15,7 +15,7 @@ from typing import Final
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
-from ...store.format.times import has_times, with_times
+from ...store.format.times import Times, has_times, with_times
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
@@ -117,8 +117,11 @@ class Mover:
         sequence, properties, body, timestamp = message
         if not has_times(properties):
             return message
-        times = lane.pending_lane.times_of(sequence).left(self._now_ms())
-        return sequence, with_times(properties, times), body, timestamp
+        return sequence, with_times(properties, self._times_left(lane, sequence)), body, timestamp
+
+    def _times_left(self, lane: LaneState, sequence: int) -> Times:
+        """Return the times with which a message arrives where it goes."""
+        return lane.pending_lane.times_of(sequence).left(self._now_ms())
 
     def _move_non_persistent(self, lane: LaneState, to: QueueState, batch: list[StoredMessage]) -> int:
         """Move message by message: no crash leaves any of them."""
@@ -133,8 +136,7 @@ class Mover:
                 for sequence, properties, body, timestamp in batch:
                     if sequence not in lane.in_flight and lane.pending_lane.is_pending(sequence) and body is not None:
                         if has_times(properties):
-                            times = lane.pending_lane.times_of(sequence).left(self._now_ms())
-                            target.add_timed(timestamp, properties, body, times)
+                            target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:
                             target.add(timestamp, properties, body)
                         lane.backing_store.remove_one(lane.pending_lane, sequence)

@@ -55,11 +55,12 @@ class LateCalls:
 
         Requires: the lock.
         """
-        destination, priority = (number & ~NON_PERSISTENT) >> LANE_SHIFT, number & LANE_MASK
-        queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
-        if queue is None:
+        destination_number = (number & ~NON_PERSISTENT) >> LANE_SHIFT
+        destinations, topics = self.destinations, self.topics
+        found = destinations.by_number.get(destination_number) or topics.subscription(destination_number)
+        if found is None:
             return None
-        return (queue.non_persistent_lanes if number & NON_PERSISTENT else queue.lanes)[priority]
+        return (found.non_persistent_lanes if number & NON_PERSISTENT else found.lanes)[number & LANE_MASK]
 
     def close_some(self) -> None:
         """For DestinationOverhead: close some destinations that nobody uses, for their memory. Requires: the lock."""

@@ -254,10 +254,6 @@ class TopicState(DestinationState):
         """How many durable subscriptions there are."""
         return self.subscribers.table.count(self.number)
 
-    def has_durable(self, name: str | None) -> bool:
-        """Return whether there is a durable subscription of that name."""
-        return name is not None and self.subscribers.table.number_of(self.number, name) is not None
-
     def subscription_for_report(self, name: str) -> SubscriptionState | None:
         """Return what a report tells of a durable subscription; None: there is none of that name.
 
