@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
-from inside import open_forebay
+from inside import inside, open_forebay
 from journals import all_bodies, append_one, journal_on, power_cut
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk, SimulatedFile
@@ -44,7 +44,8 @@ def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
-    queue = opened(disk, metadata).queue("orders")
+    bay = opened(disk, metadata)
+    queue = bay.queue("orders")
     queue.send_many([Message(b"first"), Message(b"second"), Message(b"third")])
     consumer = queue.subscribe()
     deliveries = consumer.take(3)
@@ -56,6 +57,7 @@ def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
             queue.send_many([Message(b"interrupted")])
         else:
             consumer.ack(deliveries[0] if method == "remove_one" else deliveries[:2])
+    assert inside(bay).journal.failure is not None, "not only the lock says so"
     with pytest.raises(StoreFailed):
         queue.send(b"never confirmed")
 

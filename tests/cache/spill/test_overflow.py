@@ -191,7 +191,7 @@ class Subscriber:
                 self.consumer.ack(delivery)
 
 
-@pytest.mark.parametrize("seed", sampled(range(10), 4))
+@pytest.mark.parametrize("seed", sampled([15, 17, *range(10)], 6))  # in the first two a load spills for want of memory
 def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: int) -> None:
     """Subscribers that come and go, quick ones, slow ones, picky ones; a limit that moves; tmp-storage that fills."""
     print(f"seed {seed}")

@@ -295,6 +295,26 @@ def test_messages_of_a_group_are_handled_one_after_the_other_and_in_order_also_w
     bay.check()
 
 
+def test_another_thread_has_the_next_message_of_another_group_while_one_of_a_group_is_handled() -> None:
+    bay = SimulatedBay()
+    bay.queue().send_many(Message(body, group=group) for body, group in [(b"1", "tea"), (b"2", "tea"), (b"3", "oil")])
+    came_meanwhile = threading.Event()
+    bodies: list[bytes] = []
+    with bay.queue().subscribe(prefetch=0) as consumer:
+
+        def work(delivery: Delivery) -> None:
+            bodies.append(delivery.body)
+            if len(bodies) == 1:
+                assert came_meanwhile.wait(PATIENCE_SECONDS)
+            came_meanwhile.set()
+            if len(bodies) == 3:
+                consumer.drain(timeout=0)
+
+        consumer.process(work, 2)
+    assert bodies == [b"1", b"3", b"2"]
+    bay.check()
+
+
 def test_a_handler_may_settle_a_large_message_of_a_group_that_stays_on_disk() -> None:
     """It can't be asked for its group then, and the next of its group comes all the same."""
     bay = SimulatedBay(memory_limit="4MiB")

@@ -161,7 +161,7 @@ DISPATCH_BUGS = (
         "waiting.append(delivery)",
         "return True",
         "tests/dispatch/consumer/test_process.py::"
-        "test_messages_of_a_group_are_handled_one_after_the_other_and_in_order_also_where_some_fail",
+        "test_another_thread_has_the_next_message_of_another_group_while_one_of_a_group_is_handled",
     ),
     Bug(
         "a handler that is cancelled keeps its delivery",
