@@ -16,6 +16,7 @@
 #                                        jars), FOLDER/python/peers.py; what is not there is said and left out
 #   make bench-bounds RUNS="fanout --limits 4MiB --full"  some of it, at full size
 #   make bench-peers WORKS="W1 Brokers"  some of it; only the whole makes benchmarks/RESULTS.md again
+#                                        (with the compiled build beside it, if `make install INSTALL=compiled` was run)
 
 PYTHON ?= python3
 INSTALL ?= editable
@@ -108,7 +109,8 @@ bench-baseline: $(STAMP) ## make this machine's figures the baseline
 	$(RUN) benchmarks/gate.py --store $(SUITES)
 
 bench-peers: $(STAMP) $(PEERS_VENV)/installed ## W1 to W12 beside other queues and brokers
-	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) --peers-python $(PEERS_VENV)/bin/python $(if $(PEERS),--peers "$(PEERS)")
+	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) --peers-python $(PEERS_VENV)/bin/python $(if $(PEERS),--peers "$(PEERS)") \
+	    $(addprefix --also ,$(filter-out $(VENV)/bin/python,$(wildcard .venv-compiled/bin/python)))
 
 bench-scale: $(STAMP) ## what grows with depth, sizes, consumers, queues and selectors
 	$(RUN) benchmarks/bench_scale.py --write

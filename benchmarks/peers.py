@@ -4,6 +4,7 @@
     python benchmarks/peers.py W1 W2 --messages 20000
     python benchmarks/peers.py --peers FOLDER --write
     python benchmarks/peers.py Brokers --write      RabbitMQ, Redis, PostgreSQL, NATS beside forebay
+    python benchmarks/peers.py --also PYTHON        what that Python has of forebay too, in the same run
 
 Passes of all rows take turns, round after round, so that whatever else the
 machine does falls on all of them; a figure is the median of its rounds.
@@ -17,7 +18,7 @@ import signal
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +28,10 @@ from forebay.benchmarks.brokers.broker import BrokerFailed
 from forebay.benchmarks.brokers.choices import PACKAGES as CLIENTS
 from forebay.benchmarks.brokers.comparison import Brokers
 from forebay.benchmarks.load.words import counted
+from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import judged
 from forebay.benchmarks.works.kahadb import NEEDED, KahaDB, Peer, has_java, java_version
-from forebay.benchmarks.works.machine import file_system, machine, software
+from forebay.benchmarks.works.machine import file_system, machine
 from forebay.benchmarks.works.measured import Measured
 from forebay.benchmarks.works.picture import picture
 from forebay.benchmarks.works.plan import GROUPS, MESSAGES, ROUNDS, SLOW_GROUPS, Row, rows
@@ -59,6 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--messages must be at least {MIN_MESSAGES} and --rounds at least 1")
     if arguments.peers is not None and not arguments.peers.is_dir():
         parser.error("--peers must be a folder, with kahadb/run.sh or python/peers.py or both")
+    builds = [this_build()]
+    if arguments.also is not None:
+        try:
+            builds.append(build_of(arguments.also))
+        except NoBuild as failure:
+            parser.error(f"--also: {failure}")
+        if builds[0].name == builds[1].name:
+            parser.error(f"--also: {arguments.also} has the {builds[1].name} build, as this Python has")
     parts = []
     if set(arguments.works) & set(GROUPS):
         parts.append(_works)
@@ -66,37 +76,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         parts.append(_brokers)
     try:
         for part in parts:
-            part(arguments, parser.error)
+            part(arguments, builds, parser.error)
     except (PassFailed, BrokerFailed) as failure:
         print(f"peers: {failure}", file=sys.stderr)
         return 1
     return 0
 
 
-def _works(arguments: Namespace, refuse: Callable[[str], NoReturn]) -> None:
+def _works(arguments: Namespace, builds: Sequence[Build], refuse: Callable[[str], NoReturn]) -> None:
     plan = rows(arguments.messages, arguments.works)
     _require_room(arguments.dir, max(row.work.disk_bytes for row in plan if isinstance(row.work, Work)), refuse)
     with ExitStack() as stack:
-        sides = Sides(arguments, stack)
+        sides = Sides(arguments, builds, stack)
         results = sides.measure_all(plan)
     rounds = counted(arguments.rounds or ROUNDS, "round")
     if arguments.rounds is None:
         rounds += f" ({', '.join(SLOW_GROUPS)}: one)"
-    about = _about(arguments, rounds, java_version() if sides.kahadb is not None else "")
+    about = _about(arguments, builds, rounds, java_version() if sides.kahadb is not None else "")
     lines = list(report(about, sides.missing.sentences, arguments.messages, results))
     print("\n".join(lines))
     if arguments.write:
-        found = judged(arguments.messages, {measured.row.title: measured for measured in results})
+        found = judged(arguments.messages, {measured.row.title: measured for measured in results[builds[0].name]})
         write_results(RESULTS, MEASURED, lines, picture(found))
 
 
-def _brokers(arguments: Namespace, refuse: Callable[[str], NoReturn]) -> None:
+def _brokers(arguments: Namespace, builds: Sequence[Build], refuse: Callable[[str], NoReturn]) -> None:
     missing = Missing()
-    brokers = Brokers(arguments.messages, arguments.peers_python, arguments.dir, missing)
+    brokers = Brokers(arguments.messages, builds, arguments.peers_python, arguments.dir, missing)
     _require_room(arguments.dir, brokers.disk_bytes, refuse)
     rounds = arguments.rounds or 1
     brokers.measure(rounds)
-    lines = list(brokers.report(_about(arguments, counted(rounds, "round")), missing.sentences))
+    lines = list(brokers.report(_about(arguments, builds, counted(rounds, "round")), missing.sentences))
     print("\n".join(lines))
     if arguments.write:
         write_results(RESULTS, BROKERS, lines)
@@ -132,6 +142,11 @@ def _parser() -> ArgumentParser:
         help=f"one that has forebay, {', '.join((*PACKAGES, *CLIENTS))} (this one)",
     )
     parser.add_argument(
+        "--also",
+        metavar="PYTHON",
+        help="one that has another build of forebay, whose passes take turns with those of this one",
+    )
+    parser.add_argument(
         "--dir",
         type=Path,
         default=Path(tempfile.gettempdir()),
@@ -159,8 +174,9 @@ class Missing:
 class Sides:
     """Ours, and the others that are there."""
 
-    def __init__(self, arguments: Namespace, stack: ExitStack) -> None:
+    def __init__(self, arguments: Namespace, builds: Sequence[Build], stack: ExitStack) -> None:
         self._arguments = arguments
+        self._builds = builds
         self.missing = Missing()
         peers: Path | None = arguments.peers
         self.kahadb: KahaDB | None = None
@@ -179,28 +195,40 @@ class Sides:
         else:
             self.missing("No Python queues: the folder has no python/peers.py")
 
-    def measure_all(self, plan: Sequence[Row]) -> list[Measured]:
-        """Round after round. Raises PassFailed."""
-        passes: dict[str, list[Facts]] = {row.title: [] for row in plan}
+    def measure_all(self, plan: Sequence[Row]) -> dict[str, list[Measured]]:
+        """Measure round after round. Return what was found by the name of our build, that of others under each.
+
+        Raises PassFailed.
+        """
+        passes: dict[str, dict[str, list[Facts]]] = {build.name: {} for build in self._builds}
         rounds = self._arguments.rounds or ROUNDS
         for number in range(1, rounds + 1):
             if self.kahadb is not None:
                 self.kahadb.begin_round()
             for row in self._due(plan, number):
                 print(f"round {number} of {rounds}: {row.group} {row.title}", file=sys.stderr)
-                if (facts := self._measure(row)) is not None:
-                    passes[row.title].append(facts)
-        return [Measured(row, row.work.messages, passes[row.title]) for row in plan if passes[row.title]]
+                for name, facts in self._measure(row):
+                    passes[name].setdefault(row.title, []).append(facts)
+        return {
+            name: [Measured(row, row.work.messages, found[row.title]) for row in plan if row.title in found]
+            for name, found in passes.items()
+        }
 
     def _due(self, plan: Sequence[Row], number: int) -> Iterable[Row]:
         once = number > 1 and self._arguments.rounds is None
         return (row for row in plan if not (once and row.group in SLOW_GROUPS))
 
-    def _measure(self, row: Row) -> Facts | None:
-        """None: the one to measure is not there."""
+    def _measure(self, row: Row) -> Iterator[tuple[str, Facts]]:
+        """Yield a pass of each of our builds, or the one pass of another's work for each of them."""
         work = row.work
         if isinstance(work, Work):
-            return measure(work, self._arguments.dir)
+            for build in self._builds:
+                yield build.name, measure(work, self._arguments.dir, build.python)
+        elif (facts := self._measure_other(work)) is not None:
+            yield from ((build.name, facts) for build in self._builds)
+
+    def _measure_other(self, work: Peer | PythonQueue) -> Facts | None:
+        """None: the one to measure is not there."""
         if isinstance(work, Peer):
             return self.kahadb.measure(work) if self.kahadb is not None else None
         return self._measure_queue(work) if self._queues is not None else None
@@ -214,7 +242,7 @@ class Sides:
             return None
 
 
-def _about(arguments: Namespace, rounds: str, java: str = "") -> list[str]:
+def _about(arguments: Namespace, builds: Sequence[Build], rounds: str, java: str = "") -> list[str]:
     """Return what a reader must know, the paths of this machine left out."""
     command = ["python benchmarks/peers.py"]
     if arguments.works != list(EVERYTHING):
@@ -225,10 +253,13 @@ def _about(arguments: Namespace, rounds: str, java: str = "") -> list[str]:
         command.append(f"--rounds {arguments.rounds}")
     if arguments.peers is not None:
         command.append("--peers FOLDER")
+    if arguments.also is not None:
+        command.append("--also PYTHON")
     return [
         f"{datetime.now(UTC):%Y-%m-%d}, `{' '.join(command)}`: medians of {rounds}, each pass in a fresh process",
         f"{machine()}, {file_system(arguments.dir)}",
-        ", ".join(filter(None, (software(), java))),
+        *(build.software for build in builds),
+        *filter(None, [java]),
     ]
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from forebay.benchmarks.works.build import Build
 from forebay.benchmarks.works.stopwatch import Facts
 
-from .choices import CHOICES, needs_client
+from .choices import CHOICES, Choice, needs_client
 from .passes import BODY_BYTES, Sizes
 from .process import measure
 from .table import table
@@ -22,16 +23,22 @@ _COPIES: Final = 5
 
 
 class Brokers:
-    """python: runs what needs a client. directory: where to work, on the disk that is measured."""
+    """Our builds and all others that are there."""
 
-    def __init__(self, messages: int, python: str, directory: Path, miss: Callable[[str], None]) -> None:
-        """messages: of a W1 pass. miss: is told of what is not there."""
+    def __init__(
+        self, messages: int, builds: Sequence[Build], python: str, directory: Path, miss: Callable[[str], None]
+    ) -> None:
+        """messages: of a W1 pass. builds: of forebay. python: runs what needs a client. directory: where to work, on
+        the disk that is measured. miss: is told of what is not there.
+        """
+        self._builds = builds
         self._sizes = Sizes(messages, SECONDS, BACKLOG_OF_MESSAGES * messages, BACKLOG_SECONDS)
         self._python = python
         self._directory = directory
         self._miss = miss
         self._versions: dict[str, None] = {}
-        self._found: dict[str, list[Facts]] = {}
+        self._found: dict[str, dict[str, list[Facts]]] = {}
+        """By choice, the passes of each of its rows."""
 
     @property
     def disk_bytes(self) -> int:
@@ -43,13 +50,23 @@ class Brokers:
         for number in range(1, rounds + 1):
             for choice in CHOICES:
                 print(f"round {number} of {rounds}: {choice.title}", file=sys.stderr)
-                python = self._python if needs_client(choice.title) else sys.executable
-                found = measure(choice.title, self._sizes, python, self._directory)
-                if found.facts is None:
-                    self._miss(f"No {choice.title}: {found.missing}")
-                    continue
-                self._versions |= dict.fromkeys(found.versions.split(", "))
-                self._found.setdefault(choice.title, []).append(found.facts)
+                for row, python in self.runs(choice):
+                    found = measure(choice.title, self._sizes, python, self._directory)
+                    if found.facts is None:
+                        self._miss(f"No {choice.title}: {found.missing}")
+                        continue
+                    self._versions |= dict.fromkeys(found.versions.split(", "))
+                    self._found.setdefault(choice.title, {}).setdefault(row, []).append(found.facts)
+
+    def runs(self, choice: Choice) -> Iterator[tuple[str, str]]:
+        """Yield what a row is called and which Python runs it: one of each of our builds, one of another broker."""
+        if needs_client(choice.title):
+            yield choice.title, self._python
+        else:
+            several = len(self._builds) > 1
+            yield from (
+                (f"{choice.title}, {build.name}" if several else choice.title, build.python) for build in self._builds
+            )
 
     def report(self, about: Sequence[str], missing: Sequence[str]) -> Iterator[str]:
         """Yield the lines of the table."""

@@ -40,9 +40,13 @@ _NOT_HAD = "ActiveMQ Artemis is left out: Debian has no package of it. (`artemis
 
 
 def table(
-    about: Sequence[str], missing: Sequence[str], versions: str, sizes: Sizes, found: Mapping[str, Sequence[Facts]]
+    about: Sequence[str],
+    missing: Sequence[str],
+    versions: str,
+    sizes: Sizes,
+    found: Mapping[str, Mapping[str, Sequence[Facts]]],
 ) -> Iterator[str]:
-    """Yield the lines of the report. found: passes by the title of their choice."""
+    """Yield the lines of the report. found: by the title of a choice, the passes of each of its rows."""
     yield from ("## Brokers", "")
     yield from (f"* {line}" for line in about)
     yield f"* {versions}"
@@ -64,8 +68,8 @@ def table(
         "|" + "---|" * len(_HEADING),
     )
     for choice in CHOICES:
-        if passes := found.get(choice.title):
-            yield _line(choice.title, choice.confirmed, choice.setting, *_figures(passes))
+        for row, passes in found.get(choice.title, {}).items():
+            yield _line(row, choice.confirmed, choice.setting, *_figures(passes))
     yield from ("", "What each has that forebay has not:", "")
     for name, words in _HAS.items():
         if any(title.startswith(name) for title in found):

@@ -76,6 +76,10 @@ class Row:
     title: str
     work: Work | Peer | PythonQueue
 
+    @property
+    def is_ours(self) -> bool:
+        return isinstance(self.work, Work)
+
 
 @dataclass(frozen=True, slots=True)
 class Depth:

@@ -24,12 +24,12 @@ class PassFailed(Exception):
     """A pass ended early. Why stands on standard error."""
 
 
-def measure(work: Work, directory: Path) -> Facts:
-    """Run one pass in a process of its own, below directory. Raises PassFailed."""
+def measure(work: Work, directory: Path, python: str = sys.executable) -> Facts:
+    """Run one pass in a process of its own, below directory, by a Python that has forebay. Raises PassFailed."""
     with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
         os.sync()  # or this pass would share the disk with what the one before left to write
         # -P: a forebay in the current directory must not be taken for the one that is measured.
-        command = [sys.executable, "-P", "-m", __name__, json.dumps(dataclasses.asdict(work)), place]
+        command = [python, "-P", "-m", __name__, json.dumps(dataclasses.asdict(work)), place]
         ended = subprocess.run(command, stdout=subprocess.PIPE)
     if ended.returncode:
         raise PassFailed(f"{work} ended with exit code {ended.returncode}")

@@ -28,23 +28,34 @@ _USS_GROWTH_BYTES_MAX = MEMORY_LIMIT_BYTES * 5 // 4 + 40 * MIB
 _OUTCOMES = {"aim": "aim reached", "held": "held", "lost": "**lost**"}
 
 
-def report(about: Sequence[str], missing: Sequence[str], messages: int, results: Iterable[Measured]) -> Iterator[str]:
+def report(
+    about: Sequence[str], missing: Sequence[str], messages: int, results: Mapping[str, Iterable[Measured]]
+) -> Iterator[str]:
     """Yield the lines of the report.
 
-    about: machine, software, how it was run. missing: who was not measured. messages: of a W1 pass.
+    about: machine, software, how it was run. missing: who was not measured. messages: of a W1 pass. results: by the
+    name of our build, what others took in each.
     """
-    by_title = {measured.row.title: measured for measured in results}
+    builds = {
+        f", {name}" if len(results) > 1 else "": {measured.row.title: measured for measured in found}
+        for name, found in results.items()
+    }
     yield from (f"* {line}" for line in about)
-    yield f"* {_others(by_title.values())}"
+    yield f"* {_others([measured for by_title in builds.values() for measured in by_title.values()])}"
     yield from (f"* {line}" for line in missing)
-    yield from _figures(judged(messages, by_title))
-    yield from _python_queues(by_title)
-    yield from _rates(by_title)
-    yield from _misses(messages, by_title)
-    yield from _reopened(by_title)
-    yield from _stuck(by_title)
-    yield from _memory(by_title)
-    yield from _floor(by_title)
+    for build, by_title in builds.items():
+        yield from _figures(build, judged(messages, by_title))
+    for build, by_title in builds.items():
+        yield from _python_queues(build, by_title)
+    for number, (build, by_title) in enumerate(builds.items()):
+        is_ours_alone = number > 0  # others stand beside the first build already
+        yield from _rates(build, [each for each in by_title.values() if not is_ours_alone or each.row.is_ours])
+    for build, by_title in builds.items():
+        yield from _misses(build, messages, by_title)
+        yield from _reopened(build, by_title)
+        yield from _stuck(build, by_title)
+        yield from _memory(build, by_title)
+        yield from _floor(build, by_title)
 
 
 def _others(results: Iterable[Measured]) -> str:
@@ -60,12 +71,12 @@ def _others(results: Iterable[Measured]) -> str:
     )
 
 
-def _figures(found: Sequence[Judged]) -> Iterator[str]:
+def _figures(build: str, found: Sequence[Judged]) -> Iterator[str]:
     if not found:
         return
     lost = sum(each.outcome == "lost" for each in found)
     yield from _section(
-        "Figures to reach",
+        f"Figures to reach{build}",
         f"Medians of passes that took turns; {len(found) - lost} of {len(found)} are held. Ratio: our rate over "
         "theirs. Theirs is KahaDB or ActiveMQ's embedded broker, beside the deepest backlog of W8 our own rate over a "
         "tenth of it, in W10 a plain `os.write`, in W11 the same work without headers and its CPU of a message, under "
@@ -100,13 +111,13 @@ def _both(ours: Measured, theirs: Measured | None, said: Callable[[Measured], st
     return " / ".join(text or "–" for text in texts) if any(texts) else ""
 
 
-def _python_queues(by_title: Mapping[str, Measured]) -> Iterator[str]:
+def _python_queues(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
     pairs = [(name, SINGLE_PATH_LAGGING) for name in ONE_BY_ONE] + [(name, BATCHED_PATH_LAGGING) for name in BATCHED]
     known = [(name, title) for name, title in pairs if name in by_title and title in by_title]
     if not known:
         return
     yield from _section(
-        "Python queues",
+        f"Python queues{build}",
         f"The packaged ones that survive a kill: store, get, acknowledge over a backlog of {LAG:,}, one by one or in "
         "batches, as each offers it, no sync where it can be left out. Wanted: 8 × each.",
     )
@@ -123,12 +134,12 @@ def _python_queues(by_title: Mapping[str, Measured]) -> Iterator[str]:
         )
 
 
-def _rates(by_title: Mapping[str, Measured]) -> Iterator[str]:
-    rated = [measured for measured in by_title.values() if "seconds" in measured.passes[0]]
+def _rates(build: str, results: Iterable[Measured]) -> Iterator[str]:
+    rated = [measured for measured in results if "seconds" in measured.passes[0]]
     if not rated:
         return
     yield from _section(
-        "What a message costs",
+        f"What a message costs{build}",
         'Checksums, ledger and locks on, `sync="never"` but in W3; CPU counts the library\'s own threads too. W1 '
         "stores, W2 is the whole path in one thread, W3 stores durably, W5 takes and acknowledges what an earlier "
         "open stored (KahaDB's cursor only reads), W6 is a producer and a consumer at the same time under "
@@ -159,12 +170,12 @@ def _rates(by_title: Mapping[str, Measured]) -> Iterator[str]:
         )
 
 
-def _misses(messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
+def _misses(build: str, messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
     known = [depth for of_work in depths(messages) for depth in of_work if depth.title in by_title]
     if not known:
         return
     yield from _section(
-        "Depth",
+        f"Depth{build}",
         "The whole path over a backlog that no limit here holds: all of it is read back. A miss is a delivery that "
         "`take` had to wait for, because the eager loader was behind.",
     )
@@ -181,12 +192,12 @@ def _misses(messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
         )
 
 
-def _reopened(by_title: Mapping[str, Measured]) -> Iterator[str]:
+def _reopened(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
     measured, peer = by_title.get(REOPEN), by_title.get(KAHADB_REOPEN)
     if measured is None:
         return
     yield from _section(
-        "Opening again",
+        f"Opening again{build}",
         f"Seconds that `open` takes over a backlog of {measured.messages:,} messages of 1,024 B, sent one by one: "
         "after a close, after SIGKILL right behind the last send, and after a close with the index deleted.",
     )
@@ -200,14 +211,14 @@ def _reopened(by_title: Mapping[str, Measured]) -> Iterator[str]:
         )
 
 
-def _stuck(by_title: Mapping[str, Measured]) -> Iterator[str]:
+def _stuck(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
     known = [
         (side, by_title[title]) for side, title in (("forebay", STUCK), ("KahaDB", KAHADB_STUCK)) if title in by_title
     ]
     if not known:
         return
     yield from _section(
-        "One stuck message in each data log",
+        f"One stuck message in each data log{build}",
         "Everything else is acknowledged. What is left when cleanup has nothing more to do.",
     )
     yield from _heading("", "data logs written", "left", "journal KiB", "live KiB")
@@ -221,14 +232,14 @@ def _stuck(by_title: Mapping[str, Measured]) -> Iterator[str]:
         )
 
 
-def _memory(by_title: Mapping[str, Measured]) -> Iterator[str]:
+def _memory(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
     measured = by_title.get("memory")
     if measured is None:
         return
     work = measured.row.work
     assert isinstance(work, Work)
     yield from _section(
-        "Memory",
+        f"Memory{build}",
         f"A backlog of {work.messages:,} messages of {work.body_bytes:,} B stored and drained under "
         f"{MEMORY_LIMIT_BYTES // MIB} MiB; growth of the process's own memory (USS) since before the open.",
     )
@@ -239,10 +250,10 @@ def _memory(by_title: Mapping[str, Measured]) -> Iterator[str]:
     yield _line("charged to the limit", f"{held / MIB:.1f}", f"≤ {MEMORY_LIMIT_BYTES / MIB:.0f}")
 
 
-def _floor(by_title: Mapping[str, Measured]) -> Iterator[str]:
+def _floor(build: str, by_title: Mapping[str, Measured]) -> Iterator[str]:
     measured = by_title["floor"]
     yield from _section(
-        "The floor",
+        f"The floor{build}",
         "What the machine itself took for the parts of it, a message, in the same rounds. It moves when others work.",
     )
     yield from _heading("part", "µs", "lowest to highest")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from forebay.benchmarks import watching
 from forebay.benchmarks.peers import PEERS_VARIABLE, main
+from forebay.benchmarks.works.build import Build, NoBuild, build_of, this_build
 from forebay.benchmarks.works.claims import Judged, judged
 from forebay.benchmarks.works.end_to_end import tasks, threads
 from forebay.benchmarks.works.floor import floor
@@ -54,7 +56,7 @@ print(json.dumps({"n": 100, "wall": 100 / rate, "cpu": 1.0}))
 """
 
 
-def measure_here(work: Work, directory: Path) -> Facts:
+def measure_here(work: Work, directory: Path, python: str = sys.executable) -> Facts:
     """As measure, without a process for each but where the work is a kill."""
     if work.kind == "reopen":
         return measure(work, directory)
@@ -242,7 +244,7 @@ def ratio_of(ours: list[Facts], theirs: list[Facts]) -> tuple[Judged, str]:
         Measured(Row("W1", "KahaDB add", Peer("W1 sync", "W1-sync", 1000)), 1000, theirs),
     ]
     [found] = judged(1000, {measured.row.title: measured for measured in results})
-    return found, "\n".join(report(["a line"], [], 1000, results))
+    return found, "\n".join(report(["a line"], [], 1000, {"interpreted": results}))
 
 
 def test_ratio_is_one_of_medians() -> None:
@@ -349,6 +351,39 @@ def test_both_sides_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert len(table(text, "Figures to reach")) == 3
     assert str(fake_peers) not in text + told
     assert {path.name for path in tmp_path.iterdir()} == {"peers"}
+
+
+def test_another_build_is_measured_in_the_same_run_and_others_once_for_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_peers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pythons = []
+
+    def measure_and_note(work: Work, directory: Path, python: str) -> Facts:
+        pythons.append(python)
+        return measure_here(work, directory)
+
+    other = Build("/other/python", "another", "Python of machine code")
+    monkeypatch.setattr("forebay.benchmarks.peers.measure", measure_and_note)
+    monkeypatch.setattr("forebay.benchmarks.peers.build_of", {other.python: other}.__getitem__)
+    text = run_main(capsys, "W1", "--rounds", "2", "--dir", tmp_path, "--peers", fake_peers, "--also", other.python)
+    assert pythons == [sys.executable, other.python] * 2 * 3, "the floor, single sends and batches, twice"
+    assert (fake_peers / "kahadb" / "calls").read_text(encoding="utf-8").count("W1") == 2
+    mine, others = this_build().name, other.name
+    assert len(table(text, f"Figures to reach, {mine}")) == len(table(text, f"Figures to reach, {others}")) == 3
+    costs = [[row[1] for row in table(text, f"What a message costs, {name}")] for name in (mine, others)]
+    assert costs == [["`send`", "`send_many`", "KahaDB add"], ["`send`", "`send_many`"]]
+    assert f"* {this_build().software}\n* {other.software}" in text
+    assert other.python not in text
+
+
+def test_build_tells_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert build_of(sys.executable) == this_build()
+    with pytest.raises(NoBuild, match="nowhere/python does not run"):
+        build_of("nowhere/python")
+    for python, said in ((sys.executable, f"has the {this_build().name} build, as"), ("nowhere/python", "--also")):
+        with pytest.raises(SystemExit):
+            main(["W1", "--also", python])
+        assert said in capsys.readouterr().err
 
 
 def test_a_command_with_several_cases_is_run_once_a_round(

@@ -24,6 +24,7 @@ from forebay.benchmarks.brokers.process import Found, measure, run
 from forebay.benchmarks.brokers.rabbitmq import Pika
 from forebay.benchmarks.brokers.server import Memory, Server, ServerFailed, free_port
 from forebay.benchmarks.brokers.table import table
+from forebay.benchmarks.works.build import Build
 from forebay.benchmarks.works.results import BROKERS, marks
 from forebay.benchmarks.works.stopwatch import Facts
 
@@ -243,8 +244,8 @@ def rows(text: str) -> list[list[str]]:
 
 def test_table_puts_what_is_confirmed_beside_medians_and_is_sorted_by_it() -> None:
     found = {
-        "NATS JetStream": [facts()],
-        "forebay, always": [facts(1.0), facts(3.0), facts(100.0, drained_messages=10.0)],
+        "NATS JetStream": {"NATS JetStream": [facts()]},
+        "forebay, always": {"forebay, always": [facts(1.0), facts(3.0), facts(100.0, drained_messages=10.0)]},
     }
     text = "\n".join(table(["a line"], ["No RabbitMQ"], "NATS 2", FEW, found))
     ours, theirs = rows(text)
@@ -256,8 +257,19 @@ def test_table_puts_what_is_confirmed_beside_medians_and_is_sorted_by_it() -> No
 
 
 def test_backlog_that_could_not_be_drained_in_time_is_said() -> None:
-    text = "\n".join(table([], [], "", FEW, {"forebay, never": [facts(drained_messages=10.0)]}))
+    text = "\n".join(table([], [], "", FEW, {"forebay, never": {"one build": [facts(drained_messages=10.0)]}}))
     assert rows(text)[0][6] == "1,000, 10 drained"
+
+
+def test_each_build_of_ours_has_a_row_and_another_broker_one() -> None:
+    builds = [Build("a/python", "interpreted", ""), Build("b/python", "compiled", "")]
+    brokers = comparison.Brokers(1000, builds, "clients/python", Path(), print)
+    runs = [run for choice in (BY_TITLE["forebay, never"], BY_TITLE["NATS JetStream"]) for run in brokers.runs(choice)]
+    assert runs == [
+        ("forebay, never, interpreted", "a/python"),
+        ("forebay, never, compiled", "b/python"),
+        ("NATS JetStream", "clients/python"),
+    ]
 
 
 def test_command_measures_what_is_there_and_makes_its_part_of_the_page(
