@@ -66,7 +66,7 @@ class DeadLetterMover:
     ) -> None:
         self._monitor = parts.monitor
         self._store = parts.store
-        self._target_area = parts.target_area
+        self._dispatch_area = parts.target_area.dispatch_area
         self._publisher = parts.publisher
         self._destinations = parts.destinations
         self._removals = parts.removals
@@ -306,7 +306,7 @@ class DeadLetterMover:
                 lane.in_flight[delivery.sequence] = delivery
             gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
-                self._target_area.settle(delivery)
+                self._dispatch_area.settle(delivery)
             for delivery in gone_ones:
                 lane.destination.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)

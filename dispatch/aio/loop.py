@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar, cast
 from ...store.errors import Closed
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
-from ..core.model import Load
+from ..core.load import Load
+from ..core.model import TargetList
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..loading.eager import EagerLoader
@@ -218,7 +219,7 @@ class LoopConfirmer(Confirmer):
         self._part = self._turn_end = WORK_A_TURN // self._ended
         self.work = self._ended = 0
 
-    async def load(self, load: Load) -> None:
+    async def load(self, load: Load[TargetList]) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""
         if load.regions or load.target.consumer_group.selector is not None:
             await self.call(self._loader.finish, load)

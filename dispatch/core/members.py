@@ -1,22 +1,30 @@
-"""Members: who belongs to a consumer group, in the order in which they are called. Nothing here is stored."""
+"""Members: who belongs to a consumer group, in the order in which they are called, and what they want.
+
+Nothing here is stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
+from ..selectors.selector import Selector
+from .judging import Judge
+
 M = TypeVar("M")
 
 
-class Members(Generic[M]):
-    """The consumers of one consumer group. Most with a selector have one, and there may be thousands of them.
+class Members(Judge, Generic[M]):
+    """The consumers of one consumer group, who want the same: there is one selector, or none.
 
-    So a single one is kept as it is, for a dict with one key takes 224 bytes. The consumer group is its own container.
+    Most groups with a selector have one consumer, and there may be thousands of them. So a single one is kept as it
+    is, for a dict with one key takes 224 bytes. The consumer group is its own container.
     """
 
     __slots__ = ("_only", "_all")
 
-    def __init__(self) -> None:
+    def __init__(self, selector: Selector | None) -> None:
+        super().__init__(selector)
         self._only: M | None = None
         """The consumer, while there is one."""
         self._all: dict[M, None] | None = None

@@ -31,6 +31,7 @@ class Redelivery:
         wake_maintenance: Callable[[], None],
     ) -> None:
         self._target_area = target_area
+        self._dispatch_area = target_area.dispatch_area
         self._delayed = delayed
         self._policies = policies
         self._wake_maintenance = wake_maintenance
@@ -77,10 +78,10 @@ class Redelivery:
             if not due_at[delivery.attempts]:
                 self._put_back(lane, delivery, rule)
                 continue
-            self._target_area.settle(delivery)
+            self._dispatch_area.settle(delivery)
             lane.redelivered += 1
             lane.destination.distribution.comes_back(delivery, is_delayed=True)
-            lane.leave_ram((message_of(delivery),))
+            lane.pager.page_out((message_of(delivery),))
         for first, messages, _, due in runs:
             if due:
                 self._delayed.schedule(lane, first, first + messages - 1, due)
@@ -118,9 +119,9 @@ class Redelivery:
         """Give a delivery its place again, at once, or let it be a dead letter."""
         sequence = delivery.sequence
         message = message_of(delivery)
-        self._target_area.settle(delivery)
+        self._dispatch_area.settle(delivery)
         if rule.is_last(delivery.attempts):
-            lane.leave_ram((message,))
+            lane.pager.page_out((message,))
             self.dead_letter(lane, sequence, sequence)
             return
         lane.redelivered += 1

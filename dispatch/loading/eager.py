@@ -28,7 +28,8 @@ from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.lists import TargetArea
-from ..core.model import LaneState, Load, TargetList
+from ..core.load import Load
+from ..core.model import LaneState, TargetList
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -45,6 +46,7 @@ class EagerLoader:
     def __init__(self, target_area: TargetArea, reading: Holder) -> None:
         """reading: pays for read buffers."""
         self._target_area = target_area
+        self._dispatch_area = target_area.dispatch_area
         self._reading = reading
         self._monotonic = target_area.monitor.monotonic
         self._previous: TargetList | None = None
@@ -58,7 +60,7 @@ class EagerLoader:
 
     def step(self) -> bool:
         """Load for the list that is nearest to starving. Requires: no lock."""
-        load: Load | None = None
+        load: Load[TargetList] | None = None
         try:
             with self._target_area.lock, self._target_area.whole:
                 load = self._next()
@@ -72,7 +74,7 @@ class EagerLoader:
             raise
         return True
 
-    def finish(self, load: Load) -> None:
+    def finish(self, load: Load[TargetList]) -> None:
         """Read and install. Requires: no lock."""
         try:
             self.read(load)
@@ -82,13 +84,13 @@ class EagerLoader:
             self.give_up(load)
             raise
 
-    def give_up(self, load: Load) -> None:
+    def give_up(self, load: Load[TargetList]) -> None:
         """Let a load that was interrupted be as if it had never begun, if it has not ended yet. Requires: no lock."""
         with suppress(StoreFailed), self._target_area.lock, self._target_area.whole:  # what was raised counts
             if load.target.load is load:
                 self._abandon(load)
 
-    def _next(self) -> Load | None:
+    def _next(self) -> Load[TargetList] | None:
         """Begin a load; None: none of the lists that were looked at could have one, and they run low no more."""
         loads = self._target_area.loads
         running_low = loads.running_low
@@ -116,12 +118,12 @@ class EagerLoader:
                 return load
             running_low.pop(target, None)
             if target.has_supply:
-                self._target_area.waits_for_memory[target] = None
+                self._dispatch_area.waits_for_memory[target] = None
         return None
 
     # ------------------------------------------------------------------ begin
 
-    def begin(self, target: TargetList, *, is_needed: bool) -> Load | None:
+    def begin(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
         """Choose and reserve the next load of a list; None when there is nothing to load, or no memory for any of it.
 
         What is chosen stays where it was, returned, reference or behind the
@@ -140,7 +142,7 @@ class EagerLoader:
         elif target.direct_bytes >= target.read_ahead_bytes:
             self._cut_to_cached(load, 1)
         self._take_from_caches(load, is_needed)
-        for sequence in target.lane.cut_load(load):
+        for sequence in target.lane.pager.cut_load(load):
             if sequence <= load.last:
                 self._make_lazy(load, sequence)
         # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
@@ -154,7 +156,7 @@ class EagerLoader:
         target.loaded_bytes += load.reserved_bytes
         return load
 
-    def _choose(self, target: TargetList, began_at: float) -> Load | None:
+    def _choose(self, target: TargetList, began_at: float) -> Load[TargetList] | None:
         """Choose the next pending messages: the first of what came back and of references, then behind the frontier."""
         sources = [(target.returned, True), (target.references, False)]
         if target.returned and target.references and target.references.first < target.returned.first:
@@ -221,7 +223,7 @@ class EagerLoader:
                 break
         return chosen
 
-    def _cut_to_cached(self, load: Load, least: int) -> None:
+    def _cut_to_cached(self, load: Load[TargetList], least: int) -> None:
         """Hand over what the caches have of the front at once, where there is so much; the rest is another load.
 
         O(that much).
@@ -240,7 +242,7 @@ class EagerLoader:
             before = sequence
             count += 1
 
-    def _take_from_caches(self, load: Load, is_needed: bool) -> None:
+    def _take_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
         target = load.target
         if target.is_shared and not target.lane.is_persistent:
             self._copy_from_caches(load)
@@ -260,7 +262,7 @@ class EagerLoader:
                     self._target_area.make_room(charge, target)
                 if not reserve(charge):  # others need it too: it is spilled for all, and read
                     assert is_shared, "what was just released can be reserved again"
-                    target.lane.spill((message,))
+                    target.lane.pager.write_out((message,))
                     if is_needed and cache.peek(lane_number, sequence) is not None:
                         self._make_lazy(load, sequence)
                     break
@@ -268,7 +270,7 @@ class EagerLoader:
                 load.from_cache.add(sequence)
                 cache.served += 1
 
-    def _copy_from_caches(self, load: Load) -> None:
+    def _copy_from_caches(self, load: Load[TargetList]) -> None:
         """Copy for a list that shares what may be nowhere else, so that others find it. Without memory, spill it."""
         lane = load.target.lane
         number = lane.pending_lane.number
@@ -288,9 +290,9 @@ class EagerLoader:
                     cache.take(number, sequence)
                     unaffordable.append(message)
             if unaffordable:
-                lane.spill(unaffordable)
+                lane.pager.write_out(unaffordable)
 
-    def _reserve(self, load: Load, is_needed: bool) -> None:
+    def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
         """Reserve memory for what must be read. What finds none becomes lazy; where even that fails, the run is cut."""
         target_area, target = self._target_area, load.target
         pending_lane = target.lane.pending_lane
@@ -318,7 +320,7 @@ class EagerLoader:
         if runs:
             self._reserve_runs(load, runs, wanted, is_needed)
 
-    def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
+    def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
         if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.lane.memory.free_bytes < wanted:
@@ -345,7 +347,7 @@ class EagerLoader:
                         self._make_lazy(load, sequence)
 
     def _cut_to_memory(
-        self, load: Load, runs: list[tuple[int, int]], wanted: int, few: int
+        self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
         pending_lane, free_bytes = load.target.lane.pending_lane, load.target.lane.memory.free_bytes
@@ -366,7 +368,7 @@ class EagerLoader:
                     cut.append((sequence, sequence))
         return cut, charged
 
-    def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
+    def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
         target_area, memory = self._target_area, load.target.lane.memory
         if memory.free_bytes < wanted + buffer_bytes:
             target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
@@ -380,7 +382,7 @@ class EagerLoader:
         load.buffer_bytes = buffer_bytes
         return True
 
-    def _make_lazy(self, load: Load, sequence: int) -> None:
+    def _make_lazy(self, load: Load[TargetList], sequence: int) -> None:
         """Keep the message's place without its body, which is read when somebody looks at it."""
         target_area, lists = self._target_area, load.target.lane.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
@@ -393,7 +395,7 @@ class EagerLoader:
         load.reserved_bytes += OVERHEAD_BYTES
         load.held[sequence] = (sequence, b"", None, 0)
 
-    def _borrow(self, load: Load) -> bool:
+    def _borrow(self, load: Load[TargetList]) -> bool:
         """Borrow memory for one reference, where bookkeeping alone fills it."""
         target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
@@ -404,7 +406,7 @@ class EagerLoader:
             kept_bytes = FIRST_BYTES
         return self._target_area.overflow.account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
-    def _abandon(self, load: Load) -> None:
+    def _abandon(self, load: Load[TargetList]) -> None:
         """Give back what was reserved: the run stays where it is. Requires: the lock."""
         was_begun = load.target.load is load
         self._target_area.end_load(load.target)
@@ -412,20 +414,20 @@ class EagerLoader:
         load.target.release(load.reserved_bytes)
         lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
-        if load.is_stale:
+        if _is_stale(load):
             dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
         # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
         is_read = load.target in self._target_area.lists
-        lane.leave_ram(
+        lane.pager.page_out(
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
             load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
-            self._target_area.relieve()  # others may have found nothing because this load had it
+            self._dispatch_area.relieve()  # others may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
 
-    def read(self, load: Load) -> None:
+    def read(self, load: Load[TargetList]) -> None:
         """Read what is missing and evaluate the selector. Requires: no lock."""
         consumer_group, lane = load.target.consumer_group, load.target.lane
         if load.is_plain:
@@ -441,7 +443,7 @@ class EagerLoader:
         elif consumer_group.notes_groups:
             _judge(load, [sequence for sequence, message in load.held.items() if message[2] is None])
 
-    def install(self, load: Load) -> None:
+    def install(self, load: Load[TargetList]) -> None:
         """Put what was loaded into the list. Requires: the lock."""
         self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
@@ -464,15 +466,15 @@ class EagerLoader:
         if load.unreadable and is_alive:
             _give_up(target.lane, load.unreadable)
         target.consumer_group.load_ended(target_area.monitor.deferred)
-        if target_area.waits_for_memory:
-            target_area.relieve()
+        if self._dispatch_area.waits_for_memory:
+            self._dispatch_area.relieve()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             target_area.loads.request(target)
 
-    def _put(self, load: Load, is_alive: bool) -> list[StoredMessage]:
+    def _put(self, load: Load[TargetList], is_alive: bool) -> list[StoredMessage]:
         """Put what belongs into the list in the place of its runs; return that. The rest of the memory is released."""
         target = load.target
-        if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
+        if load.is_plain and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive)
@@ -491,23 +493,23 @@ class EagerLoader:
             target.direct_bytes += kept_bytes
         return kept
 
-    def _let_go(self, load: Load, kept: set[int]) -> None:
+    def _let_go(self, load: Load[TargetList], kept: set[int]) -> None:
         """Let go of what came from the caches and did not get into the list."""
         lane = load.target.lane
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
-            if load.is_stale and not lane.pending_lane.is_pending(sequence):
+            if _is_stale(load) and not lane.pending_lane.is_pending(sequence):
                 continue
             message = load.held[sequence]
             is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.pending_lane.number, message)
             if not is_head:
                 dropped.append(message)
-        lane.leave_ram(dropped)
+        lane.pager.page_out(dropped)
 
-    def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
+    def _kept(self, load: Load[TargetList], is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return what of a load belongs into its list, in order, and the charge of that."""
         target, pending_lane = load.target, load.target.lane.pending_lane
-        is_doubtful = target.is_shared or load.is_stale
+        is_doubtful = target.is_shared or _is_stale(load)
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
         kept_bytes = 0
@@ -526,13 +528,18 @@ class EagerLoader:
 
 def _load_of(
     target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool
-) -> Load:
+) -> Load[TargetList]:
     """Return a load of chosen runs, for which nothing is reserved or read yet."""
     purges = target.lane.purges
-    return Load(target, runs, runs[-1][1], is_scan=is_scan, is_return=is_return, purges=purges, began_at=began_at)
+    return Load(target, runs, is_scan=is_scan, is_return=is_return, purges=purges, began_at=began_at)
 
 
-def _judge(load: Load, sequences: Iterable[int]) -> None:
+def _is_stale(load: Load[TargetList]) -> bool:
+    """Return whether some of its messages may be gone: a purge has taken messages out since the load began."""
+    return load.purges != load.target.lane.purges
+
+
+def _judge(load: Load[TargetList], sequences: Iterable[int]) -> None:
     """Find out which of these messages the list wants, and of which group each is. Requires: no lock.
 
     What can't be read or judged is not wanted; unless it was only settled meanwhile, which install finds out.

@@ -81,7 +81,7 @@ class CacheWarmer:
         """
         target_area = self._target_area
         if target_area.budget.free_bytes >= target_area.shares.available_bytes * PLENTY_SHARE:
-            for memory in target_area.memories:
+            for memory in target_area.memories.all:
                 self._look_at(memory)
 
     def _look_at(self, memory: LaneMemory) -> None:

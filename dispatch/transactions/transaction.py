@@ -495,11 +495,11 @@ class Transaction:
 
     def _settle_held(self) -> None:
         """Take the deliveries from their consumers with their charge."""
-        target_area = self.registry.target_area
+        dispatch_area = self.registry.target_area.dispatch_area
         for held in self._held.values():
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery
-                target_area.settle(delivery)
+                dispatch_area.settle(delivery)
                 consumer_of(delivery).on_credit()
 
     # ------------------------------------------------------------------ outcomes
