@@ -464,7 +464,7 @@ class Consumer(Taker):
 
     @property
     def is_waiting(self) -> bool:
-        """See Taker."""
+        """See Receiver."""
         return not self._takes_no_more and (self._waits_for_credit or self._readiness.is_armed or self._waiting > 0)
 
     @property
@@ -847,7 +847,7 @@ class Consumer(Taker):
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """See Taker. A host that takes only after on_ready learns of it from the Closed that its next take raises."""
+        """See Receiver. A host that takes only after on_ready learns of it from the Closed of its next take."""
         if not self._is_closed:
             self._close(held)
         self._readiness.tell(self.monitor.deferred)
@@ -875,14 +875,14 @@ class Consumer(Taker):
         self.destination.on_consumer_closed()
 
     def wake_on_failure(self) -> None:
-        """See Taker."""
+        """See Receiver."""
         self._readiness.end()
         if self.when_closed is not None:
             self.when_closed()
         self._readiness.tell(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:
-        """See Taker."""
+        """See Receiver."""
         return self._parts.transactions.held_by(self)
 
     def die(self) -> None:

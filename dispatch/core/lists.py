@@ -75,7 +75,8 @@ class TargetArea(ListKeeper):
         destination_memory: pays for destinations that are open, and for their lanes.
         distributions: makes what chooses the distribution of each destination.
         observer: makes what is told about lists.
-        on_unread, on_lane_gone: see ListKeeper.
+        on_unread: called with a lane that no consumer reads any more, and of which RAM has not all.
+        on_lane_gone: called with a lane that has ended.
         """
         self.group_memory = GroupMemory(budget.holder("groups"))
         self.consumer_memory = Tab(budget.holders["consumers"])
@@ -407,10 +408,6 @@ class TargetArea(ListKeeper):
     def wake(self, consumer_group: ConsumerGroup) -> None:
         """Wake the consumers of a consumer group, because something may be there."""
         consumer_group.wake(self.monitor.deferred)
-
-    def on_unread(self, lane: LaneState) -> None:
-        """See ListKeeper."""
-        self._on_unread(lane)
 
     def on_lane_gone(self, lane: LaneState) -> None:
         """See ListKeeper."""

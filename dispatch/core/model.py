@@ -1,17 +1,14 @@
-"""What points at each other: open destinations, their lanes and TargetLists, consumer groups and consumers.
+"""The circle of dispatch: open destinations, their lanes and TargetLists, consumer groups, consumers, distributions.
 
-These classes are one module because each names the others in the types of its
-attributes: a destination its lanes, consumer groups and distribution, a lane
-its destination and its only list, a list its lane, consumer group and load, a
-consumer its destination and consumer group. A distribution is given all of
-them and returns them. What they have that names none of these is below: a
-lane's messages and the deliveries in flight (delivery.py), what a list holds
-(list_contents.py), what a destination has counted (counters.py).
+These classes are one module because each names the next in the types of its attributes, and the last names the first:
+a destination its lanes, a lane its only list, a list its consumer group, a consumer group its consumers, a consumer
+its destination. A distribution is given all of them and returns them; a lane and a list call the TargetArea, which has
+them all, as ListKeeper. Split over files, they would import each other.
 
-Where a message that arrives goes is decided here as well (LaneState.arrive).
-What else acts on them lies above: TargetArea hands out, the loader reads,
-consumers settle. The state lock guards all of them. Nothing here survives the
-process.
+So what names none of the others is elsewhere. Below: messages and deliveries (delivery.py), what a list holds and how
+long it lasts (list_contents.py, list_supply.py, load.py), who is in a group and waits (members.py, receiver.py),
+counters (counters.py). Above: how messages arrive and leave RAM (persistent.py, non_persistent.py). The state lock
+guards all of them. Nothing here survives the process.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from ...cache.charge import OVERHEAD_BYTES, charges_bytes
+from ...cache.charge import OVERHEAD_BYTES
 from ...cache.lane_memory import LaneMemory
 from ...cache.tab import Tab
 from ...store.errors import Closed, StoreFailed
@@ -28,11 +25,10 @@ from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times
 from ...store.index.fingerprint import BlockSurvey
-from ...store.index.fingerprints import Candidate, has_fingerprints
+from ...store.index.fingerprints import Candidate
 from ...store.index.index import INDEX_LANE_BYTES
-from ...store.index.lane import DeletedLane, Lane
+from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane, PendingLane
-from ...store.locks import UNAWAITED, OwnedLock, condition_of
 from ...store.message_store import MessageStore
 from ...store.numbering import PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
@@ -43,7 +39,7 @@ from ..selectors.selector import Selector
 from ..traits import trait
 from .contracts import LaneCache, OverflowCache
 from .counters import CountedDestination
-from .delivery import Delivery, LaneMessages, Settler, counted_runs
+from .delivery import Delivery, LaneMessages, counted_runs
 from .distribution_roles import ExplainsItself, HearsOfLanes
 from .judging import NO_NAMES
 from .list_contents import NO_MESSAGES
@@ -54,6 +50,7 @@ from .memories import Memories
 from .monitor import Monitor
 from .pager import READ_AGAIN
 from .reading import LaneReader
+from .receiver import Receiver
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for a lane that is open, beside its messages and what the index has of it."""
@@ -66,73 +63,14 @@ _NO_LANES: Final[list[Any]] = [None] * PRIORITIES
 """The lanes of all queues and topics that are closed or deleted, whose handles hosts may keep by the thousand."""
 
 
-class Taker(Settler):
+class Taker(Receiver):
     """A consumer, as far as lists, consumer groups and transactions know it."""
 
-    __slots__ = (
-        "destination",
-        "consumer_group",
-        "priority",
-        "prefetch_limit",
-        "is_draining",
-        "delivered",
-        "is_slow",
-        "slow_seconds",
-        "moved_at",
-        "counts_at_slow_look",
-        "messages_per_second",
-        "on_slow",
-        "counts_at_stuck_look",
-        "stuck_since",
-        "stuck_told_again_at",
-        "is_exclusive",
-        "ack_deadline_seconds",
-        "is_synchronous",
-    )
+    __slots__ = ("destination", "consumer_group")
 
     destination: DestinationState
     consumer_group: ConsumerGroup
     """Has the lists that it takes from."""
-    priority: int
-    """Consumers of higher priority are served first."""
-    prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
-    is_draining: bool
-    """It takes nothing more and only settles what it holds. Read-only for callers."""
-    delivered: int
-    """Deliveries so far, which numbers them."""
-    is_slow: bool
-    """It has neither taken nor settled anything for `slow_seconds`, and holds messages or could have some."""
-    slow_seconds: float | None
-    moved_at: float
-    """When it last was seen to have taken or settled something."""
-    counts_at_slow_look: tuple[int, int]
-    """What `delivered` and `in_flight` were then."""
-    messages_per_second: float
-    """How fast it took in the last second that was measured."""
-    on_slow: Callable[[Any], None] | None
-    counts_at_stuck_look: tuple[int, int]
-    """What `delivered` and `in_flight` were when somebody last looked whether it is stuck."""
-    stuck_since: float
-    """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
-    stuck_told_again_at: float
-    """When the log may say again that it is stuck."""
-    is_exclusive: bool
-    ack_deadline_seconds: float | None
-    """What it does not settle in that time comes back; None: it has all time. Read-only for callers."""
-    is_synchronous: bool
-    """Whether `take` is called by a thread, which may load what is missing, and not by an event loop."""
-
-    @property
-    def credit(self) -> int:
-        """How many messages its prefetch lets it take beside those that it holds, 0 or less: none.
-
-        UNLIMITED where only the size of a take bounds it. Whether its queue holds it up, and whether memory is short,
-        are other questions.
-        """
-        if self.is_draining:
-            return 0
-        return self.prefetch_limit - self.in_flight if self.prefetch_limit else UNLIMITED
 
     @property
     def demand(self) -> int:
@@ -142,49 +80,8 @@ class Taker(Settler):
         return int(self.consumer_group.is_awaited)
 
     @abstractmethod
-    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
-
-    @property
-    @abstractmethod
-    def charge_bytes(self) -> int:
-        """Return what it costs in RAM, without its consumer group and lists."""
-
-    @property
-    @abstractmethod
-    def is_waiting(self) -> bool:
-        """Whether it waits for messages, or for room to hold any. Requires: the lock."""
-
-    @abstractmethod
-    def on_credit(self) -> None:
-        """Go on if the consumer waited for credit and has some now. Requires: the lock."""
-
-    @abstractmethod
-    def reconfigure(self) -> None:
-        """Take from now on as the queue demands it. Requires: the lock."""
-
-    @abstractmethod
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Take from another consumer group from now on. Requires: the lock."""
-
-    @abstractmethod
-    def end(self, held: Sequence[Delivery]) -> None:
-        """Close the consumer, whose queue or store ends, and have its on_ready called. Requires: the lock.
-
-        held: what it holds, highest priority first.
-        """
-
-    @abstractmethod
-    def wake_on_failure(self) -> None:
-        """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
-
-    @abstractmethod
-    def held_in_transactions(self) -> list[Delivery]:
-        """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
-
-    @abstractmethod
-    def die(self) -> None:
-        """Take and return nothing any more: this is the copy of a forked child."""
 
 
 class Collectors(NamedTuple):
@@ -254,19 +151,13 @@ NO_LISTS: Final[list[TargetList]] = []
 class ConsumerGroup(Members[Taker]):
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
 
-    __slots__ = ("lists", "arrived", "waiting", "is_armed", "misses", "is_charged")
+    __slots__ = ("lists", "misses", "is_charged")
     notes_groups: ClassVar[bool] = False
     """A load tells it the groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None) -> None:
         super().__init__(selector)
         self.lists = NO_LISTS
-        self.arrived = UNAWAITED
-        """Takes wait for it: see `wait`."""
-        self.waiting = 0
-        """Threads that wait in take for something to arrive."""
-        self.is_armed = False
-        """Some consumer waits for its on_ready callback."""
         self.misses = 0
         self.is_charged = False
         """It is charged once, however many destinations it reads."""
@@ -276,59 +167,15 @@ class ConsumerGroup(Members[Taker]):
         """Return what its consumers share with all that have the same selector."""
         return self
 
-    @property
-    def is_awaited(self) -> bool:
-        """A take waits, or a callback that the next message calls."""
-        return self.waiting > 0 or self.is_armed
-
     def add_list(self, target: TargetList) -> None:
         """Take a new list in, behind the others."""
         if self.lists is NO_LISTS:
             self.lists = []
         self.lists.append(target)
 
-    def wait(self, lock: OwnedLock, seconds: float | None) -> None:
-        """Wait until something arrives, or so long. Requires: the state lock, which is let go meanwhile."""
-        if self.arrived is UNAWAITED:
-            self.arrived = condition_of(lock)
-        self.waiting += 1
-        try:
-            self.arrived.wait(seconds)
-        finally:
-            self.waiting -= 1
-
-    def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Wake its consumers, because something may be there. Callbacks that are due join ready. Requires: the lock."""
-        if self.waiting:
-            self.arrived.notify_all()
-        if self.is_armed:
-            self.is_armed = False
-            for consumer in self.consumers:
-                consumer.become_ready(ready)
-            # Whoever is called first may take all there is: the next time that is another one.
-            self.rotate_consumers()
-
-    def arm(self) -> None:
-        """Call on_ready of the consumers that wait for it with the next arrival. Requires: the lock."""
-        self.is_armed = True
-
-    def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """Wake as wake does, and those who wait for the load, whatever it brought. Requires: the lock."""
-        self.wake(ready)
-
     def in_turn(self) -> Iterable[TargetList]:
         """Return the lists in the order in which a hand-out looks at them."""
         return self.lists
-
-    def part_of(self, consumer: Taker) -> float:
-        """Return a consumer's part of what the lists hold, by how fast it takes beside the others. O(consumers).
-
-        Equal parts while nobody takes.
-        """
-        if consumer not in self.consumers:
-            return 0.0
-        total = sum(other.messages_per_second for other in self.consumers)
-        return consumer.messages_per_second / total if total else 1.0 / len(self.consumers)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
         """Take a message that a list names for a hand-out; return False where another has it, or it is gone.
@@ -515,10 +362,6 @@ class ListKeeper(ABC):
         """Load for a list that was given up for want of memory, if enough has come free."""
 
     @abstractmethod
-    def on_unread(self, lane: LaneState) -> None:
-        """Note that no consumer reads a lane any more, and that RAM has not all of it."""
-
-    @abstractmethod
     def on_lane_gone(self, lane: LaneState) -> None:
         """Note that a lane has ended."""
 
@@ -619,6 +462,7 @@ class LaneState(LaneMessages):
         """The lane from which messages of this one are removed when they have expired."""
         return self
 
+    @abstractmethod
     def drop(self) -> None:
         """Become a lane without messages: the queue is deleted, or the subscription has ended."""
 
@@ -644,62 +488,22 @@ class LaneState(LaneMessages):
         if counted:
             self.record_attempts(counted_runs(counted))
 
-    def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice of stored messages be dispatched, as one where the only list takes it whole.
-
-        charge: of the messages; None: it is counted.
-        """
-        sole = self.sole
-        if sole is None:
-            for message in messages:
-                self.arrive(message)
-            return
-        first = messages[0][0]
-        is_next = sole.frontier == first and not sole.references
-        is_far = sole.frontier < first and not sole.has_room_for_all
-        if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
-            self.published = sole.frontier
-        elif is_far and not self.pending_cache.has(self.pending_lane.number):
-            self.published = messages[-1][0] + 1  # they stay references, until the list comes so far
-        else:
-            for message in messages:
-                self.arrive(message)
-        sole.consumer_group.wake(self.destination.monitor.deferred)
-
+    @abstractmethod
     def arrive(self, message: StoredMessage) -> None:
         """Let a stored message be dispatched. It never waits for memory: at worst it stays a reference."""
-        sequence = message[0]
-        behind = self.published = sequence + 1
-        sole = self.sole
-        if sole is None:
-            self.destination.target_area.offer_to_consumer_groups(self, message)
-            return
-        if sole.frontier == sequence and not sole.references.count:
-            # The one copy of TargetList.admit, whose call would be 3 % of a send; and charge_bytes.
-            body = message[2]
-            charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
-                sole.direct.append(message)
-                sole.direct_bytes += charge
-                sole.frontier = behind
-            else:
-                self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=True)
-        else:
-            # Where there is room for all, the loader reads what it missed, and has caught up.
-            self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.has_room_for_all)
-        consumer_group = sole.consumer_group
-        if consumer_group.waiting:
-            consumer_group.arrived.notify()
-        if consumer_group.is_armed:
-            consumer_group.wake(self.destination.monitor.deferred)
+
+    def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
+        """Let a slice of stored messages be dispatched. charge: of the messages; None: it is counted."""
+        for message in messages:
+            self.arrive(message)
 
     def arrive_unloaded(self, end: int) -> None:
         """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
         self.destination.target_area.offer_unloaded(self, end)
 
+    @abstractmethod
     def give_up(self, sequence: int) -> None:
         """Give up a message that can't be read and that a list has passed."""
-        raise NotImplementedError
 
     def drop_copies(self, sequence: int) -> None:
         """Drop the copies of a message from the caches: whoever has it needs none of them any more."""
@@ -757,29 +561,6 @@ class PersistentLaneState(LaneState):
         """The lane that records add messages to."""
         self.acked_lane: JournaledLane = subscription or sent_lane
         """The lane that records acknowledge messages in: `pending_lane`, by its own type."""
-
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """See LaneState."""
-        names = NO_NAMES if selector is None else selector.header_names
-        return names if has_fingerprints(names) else NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """See LaneState."""
-        if not names:
-            return super().next_candidate(selector, names, sequence)
-        return self.destination.store.next_candidate(self.sent_lane, names, sequence, selector.may_match)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """See LaneState."""
-        self.destination.store.note_survey(self.sent_lane, survey)
-
-    def give_up(self, sequence: int) -> None:
-        """See LaneState. It goes on record as lost."""
-        self.destination.target_area.pass_unreadable(self, sequence)
-
-    def drop(self) -> None:
-        """See LaneState."""
-        self.pending_lane = self.acked_lane = self.sent_lane = DeletedLane(self.sent_lane)
 
 
 class NonPersistentLaneState(LaneState):

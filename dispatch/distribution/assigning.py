@@ -183,7 +183,7 @@ class SingleConsumerGroup(ConsumerGroup):
         return self.unassigned
 
     def arm(self) -> None:
-        """See ConsumerGroup."""
+        """See Members."""
         self.is_armed = True
         self.unassigned.note_waiting(self.owner)
 

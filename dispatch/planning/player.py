@@ -60,9 +60,10 @@ from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
-from ..core.model import ConsumerGroup, LaneState, PersistentLaneState, TargetList, consumer_of
+from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
+from ..core.persistent import StoredLane
 from ..core.queue_state import QueueState
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
@@ -167,7 +168,7 @@ class PlayedStore(MessageStore):
         """Do nothing: a played store is never closed."""
 
 
-class PlayedLaneState(PersistentLaneState):
+class PlayedLaneState(StoredLane):
     """The state of a lane that is in no index. It is never closed, and so it is not charged either."""
 
     __slots__ = ()
