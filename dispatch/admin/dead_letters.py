@@ -146,7 +146,7 @@ class DeadLetterMover:
             if lane is None:
                 return False
             del self._waiting[lane]
-            if lane.destination.is_deleted or not lane.dead_letters:
+            if not lane.destination.is_open or not lane.dead_letters:
                 lane.dead_letters.clear()
                 return True
             self._waiting[lane] = None  # the others first, next time
@@ -188,7 +188,7 @@ class DeadLetterMover:
             return
         lane, begin = next(iter(self._untidy.items()))
         runs = list(islice((run for run in lane.delivery_counts or () if run.last >= begin), TIDY_RUNS))
-        if not runs or lane.destination.is_deleted:
+        if not runs or not lane.destination.is_open:
             del self._untidy[lane]
             return
         lane.forget_attempts(runs[0].first, runs[-1].last)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.lane_memory import LaneMemory
 from ...cache.tab import Tab
-from ...store.errors import Closed, StoreFailed
+from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times
@@ -34,11 +34,9 @@ from ...store.numbering import PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from ..admission.limits import DestinationLimits
 from ..selectors.selector import Selector
 from ..traits import trait
 from .contracts import LaneCache, OverflowCache
-from .counters import CountedDestination
 from .delivery import Delivery, LaneMessages, counted_runs
 from .distribution_roles import ExplainsItself, HearsOfLanes
 from .judging import NO_NAMES
@@ -51,6 +49,7 @@ from .monitor import Monitor
 from .pager import READ_AGAIN
 from .reading import LaneReader
 from .receiver import Receiver
+from .standing import DestinationStanding
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for a lane that is open, beside its messages and what the index has of it."""
@@ -621,7 +620,7 @@ class DistributionKeeper(ABC):
         """
 
 
-class DestinationState(CountedDestination):
+class DestinationState(DestinationStanding):
     """A queue, a topic, a subscription or a pattern of topics that is open. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription; what is sent to a topic
@@ -630,23 +629,11 @@ class DestinationState(CountedDestination):
 
     __slots__ = (
         "target_area",
-        "number",
         "lanes",
         "non_persistent_lanes",
         "consumer_groups",
-        "admission",
-        "has_groups",
-        "rebalances_groups",
         "distribution",
         "exclusive",
-        "is_paused",
-        "is_deleted",
-        "is_forgotten",
-        "inactive_seconds",
-        "is_watched",
-        "is_closed",
-        "holders",
-        "enqueued_when_idle",
     )
 
     has_lists: ClassVar[bool] = True
@@ -654,41 +641,19 @@ class DestinationState(CountedDestination):
     keeps_groups: ClassVar[bool] = True
     """Messages of one group are for one of its consumers."""
     spans_others: ClassVar[bool] = False
-    """Its consumer takes from the lanes of other destinations: see `parts`."""
+    """Its consumer takes from the lanes of other destinations: see `sources`."""
 
     def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
-        super().__init__(name)
+        super().__init__(number, name)
         self.target_area = target_area
-        self.number = number
         self.lanes: list[PersistentLaneState | None] = [None] * PRIORITIES
         self.non_persistent_lanes: list[NonPersistentLaneState | None] = [None] * PRIORITIES
         """By priority, the lanes of non-persistent messages."""
         self.consumer_groups: dict[str | None, ConsumerGroup] = {}
-        self.admission: DestinationLimits | None = None
-        """The limits of a queue or topic whose policy has any. A subscription has those of its topic."""
-        self.has_groups = False
-        """Messages with a group were sent there, once at least."""
-        self.rebalances_groups = False
-        """Its policy has `group_rebalance`."""
         self.distribution: Distribution = target_area.distributions.first(self)
         """The rule that decides which consumer gets which message."""
         self.exclusive: Taker | None = None
         """The one consumer that gets everything; None: all may take."""
-        self.is_paused = False
-        """Nothing is handed out until it is resumed."""
-        self.is_deleted = False
-        self.is_forgotten = False
-        """It was closed or deleted for want of use: a call that has its name opens it again, or makes it anew."""
-        self.is_closed = False
-        """The destination is a row of the store's table again: this object stands for it no more."""
-        self.holders = 0
-        """How many calls under way know it between two holds of the lock: it stays open for them."""
-        self.enqueued_when_idle: int | None = None
-        """What `enqueued` was at the last look, where it was idle then; None: it was not."""
-        self.inactive_seconds: float | None = None
-        """After how long without use it is deleted, as its policy says. None: it stays, used or not."""
-        self.is_watched = False
-        """Its policy has a duplicate window."""
 
     @property
     def monitor(self) -> Monitor:
@@ -699,11 +664,6 @@ class DestinationState(CountedDestination):
     def store(self) -> MessageStore:
         """Return the store of messages."""
         return self.target_area.store
-
-    @property
-    def subscription_name(self) -> str | None:
-        """Return the name of a durable subscription; None: it is none."""
-        return None
 
     @property
     def memory(self) -> LaneMemory:
@@ -718,15 +678,6 @@ class DestinationState(CountedDestination):
         """Return a new consumer group as the ordinary distribution has it."""
         return ConsumerGroup(selector)
 
-    def raise_if_deleted(self) -> None:
-        """Raise Closed where it is deleted. Requires: the lock."""
-        if self.is_deleted:
-            raise Closed(f"the {self.noun}")
-
-    def raise_if_not_sendable(self) -> None:
-        """Raise what a send to it raises before it has a lane. Closed: it is deleted. Requires: the lock."""
-        self.raise_if_deleted()
-
     def drop_lanes(self) -> None:
         """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
         self.lanes = self.non_persistent_lanes = _NO_LANES
@@ -740,7 +691,7 @@ class DestinationState(CountedDestination):
         """Return its consumer groups, and those that its distribution has for one consumer alone. O(those)."""
         return (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
 
-    def parts(self) -> Iterable[DestinationState]:
+    def sources(self) -> Iterable[DestinationState]:
         """Return the destinations whose lanes its consumers take from: itself."""
         return (self,)
 
@@ -777,7 +728,7 @@ class DestinationState(CountedDestination):
     @property
     def is_idle(self) -> bool:
         """Return whether it could be closed: all there is to it is what it has counted. O(lanes)."""
-        if self.consumer_groups or self.distribution.keeps_open or self.is_paused or self.holders:
+        if self.consumer_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
             return False
         if self.admission is not None and self.admission.is_awaited:
             return False

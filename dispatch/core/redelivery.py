@@ -72,7 +72,7 @@ class Redelivery:
             Returned(first, last - first + 1, attempts, due_at[attempts])
             for first, last, attempts in counted_runs(deliveries)
         ]
-        if not lane.destination.is_deleted:
+        if lane.destination.is_open:
             lane.record_returns(runs, self._delayed.due_at(0.0))
         for delivery in deliveries:
             if not due_at[delivery.attempts]:
@@ -150,7 +150,7 @@ class Redelivery:
     def _count(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
         known = lane.delivery_counts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
-        if fresh and not lane.destination.is_deleted:
+        if fresh and lane.destination.is_open:
             lane.record_attempts(counted_runs(fresh))
 
     def _uncount(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
@@ -159,7 +159,7 @@ class Redelivery:
         Not below one: what says so much in the journal can't be unsaid, and does not grow.
         """
         known = lane.delivery_counts
-        if known is None or lane.destination.is_deleted:
+        if known is None or not lane.destination.is_open:
             return
         counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
         runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]

@@ -24,7 +24,7 @@ class Turns(OrdinaryDistribution):
     keeps_open = True
 
     def __init__(self, target_area: TargetArea, pattern: DestinationState) -> None:
-        """pattern: its parts are the members."""
+        """pattern: its sources are the members."""
         super().__init__(target_area)
         self._pattern = pattern
         self._served: dict[int, int] = {}
@@ -86,7 +86,7 @@ class Turns(OrdinaryDistribution):
     def leave(self, consumer: Taker) -> None:
         """See HandsOut. No member has a consumer group any more."""
         super().leave(consumer)
-        for member in self._pattern.parts():
+        for member in self._pattern.sources():
             member.consumer_groups.clear()
 
 

@@ -234,7 +234,7 @@ class Recorder:
     def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
         """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
         at, stored.noted = stored.noted, end
-        if lane.destination.is_deleted:
+        if not lane.destination.is_open:
             return
         while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)

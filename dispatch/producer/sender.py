@@ -33,6 +33,7 @@ from ..admission.limits import Wait
 from ..config.checks import check_seconds, deadline_after
 from ..core.model import DestinationState, NonPersistentLaneState
 from ..core.publisher import Confirmer
+from ..core.standing import Standing
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .lifetimes import ends_at
@@ -541,7 +542,7 @@ class Sender:
         Raises `refused` where that was not the reason. Requires: no lock.
         """
         known = self._destination  # perhaps another thread with this handle has just opened it again
-        if known.is_deleted and not known.is_forgotten:
+        if known.standing is Standing.DELETED:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)

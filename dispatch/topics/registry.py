@@ -42,6 +42,7 @@ from ..core.overhead import (
     row_bytes,
 )
 from ..core.parts import CoreParts
+from ..core.standing import Standing
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target
@@ -226,9 +227,9 @@ class Topics(PatternRegistry):
         is_to_go: the call deletes it, and needs no room for that.
         """
         with self._monitor.lock, self._monitor.whole:
-            number = self._destinations.number_now(topic) if is_to_go and topic.is_forgotten else None
+            number = self._destinations.number_now(topic) if is_to_go and topic.is_reopenable else None
             held = self._current(topic) if number is None else self.opened_to_delete(number)
-            held.holders += 1
+            held.calls_under_way += 1
         with self._destinations.released(held):
             yield held
 
@@ -241,13 +242,13 @@ class Topics(PatternRegistry):
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             held = self._current(topic)
-            is_new = held.is_forgotten
+            is_new = held.is_reopenable
             if is_new:
-                if topic.is_closed and topic.inactive_seconds is None:
+                if topic.standing is Standing.CLOSED and topic.inactive_seconds is None:
                     raise Closed("the topic")
                 raise_if_temporary(topic.name)
                 held = self.create(topic.name)
-            held.holders += 1
+            held.calls_under_way += 1
             position = self._message_store.position
         with self._destinations.released(held):
             if is_new:
@@ -255,7 +256,7 @@ class Topics(PatternRegistry):
             yield held
 
     def _current(self, topic: TopicState) -> TopicState:
-        number = self._destinations.number_now(topic) if topic.is_forgotten else None
+        number = self._destinations.number_now(topic) if topic.is_reopenable else None
         return topic if number is None else self.opened(number)
 
     def current(self, topic: TopicState) -> TopicState:
@@ -263,14 +264,14 @@ class Topics(PatternRegistry):
 
         Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
         """
-        if not topic.is_forgotten:
+        if not topic.is_reopenable:
             return topic
         with self._monitor.lock, self._monitor.whole:
             return self._current(topic)
 
     def for_report(self, topic: TopicState) -> TopicState:
         """Return what a report tells of a topic that somebody knows. Requires: the lock."""
-        number = self._destinations.number_now(topic) if topic.is_forgotten else None
+        number = self._destinations.number_now(topic) if topic.is_reopenable else None
         return topic if number is None else self.numbered_for_report(number) or topic
 
     def find(self, name: str) -> TopicState | None:
@@ -501,11 +502,11 @@ class Topics(PatternRegistry):
             for name, number in zip(self.names(), self.numbers(), strict=True):
                 if matches(pattern, name) and not destinations[number].is_temporary:
                     found.append(self.opened(number))
-                    found[-1].holders += 1
+                    found[-1].calls_under_way += 1
             yield found
         finally:
             for topic in found:
-                topic.holders -= 1
+                topic.calls_under_way -= 1
 
     def _join(self, pattern_state: PatternState, topic: TopicState) -> None:
         """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
@@ -637,7 +638,7 @@ class Topics(PatternRegistry):
 
         A subscription that nobody reads and of which nothing is remembered costs a microsecond.
         """
-        if topic.is_deleted:
+        if not topic.is_open:
             return
         subscriptions = topic.subscriptions()
         known = self._subscribers
@@ -649,7 +650,7 @@ class Topics(PatternRegistry):
         cached = [(topic.memory, known.by_number[number]) for number in unread]
         self._message_store.delete_destination(topic.number)
         self._cached += cached
-        topic.is_deleted = True
+        topic.standing = Standing.DELETED
         self._unretained.pop(topic, None)
         del self.by_name[topic.name]
         self._destinations.unregister(topic)
@@ -677,7 +678,7 @@ class Topics(PatternRegistry):
 
     def _end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
-        subscription.is_deleted = True
+        subscription.standing = Standing.DELETED
         lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.end_consumers()
         if subscription.is_durable:
@@ -710,7 +711,8 @@ class Topics(PatternRegistry):
         if not subscription.is_durable:
             self._records.unsubscribe(subscription.subscriber)
             self._forget(subscription)
-            subscription.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
+            # A transaction may have deliveries of it, and gives them back to nobody.
+            subscription.standing = Standing.DELETED
 
     def _put_away(self, subscription: SubscriptionState) -> None:
         """Make rows of what the store has of a durable subscription that nobody uses, if that can be."""

@@ -877,7 +877,7 @@ class FanOut:
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
-        if self.destination.is_deleted:
+        if not self.destination.is_open:
             raise Closed("the topic")
         sequence = self.next_sequence
         self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it
