@@ -48,6 +48,7 @@ class Load(Generic[L]):
         *,
         is_scan: bool,
         is_return: bool,
+        was_shared: bool,
         purges: int,
         began_at: float,
     ) -> None:
@@ -67,7 +68,7 @@ class Load(Generic[L]):
         """What `purges` of the lane was when the load began."""
         self.began_at = began_at
         """When the load was chosen, on the monotonic clock."""
-        self.was_shared = False
+        self.was_shared = was_shared
         """Whether its list was shared when the load began."""
         self.from_cache: set[int] = set()
         """Sequences of those in `held` that a cache gave away."""

@@ -10,7 +10,7 @@ when it meets a reference before the loader did, which is a miss.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import nsmallest
 from itertools import chain
@@ -27,6 +27,7 @@ from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.contracts import LaneCache
 from ..core.lists import TargetArea
 from ..core.load import Load
 from ..core.model import LaneState, TargetList
@@ -134,19 +135,9 @@ class EagerLoader:
         load = self._choose(target, self._monotonic())
         if load is None:
             return None
-        load.was_shared = target.is_shared
-        if target.lane.reads_for_others and load.last + 1 < target.lane.published:
-            self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
-        elif is_needed:
-            self._cut_to_cached(load, CACHED_MESSAGES_MIN)
-        elif target.direct_bytes >= target.read_ahead_bytes:
-            self._cut_to_cached(load, 1)
-        self._take_from_caches(load, is_needed)
-        for sequence in target.lane.pager.cut_load(load):
-            if sequence <= load.last:
-                self._make_lazy(load, sequence)
-        # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
-        load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
+        self._part_cached_from_read(load, is_needed)
+        self._fill_from_caches(load, is_needed)
+        self._leave_out_unreadable(load)
         if load.runs:
             self._reserve(load, is_needed)
         if not load.runs or load.last < load.first:
@@ -223,17 +214,24 @@ class EagerLoader:
                 break
         return chosen
 
-    def _cut_to_cached(self, load: Load[TargetList], least: int) -> None:
-        """Hand over what the caches have of the front at once, where there is so much; the rest is another load.
+    def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
+        """End the load before what is to be read, where the caches have enough of its front to be a load of its own."""
+        target = load.target
+        if target.lane.reads_for_others and load.last + 1 < target.lane.published:
+            self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
+        elif is_needed:
+            self._cut_to_cached(load, CACHED_MESSAGES_MIN)
+        elif target.direct_bytes >= target.read_ahead_bytes:
+            self._cut_to_cached(load, 1)
 
-        O(that much).
-        """
+    def _cut_to_cached(self, load: Load[TargetList], least: int) -> None:
+        """End the load behind what the caches have of its front, if that is so much. O(that much)."""
         lane = load.target.lane
         number = lane.pending_lane.number
         caches = [cache for cache in lane.caches if cache.may_have(number, load.last)]
         count = 0
         before = 0
-        for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
+        for sequence in _sequences(load) if caches else ():
             if all(cache.peek(number, sequence) is None for cache in caches):
                 if count >= least:
                     load.last = before
@@ -242,55 +240,67 @@ class EagerLoader:
             before = sequence
             count += 1
 
-    def _take_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
+    def _fill_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
+        """Take what the caches have of the load; copy it where others share it and might find it nowhere else."""
         target = load.target
-        if target.is_shared and not target.lane.is_persistent:
-            self._copy_from_caches(load)
-            return
-        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
+        is_only_copy = target.is_shared and not target.lane.is_persistent
         for cache in target.lane.caches:
-            if not cache.may_have(lane_number, load.last):
+            if not cache.may_have(target.lane.pending_lane.number, load.last):
                 continue
-            is_shared = cache.is_shared(lane_number)
-            reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
-            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
-                message = cache.take(lane_number, sequence)
-                if message is None:
-                    continue
-                charge = charge_bytes(message)
-                if is_needed and is_shared and memory.free_bytes < charge:
-                    self._target_area.make_room(charge, target)
-                if not reserve(charge):  # others need it too: it is spilled for all, and read
-                    assert is_shared, "what was just released can be reserved again"
-                    target.lane.pager.write_out((message,))
-                    if is_needed and cache.peek(lane_number, sequence) is not None:
-                        self._make_lazy(load, sequence)
-                    break
-                load.hold(message, charge)
-                load.from_cache.add(sequence)
-                cache.served += 1
+            if is_only_copy:
+                self._copy_from(cache, load)
+            else:
+                self._take_from(cache, load, is_needed)
 
-    def _copy_from_caches(self, load: Load[TargetList]) -> None:
-        """Copy for a list that shares what may be nowhere else, so that others find it. Without memory, spill it."""
+    def _take_from(self, cache: LaneCache, load: Load[TargetList], is_needed: bool) -> None:
+        """Take what a cache has of the load, up to a message that others need too and memory has no room to copy."""
+        target = load.target
+        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
+        is_shared = cache.is_shared(lane_number)
+        reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
+        for sequence in _sequences(load):
+            message = cache.take(lane_number, sequence)
+            if message is None:
+                continue
+            charge = charge_bytes(message)
+            if is_needed and is_shared and memory.free_bytes < charge:
+                self._target_area.make_room(charge, target)
+            if not reserve(charge):  # others need it too: it is spilled for all, and read
+                assert is_shared, "what was just released can be reserved again"
+                target.lane.pager.write_out((message,))
+                if is_needed and cache.peek(lane_number, sequence) is not None:
+                    self._make_lazy(load, sequence)
+                return
+            load.hold(message, charge)
+            load.from_cache.add(sequence)
+            cache.served += 1
+
+    def _copy_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
+        """Copy what a cache has of the load, which stays there for others. What memory has no room for is spilled."""
         lane = load.target.lane
         number = lane.pending_lane.number
-        for cache in lane.caches:
-            if not cache.may_have(number, load.last):
+        unaffordable: list[StoredMessage] = []
+        for sequence in _sequences(load):
+            message = cache.peek(number, sequence)
+            if message is None or sequence in load.held:
                 continue
-            unaffordable: list[StoredMessage] = []
-            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
-                message = cache.peek(number, sequence)
-                if message is None or sequence in load.held:
-                    continue
-                charge = charge_bytes(message)
-                if not unaffordable and lane.memory.lists_holder.reserve(charge):
-                    load.hold(message, charge)
-                    cache.served += 1
-                else:
-                    cache.take(number, sequence)
-                    unaffordable.append(message)
-            if unaffordable:
-                lane.pager.write_out(unaffordable)
+            charge = charge_bytes(message)
+            if not unaffordable and lane.memory.lists_holder.reserve(charge):
+                load.hold(message, charge)
+                cache.served += 1
+            else:
+                cache.take(number, sequence)
+                unaffordable.append(message)
+        if unaffordable:
+            lane.pager.write_out(unaffordable)
+
+    def _leave_out_unreadable(self, load: Load[TargetList]) -> None:
+        """Make lazy what only a delivery has, and end the load before what nobody can have now."""
+        for sequence in load.target.lane.pager.cut_load(load):
+            if sequence <= load.last:
+                self._make_lazy(load, sequence)
+        # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
+        load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
 
     def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
         """Reserve memory for what must be read. What finds none becomes lazy; where even that fails, the run is cut."""
@@ -530,8 +540,20 @@ def _load_of(
     target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool
 ) -> Load[TargetList]:
     """Return a load of chosen runs, for which nothing is reserved or read yet."""
-    purges = target.lane.purges
-    return Load(target, runs, is_scan=is_scan, is_return=is_return, purges=purges, began_at=began_at)
+    return Load(
+        target,
+        runs,
+        is_scan=is_scan,
+        is_return=is_return,
+        was_shared=target.is_shared,
+        purges=target.lane.purges,
+        began_at=began_at,
+    )
+
+
+def _sequences(load: Load[TargetList]) -> Iterator[int]:
+    """Return the sequences of its runs, in order."""
+    return chain.from_iterable(range(first, last + 1) for first, last in load.runs)
 
 
 def _is_stale(load: Load[TargetList]) -> bool:
