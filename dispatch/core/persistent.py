@@ -1,4 +1,4 @@
-"""StoredLane: a lane of messages that are in the journal: how they arrive, and how a scan passes over them.
+"""StoredLaneState: a lane of messages that are in the journal: how they arrive, and how a scan passes over them.
 
 An arrival goes to the only list of the lane where there is one without a selector, to the PendingCache behind it, and
 else to whoever TargetArea.offer_to_consumer_groups finds. Where nobody has room it stays in the journal, where the
@@ -19,7 +19,7 @@ from .judging import NO_NAMES
 from .model import PersistentLaneState
 
 
-class StoredLane(PersistentLaneState):
+class StoredLaneState(PersistentLaneState):
     """A lane of a queue; those of topics and subscriptions inherit from it. The state lock guards it."""
 
     __slots__ = ()

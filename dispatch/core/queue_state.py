@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ...store.format.state import QUEUE
 from .model import DestinationState, PersistentLaneState
-from .persistent import StoredLane
+from .persistent import StoredLaneState
 
 
 class QueueState(DestinationState):
@@ -21,4 +21,4 @@ class QueueState(DestinationState):
         """See DestinationState."""
         store = self.target_area.store
         pending_lane = store.index.lane(self.number, priority)
-        return StoredLane(self, pending_lane, store.id_prefix(self.number, priority))
+        return StoredLaneState(self, pending_lane, store.id_prefix(self.number, priority))

@@ -63,7 +63,7 @@ from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
-from ..core.persistent import StoredLane
+from ..core.persistent import StoredLaneState
 from ..core.queue_state import QueueState
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
@@ -168,7 +168,7 @@ class PlayedStore(MessageStore):
         """Do nothing: a played store is never closed."""
 
 
-class PlayedLaneState(StoredLane):
+class PlayedLaneState(StoredLaneState):
     """The state of a lane that is in no index. It is never closed, and so it is not charged either."""
 
     __slots__ = ()

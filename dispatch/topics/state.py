@@ -47,7 +47,7 @@ from ..core.model import (
     TargetList,
 )
 from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.persistent import StoredLane
+from ..core.persistent import StoredLaneState
 from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
@@ -385,7 +385,7 @@ class TopicState(DestinationState):
         return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(StoredLane):
+class TopicLaneState(StoredLaneState):
     """What is sent in one priority, on its way to the subscriptions."""
 
     __slots__ = ("topic",)
@@ -494,7 +494,7 @@ class TopicLaneState(StoredLane):
                 yield lane
 
 
-class SubscriptionLaneState(StoredLane):
+class SubscriptionLaneState(StoredLaneState):
     """One lane of one subscription."""
 
     __slots__ = (
