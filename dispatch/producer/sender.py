@@ -60,7 +60,7 @@ INTERNAL: Final = frozenset(
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
     """Encode what lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
-    if headers is not None and not isinstance(headers, Mapping):
+    if type(headers) is not dict and headers is not None and not isinstance(headers, Mapping):
         raise ArgumentError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
         raise argument_error(f"a message id must be a non-empty str, not {type(message_id).__name__}", message_id, str)
