@@ -46,8 +46,13 @@ DELIVERED_BYTES_MAX: Final = 2048 * MIB
 """And their bodies, each of which is verified."""
 CONSUMER_BYTES: Final = 2_090
 """Charged, about, for a consumer with a selector of its own."""
-QUEUE_BYTES: Final = 1_152
-"""Charged, about, for a queue that has messages."""
+QUEUE_BYTES: Final = 4_096
+"""Charged, about, for a queue that has messages of one priority: its row and its name, the open queue, its lane, and
+what handles of it keep that others have closed and opened since."""
+SPILLED_BYTES: Final = 18
+"""Charged, about, for a non-persistent message in tmp-storage."""
+SPILLED_SHARE: Final = 0.75
+"""Of what the fixed parts of the lowest limit leave, for these."""
 EXAMINED_MAX: Final = 3_000_000
 """Messages that its selectors examine, all together."""
 
@@ -161,6 +166,7 @@ def _messages(scenario: Scenario) -> int:
     return min(
         int(LIMIT_FACTOR * scenario.memory / _message_bytes(scenario)),
         _scheduled(scenario),
+        _spillable(scenario),
         DELIVERIES_MAX // max(subscriptions, 1),
         int(DELIVERED_BYTES_MAX / _message_bytes(scenario)) // max(subscriptions, 1),
         EXAMINED_MAX // max(selectors, 1),
@@ -170,6 +176,15 @@ def _messages(scenario: Scenario) -> int:
 def _message_bytes(scenario: Scenario) -> float:
     """Return what a message takes in RAM, about."""
     return sum(scenario.size) / len(scenario.size) + MESSAGE_BYTES
+
+
+def _spillable(scenario: Scenario) -> int:
+    """Return how many messages tmp-storage may hold at once under the lowest limit of the run."""
+    if scenario.persistent:
+        return scenario.messages
+    lowest = min([scenario.memory, *(act.memory for act in scenario.acts if act.memory is not None)])
+    left_bytes = 2 * shares_of(Settings(memory_limit=lowest)).destinations_bytes  # which are half of it
+    return int(SPILLED_SHARE * left_bytes) // SPILLED_BYTES
 
 
 def _scheduled(scenario: Scenario) -> int:

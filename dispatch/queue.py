@@ -26,7 +26,13 @@ JOIN_POLL_SECONDS: Final = 0.025
 
 
 class Queue(Sender):
-    """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
+    """Made by `Forebay.queue`. Thread-safe. Costs next to nothing to hold, 80 bytes, and nothing to make again.
+
+    Where the queue was closed for want of use, or deleted, it holds 384 bytes of it until it is used again, which are
+    charged: hosts with thousands of queues under a small limit ask for a Queue when they need it.
+    """
+
+    __slots__ = ("parts",)
 
     def __init__(self, parts: QueueParts, queue: QueueState, confirmer: Confirmer | None = None) -> None:
         super().__init__(parts.producers, queue, confirmer)
@@ -292,6 +298,8 @@ class TemporaryQueue(Queue, Temporary):
 
     Others reach it by its `name`, with `Forebay.queue`, as long as it is there.
     """
+
+    __slots__ = ()
 
     @property
     def _temporaries(self) -> Temporaries:

@@ -17,6 +17,8 @@ from .traits import trait
 class Temporary:
     """A context manager: the destination is gone at the end of its block."""
 
+    __slots__ = ()
+
     _destination: DestinationState
 
     @property

@@ -66,7 +66,7 @@ class TopicSubscription:
 
 
 class Topic(Sender):
-    """Made by `Forebay.topic`. Thread-safe. Costs nothing to hold and nothing to make again.
+    """Made by `Forebay.topic`. Thread-safe. Costs next to nothing to hold and nothing to make again.
 
     A message is stored once, however many subscriptions get it, and until
     each of them has acknowledged it. What nobody subscribed to is not stored
@@ -85,6 +85,8 @@ class Topic(Sender):
     records. SettingsError with a delay or a transaction, and where the header
     is not there, or no str, bytes, number or bool, or too long.
     """
+
+    __slots__ = ("parts", "_topic")
 
     def __init__(self, parts: TopicParts, topic: TopicState, confirmer: Confirmer | None = None) -> None:
         super().__init__(parts.producers, topic, confirmer)
@@ -278,6 +280,8 @@ class TopicPattern(Topic):
     "*" stands for any one word between dots, and ">" as the last word for the rest, which may be nothing.
     """
 
+    __slots__ = ()
+
     def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
         Sender.__init__(self, parts.producers, parts.topics.no_destination(pattern), confirmer)
         self.parts = parts
@@ -340,6 +344,8 @@ class TemporaryTopic(Topic, Temporary):
 
     Others reach it by its `name`, with `Forebay.topic`, as long as it is there.
     """
+
+    __slots__ = ()
 
     @property
     def _temporaries(self) -> Temporaries:

@@ -225,7 +225,7 @@ class TypedSender(Generic[T]):
 
 
 class TypedQueue(TypedSender[T]):
-    """Made by `Forebay.queue(name, codec=…)`: a queue of values. Costs nothing to hold and nothing to make again."""
+    """Made by `Forebay.queue(name, codec=…)`: a queue of values. Costs next to nothing to hold."""
 
     def __init__(self, queue: Queue, codec: Codec[T]) -> None:
         super().__init__(queue, codec)
@@ -254,7 +254,7 @@ class TypedQueue(TypedSender[T]):
 
 
 class TypedTopic(TypedSender[T]):
-    """Made by `Forebay.topic(name, codec=…)`: a topic of values. Costs nothing to hold and nothing to make again."""
+    """Made by `Forebay.topic(name, codec=…)`: a topic of values. Costs next to nothing to hold."""
 
     def __init__(self, topic: Topic, codec: Codec[T]) -> None:
         super().__init__(topic, codec)

@@ -106,8 +106,7 @@ class QueueAdmin:
         queue.standing = Standing.DELETED
         self._destinations.remove(queue)
         queue.end_consumers()
-        if queue.admission is not None:
-            queue.admission.close("the queue")
+        queue.end_admission()
         for lane in queue.all_lanes():
             self._removals.drop_lane(lane)
         queue.drop_lanes()

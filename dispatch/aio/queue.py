@@ -170,7 +170,7 @@ class AsyncSender:
 
 
 class AsyncQueue(AsyncSender):
-    """Made by `Forebay.queue`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
+    """Made by `Forebay.queue`. Belongs to its loop. Costs next to nothing to hold."""
 
     _sender: Queue
 
@@ -358,7 +358,7 @@ class AsyncTopicSubscription:
 
 
 class AsyncTopic(AsyncSender):
-    """Made by `Forebay.topic`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
+    """Made by `Forebay.topic`. Belongs to its loop. Costs next to nothing to hold."""
 
     _sender: Topic
 

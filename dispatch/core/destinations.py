@@ -223,7 +223,7 @@ class Destinations:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.paused.pop(queue.number, None)
-        self._overhead.one_less(row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
+        self._overhead.closed(queue, row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
     def unregister(self, destination: DestinationState) -> None:
@@ -422,14 +422,12 @@ class Destinations:
         opened.standing = Standing.CLOSED
         self._in_turn.pop(opened, None)
         self._timed.forget(opened)
-        if opened.admission is not None:
-            opened.admission.close(f"the {opened.noun}")
+        opened.end_admission()
         for lane in lanes:
             self._close_lane(lane)
         opened.drop_lanes()
-        opened.consumer_groups = {}  # which keeps no room: hosts may keep handles of queues by the thousand
         is_kept = self._counted.put(opened.number, counted)
-        self._overhead.one_less(charge_bytes - COUNTED_BYTES * is_kept)
+        self._overhead.closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
 
     def _close_lane(self, lane: LaneState) -> None:
         number, next_sequence = lane.pending_lane.number, lane.pending_lane.next_sequence

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.lane_memory import LaneMemory
-from ...cache.tab import Tab
+from ...cache.tab import LastingCharge, Tab
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
@@ -37,6 +37,7 @@ from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
 from ..traits import trait
 from .contracts import LaneCache, OverflowCache
+from .counters import NOTHING_COUNTED
 from .delivery import Delivery, LaneMessages, counted_runs
 from .distribution_roles import ExplainsItself, HearsOfLanes
 from .judging import NO_NAMES
@@ -59,7 +60,8 @@ tracemalloc over 1,000 of each, used once."""
 
 
 _NO_LANES: Final[list[Any]] = [None] * PRIORITIES
-"""The lanes of all queues and topics that are closed or deleted, whose handles hosts may keep by the thousand."""
+_NO_CONSUMER_GROUPS: Final[dict[str | None, Any]] = {}
+"""What all queues and topics have that are closed or deleted, whose handles hosts may keep by the thousand."""
 
 
 class Taker(Receiver):
@@ -634,6 +636,7 @@ class DestinationState(DestinationStanding):
         "consumer_groups",
         "distribution",
         "exclusive",
+        "lasting_charge",
     )
 
     has_lists: ClassVar[bool] = True
@@ -654,6 +657,8 @@ class DestinationState(DestinationStanding):
         """The rule that decides which consumer gets which message."""
         self.exclusive: Taker | None = None
         """The one consumer that gets everything; None: all may take."""
+        self.lasting_charge: LastingCharge | None = None
+        """What it is charged when it is closed or deleted, as long as anybody holds this object, such as a Queue."""
 
     @property
     def monitor(self) -> Monitor:
@@ -678,9 +683,20 @@ class DestinationState(DestinationStanding):
         """Return a new consumer group as the ordinary distribution has it."""
         return ConsumerGroup(selector)
 
+    def end_admission(self) -> None:
+        """Raise Closed in all who wait for room, and let its limits go, which hold this object. Requires: the lock."""
+        if self.admission is not None:
+            self.admission.close(f"the {self.noun}")
+            self.admission = None
+
     def drop_lanes(self) -> None:
-        """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
+        """Know no lane any more, and no consumer: a sender that still has this object finds none, and makes none.
+
+        Requires: the lock, and that its consumers are closed.
+        """
         self.lanes = self.non_persistent_lanes = _NO_LANES
+        self.consumer_groups = _NO_CONSUMER_GROUPS
+        self.earlier = NOTHING_COUNTED
 
     def all_lanes(self) -> Iterator[LaneState]:
         """Yield the lanes that exist, highest priority first."""

@@ -130,6 +130,7 @@ class LedgerAudit:
         opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]
         return (
             self.census().charge_bytes
+            + self._existing.lasting_bytes
             + store.index.lanes_charge
             + store.subscriptions.charge_bytes
             + self._destinations.idle_charge

@@ -97,6 +97,7 @@ class Reports:
                 topics[topic.name] = statistics_of_topic(self._monitor, topic)
         self._observe_lists()
         with self._monitor.lock:
+            self._target_area.destination_memory.settle()  # what hosts have dropped is charged no more
             return Statistics(
                 dataclasses.replace(self._budget.statistics(), curve=self._target_area.watch.curve()),
                 self._store.statistics(),

@@ -1,12 +1,13 @@
-"""Lifetimes: when a message that is sent now expires, and the field of its properties that says so.
+"""Lifetimes: when a message that is sent now expires or is due, and the field of its properties that says so.
 
-Nothing here is stored but the last answer: of messages that are sent one after the other many begin in the same
-millisecond with the same lifetime, and have the same field.
+Nothing here is stored but the last answers: of messages that are sent one after the other many begin in the same
+millisecond with the same times, and have the same field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 from ...store.errors import SettingsError
@@ -24,6 +25,8 @@ class Lifetimes:
         """now_ms: of the store's SteadyClock."""
         self._now_ms = now_ms
         self._last: Begun = (0, None, 0, b"")
+        self._last_times: tuple[tuple[object, ...], bytes] = ((), b"")
+        """What the last times of a message with a delay were made of, and their field."""
 
     def from_now(self, expires_in: Any) -> Begun:
         """Return what a lifetime of so many seconds is that begins now. SettingsError for one that cannot be."""
@@ -34,6 +37,25 @@ class Lifetimes:
         expires_at = ends_at(expires_in, now_ms)
         self._last = begun = (now_ms, expires_in, expires_at, encode_times(expires_at, 0))
         return begun
+
+    def times(self, expires_in: Any, delay: Any, *, is_relative: bool) -> bytes:
+        """Return the field of a message with times, which begin now. SettingsError for times that cannot be.
+
+        expires_in: None: it does not expire. is_relative: the delay counts from the commit of its transaction.
+        """
+        if type(delay) is float and delay == 0.0 and expires_in is not None:
+            return self.from_now(expires_in)[3]
+        now_ms = self._now_ms()
+        made_of = (now_ms, is_relative, type(expires_in), expires_in, type(delay), delay)
+        before, field = self._last_times
+        if made_of == before:
+            return field
+        check_seconds("delay", delay)
+        expires_at = 0 if expires_in is None else ends_at(expires_in, now_ms)
+        delay_ms = ceil(delay * 1000)
+        field = encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
+        self._last_times = made_of, field
+        return field
 
 
 def ends_at(expires_in: Any, now_ms: int) -> int:

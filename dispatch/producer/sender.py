@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate, chain
-from math import ceil
 from typing import Final
 
 from ...cache.charge import OVERHEAD_BYTES
@@ -27,16 +26,14 @@ from ...store.errors import (
 )
 from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
-from ...store.format.times import encode_times
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
-from ..config.checks import check_seconds, deadline_after
+from ..config.checks import deadline_after
 from ..core.model import DestinationState, NonPersistentLaneState
 from ..core.publisher import Confirmer
 from ..core.standing import Standing
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
-from .lifetimes import ends_at
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
@@ -87,17 +84,24 @@ def as_bytes(body: object) -> bytes:
 
 
 class Sender:
-    """What queue and topic have in common: messages are sent there."""
+    """What queue and topic have in common: messages are sent there.
+
+    Hosts keep them by the thousand, and none is charged: so one has no more than its slots.
+    """
+
+    __slots__ = ("producers", "_destination", "_confirmer", "_limits", "__weakref__")
 
     def __init__(self, producers: Producers, destination: DestinationState, confirmer: Confirmer | None = None) -> None:
         """confirmer: of an event loop; None: a thread that sends waits itself."""
         self.producers = producers
         self._destination = destination
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.publisher
-        self._pipeline = SendPipeline(producers, destination, self._confirmer)
         self._limits = destination.admission
-        self._times_made: tuple[tuple[object, ...], bytes] = ((), b"")
-        """What the times of the last message were made of, and their field: the next one often has the same."""
+
+    @property
+    def _pipeline(self) -> SendPipeline:
+        """Return what stores that which has to wait, or is more than a message: made for each call."""
+        return SendPipeline(self.producers, self._destination, self._confirmer)
 
     @property
     def name(self) -> str:
@@ -277,7 +281,10 @@ class Sender:
             return None
         ids: list[str] = []
         try:
-            checked.add(self._pipeline.ensure_lane(priority), now_ms, (content,), (message_id,), ids)
+            lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            if lane is None:
+                lane = self._pipeline.ensure_lane(priority)
+            checked.add(lane, now_ms, (content,), (message_id,), ids)
         except (StoreFull, Closed):
             return None
         return ids[0]
@@ -310,14 +317,15 @@ class Sender:
         """Send one message, at once where it has to wait for nothing."""
         if self._limits is not None:
             return self._confirmer.run(self._steps_of(batch))
+        pipeline = self._pipeline
         try:
-            self._pipeline.store_now(batch)
+            pipeline.store_now(batch)
         except StoreFull as full:
             return self._resend(batch, full)
         except Closed as refused:
             with self._anew(refused):
                 return self._confirmer.run(self._steps_of(batch))
-        return self._pipeline.confirm(batch)
+        return pipeline.confirm(batch)
 
     def _resend(self, batch: Batch, full: StoreFull) -> str:
         """Send one message for which there was just no room on the disk."""
@@ -482,7 +490,10 @@ class Sender:
         else:
             properties = b""
         if message.delay != 0.0 or message.expires_in is not None:
-            properties = self._times(message, transaction is not None) + properties
+            times = self.producers.lifetimes.times(
+                message.expires_in, message.delay, is_relative=transaction is not None
+            )
+            properties = times + properties
         if len(body) + len(properties) > self.producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
@@ -502,23 +513,6 @@ class Sender:
         except Closed as refused:
             with self._anew(refused):
                 destinations.use_groups(self._destination)
-
-    def _times(self, message: Message, is_relative: bool) -> bytes:
-        """Encode what the message's properties begin with. SettingsError for times that cannot be."""
-        expires_in, delay = message.expires_in, message.delay
-        if type(delay) is float and delay == 0.0 and expires_in is not None:
-            return self.producers.lifetimes.from_now(expires_in)[3]
-        now_ms = self.producers.store.steady.now_ms()
-        made_of = (now_ms, is_relative, type(expires_in), expires_in, type(delay), delay)
-        before, field = self._times_made
-        if made_of == before:
-            return field
-        check_seconds("delay", delay)
-        expires_at = 0 if expires_in is None else ends_at(expires_in, now_ms)
-        delay_ms = ceil(delay * 1000)
-        field = encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
-        self._times_made = made_of, field
-        return field
 
     def checked_transaction(self, transaction: object) -> Transaction:
         """Return the transaction. ArgumentError unless it is one, TransactionError unless it is of this store."""
@@ -555,7 +549,6 @@ class Sender:
     def _bind(self, destination: DestinationState) -> None:
         """Send there from now on."""
         self._destination = destination
-        self._pipeline = SendPipeline(self.producers, destination, self._confirmer)
         self._limits = destination.admission
 
     def __dir__(self) -> list[str]:

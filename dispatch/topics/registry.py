@@ -656,12 +656,11 @@ class Topics(PatternRegistry):
         self._destinations.unregister(topic)
         for subscription in subscriptions:
             self._end(subscription)
-        if topic.admission is not None:
-            topic.admission.close("the topic")
+        topic.end_admission()
         for lane in topic.all_lanes():
             self._removals.drop_lane(lane)
         topic.drop()
-        self._overhead.one_less(row_bytes(topic.name) + OPEN_TOPIC_BYTES)
+        self._overhead.closed(topic, row_bytes(topic.name) + OPEN_TOPIC_BYTES)
 
     def _forget_cached(self) -> bool:
         """Let the caches forget some hundred subscriptions that were unread when their topic was deleted.

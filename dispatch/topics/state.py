@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.shared_cache import SharedCache
@@ -55,6 +55,8 @@ from .latest_keys import NewestPerKey
 
 _NO_LANES: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
 """One for all topics: nobody puts anything in."""
+_NOTHING: Final[dict[Any, Any]] = {}
+"""What all topics have that are closed or deleted, whose handles hosts may keep by the thousand."""
 
 
 NOBODY: Final = -1
@@ -337,7 +339,7 @@ class TopicState(DestinationState):
         """Know nothing any more: the topic is deleted, or closed. Requires: the lock."""
         self.drop_lanes()
         self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
-        self.kept, self.fan_outs = {}, {}
+        self.kept = self.fan_outs = self.online = _NOTHING
 
     def subscriptions(self) -> list[SubscriptionState]:
         """Return the subscriptions that are read, or of which there is something to remember, in the order of both."""

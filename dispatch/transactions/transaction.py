@@ -349,13 +349,20 @@ class Transaction:
             self._write(gathered)
             gathered = None
         charge = size + GATHERED_CHARGE_BYTES
+        if gathered is None:
+            charge += SLICE_CHARGE_BYTES  # so that no commit lacks it
         if self._gathered_bytes + charge > GATHERED_BYTES_MAX or not self.registry.reserve(charge):
             # No room to wait for others: what came before goes first.
             self._write_all()
             alone = _Gathered(lane, timestamp)
             alone.contents.append((properties, body))
             alone.is_timed = has_times(properties)
-            self._write_slice(alone)
+            self.registry.charge(SLICE_CHARGE_BYTES)
+            try:
+                self._write_slice(alone)
+            except BaseException:
+                self._holder.release(SLICE_CHARGE_BYTES)
+                raise
             return
         if gathered is None:
             gathered = self._gathered[lane] = _Gathered(lane, timestamp)
@@ -372,6 +379,7 @@ class Transaction:
     def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
         self._write_slice(gathered)
         del self._gathered[gathered.lane]
+        self._gathered_bytes -= SLICE_CHARGE_BYTES  # which is charged for its place from now on
         if keeps:
             self._written.append(gathered)
         else:
@@ -382,19 +390,15 @@ class Transaction:
         self._gathered_bytes -= gathered.charge_bytes
 
     def _write_slice(self, gathered: _Gathered) -> None:
+        """Requires: its place is charged."""
         branch = self._branch
-        self.registry.charge(SLICE_CHARGE_BYTES)
-        try:
-            gathered.lengths = self._store.transactions.append_slice(
-                branch,
-                gathered.lane.sent_lane,
-                gathered.timestamp,
-                gathered.contents,
-                is_timed=gathered.is_timed,
-            )
-        except BaseException:
-            self._holder.release(SLICE_CHARGE_BYTES)
-            raise
+        gathered.lengths = self._store.transactions.append_slice(
+            branch,
+            gathered.lane.sent_lane,
+            gathered.timestamp,
+            gathered.contents,
+            is_timed=gathered.is_timed,
+        )
         gathered.position = branch.last_position
 
     # ------------------------------------------------------------------ acknowledging
@@ -754,8 +758,9 @@ class Transaction:
         """Return what `charge_bytes` should be, from the messages that are in RAM. O(those). Requires: the lock."""
         contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
         gathered_bytes = sum(len(properties) + len(body) for properties, body in contents)
+        gathered_bytes += SLICE_CHARGE_BYTES * len(self._gathered) + GATHERED_CHARGE_BYTES * len(contents)
         kept_bytes = sum(kept.charge_bytes for kept in self._kept)
-        return self._branch_bytes + gathered_bytes + GATHERED_CHARGE_BYTES * len(contents) + kept_bytes
+        return self._branch_bytes + gathered_bytes + kept_bytes
 
     @property
     def _branch_bytes(self) -> int:

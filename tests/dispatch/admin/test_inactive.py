@@ -46,6 +46,7 @@ def test_empty_destinations_that_nobody_uses_are_deleted_in_time() -> None:
     let_pass(bay, 55)
     assert there(bay) == ["orders", "prices"]
     let_pass(bay, 20)
+    del queue, topic, consumer
     assert there(bay) == [] and bay.bay.statistics().memory.holders["destinations"] == 0
     bay.reopen()
     assert there(bay) == []

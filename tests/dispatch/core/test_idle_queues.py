@@ -17,7 +17,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Closed, Consumer, DestinationPolicy, Message, Settings, StoreFull
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.core.model import LANE_STATE_BYTES
-from forebay.dispatch.core.overhead import OPEN_QUEUE_BYTES
+from forebay.dispatch.core.overhead import CLOSED_QUEUE_BYTES, OPEN_QUEUE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.testing import ManualClock
 
@@ -81,19 +81,19 @@ def test_where_memory_has_no_room_those_that_nobody_uses_are_closed_first() -> N
 
 def test_where_all_open_queues_are_in_use_another_one_is_refused_and_can_be_used_later() -> None:
     bay = filled(count=1_000)
-    queues = [bay.queue(f"tenant.{number}") for number in range(1_000)]
     sent = 0
     with pytest.raises(StoreFull) as full:
-        for queue in queues:
-            queue.send(b"x")
+        for number in range(1_000):
+            bay.queue(f"tenant.{number}").send(b"x")
             sent += 1
     assert (
         full.value.limit == "memory_limit" and full.value.needed_bytes in (OPEN_QUEUE_BYTES, LANE_BYTES) and sent > 150
     )
     bay.check()
-    assert queues[0].get(0).body == b"x"
-    queues[sent].send(b"now")
-    assert queues[sent].get(0).body == b"now" and queues[sent - 1].depth == 1
+    assert bay.queue("tenant.0").get(0).body == b"x"
+    refused = bay.queue(f"tenant.{sent}")
+    refused.send(b"now")
+    assert refused.get(0).body == b"now" and bay.queue(f"tenant.{sent - 1}").depth == 1
     bay.check()
 
 
@@ -135,6 +135,8 @@ def test_a_closed_one_is_deleted_also_where_memory_has_no_room_to_open_it(kind: 
         for each in closed:
             each.delete()
             bay.check()
+    closed.clear()
+    del each
     assert bay.bay.destinations() == bay.bay.topics() == []
     assert bay.bay.statistics().memory.holders["destinations"] == 0
     bay.check()
@@ -316,7 +318,7 @@ def test_what_was_closed_and_then_deleted_for_want_of_use_begins_anew() -> None:
     assert bay.open_queues() == [] and bay.bay.destinations() == ["orders"]
     let_pass(bay, looks=20)
     assert bay.bay.destinations() == []
-    assert bay.bay.statistics().memory.holders["destinations"] == 0
+    assert bay.bay.statistics().memory.holders["destinations"] == CLOSED_QUEUE_BYTES  # of `again`
     again.send(b"x")
     assert bodies(bay.queue().subscribe().take()) == [b"x"]
     with pytest.raises(Closed):

@@ -13,9 +13,11 @@ from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
-from forebay import Delivery, Message, Settings, SettingsError, StoreFull
+from forebay import Delivery, DestinationPolicy, Message, Queue, Settings, SettingsError, StoreFull, Topic
 from forebay.dispatch.core.model import LANE_STATE_BYTES, NON_PERSISTENT_LANE_BYTES
 from forebay.dispatch.core.overhead import (
+    CLOSED_QUEUE_BYTES,
+    CLOSED_TOPIC_BYTES,
     COUNTED_BYTES,
     FAN_OUT_BYTES,
     OPEN_QUEUE_BYTES,
@@ -86,7 +88,7 @@ def test_each_lane_is_charged_while_it_is_open_and_a_little_while_it_is_not() ->
     assert charged(bay) == existing_bytes + OPEN_QUEUE_BYTES + 3 * LANE_BYTES + NON_PERSISTENT_LANE_BYTES
     bay.check()
     assert queue.purge() == 7 and bay.close_idle() == 1
-    assert charged(bay) == existing_bytes + COUNTED_BYTES + 4 * IDLE_LANE_BYTES
+    assert charged(bay) == existing_bytes + CLOSED_QUEUE_BYTES + COUNTED_BYTES + 4 * IDLE_LANE_BYTES
     bay.check()
     bay.reopen()
     assert charged(bay) == existing_bytes + 3 * IDLE_LANE_BYTES
@@ -133,7 +135,7 @@ def test_each_lane_of_a_topic_is_charged_with_what_subscriptions_have_of_it() ->
     bay.check()
     prices.delete()
     bay.bay.checkpoint()
-    assert charged(bay) == 0
+    assert charged(bay) == CLOSED_TOPIC_BYTES
     bay.check()
 
 
@@ -280,6 +282,133 @@ def test_idle_destinations_are_charged_what_they_take(tmp_path: Path, count: int
         lane = real_bytes(use, count, without=["*/index/block.py"])  # blocks are the index's
         assert LANE_BYTES // 3 < lane <= LANE_BYTES, lane
         assert bay.statistics().memory.holders["destinations"] == before + LANE_BYTES * count
+        inside(bay).audit()
+
+
+KINDS = [("queue", CLOSED_QUEUE_BYTES), ("topic", CLOSED_TOPIC_BYTES)]
+HANDLE_BYTES = 100
+"""What a Queue or Topic may take itself, which is its host's."""
+
+
+def handles(bay: forebay.Forebay, kind: str, count: int) -> list[Queue | Topic]:
+    names = [f"region.{number % 7}.tenant.{number:06}" for number in range(count)]
+    return [bay.queue(name) if kind == "queue" else bay.topic(name) for name in names]
+
+
+@pytest.mark.parametrize(("kind", "kept_bytes"), KINDS)
+def test_what_a_host_keeps_of_what_was_closed_is_charged_until_it_drops_it_or_uses_it_again(
+    kind: str, kept_bytes: int
+) -> None:
+    bay = SimulatedBay()
+    made = handles(bay.bay, kind, 20)
+    open_bytes, rows_bytes = charged(bay), sum(row_bytes(handle.name) for handle in made)
+    assert bay.close_idle() == 20
+    assert charged(bay) == rows_bytes + 20 * kept_bytes
+    bay.check()
+    made[10:] = []
+    assert charged(bay) == rows_bytes + 10 * kept_bytes
+    for handle in made:
+        handle.send(b"x", persistent=False)
+    del handle
+    assert charged(bay) >= rows_bytes + (open_bytes - rows_bytes) // 2
+    bay.check()
+    for handle in made:
+        handle.delete()
+    del handle
+    with bay.lock:
+        made.clear()  # a collector may drop them anywhere, so inside the store too
+    assert charged(bay) < rows_bytes
+    bay.check()
+
+
+@pytest.mark.parametrize(("kind", "kept_bytes"), KINDS)
+def test_what_a_host_keeps_of_what_was_deleted_is_charged_until_it_drops_it(kind: str, kept_bytes: int) -> None:
+    bay = SimulatedBay()
+    made = handles(bay.bay, kind, 20)
+    for handle in made:
+        handle.delete()
+    del handle
+    assert charged(bay) == 20 * kept_bytes
+    bay.check()
+    made.clear()
+    assert charged(bay) == 0
+    bay.check()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("end", ["closed", "deleted"])
+def test_what_nobody_keeps_is_gone_at_once_also_where_its_policy_limits_it(kind: str, end: str) -> None:
+    bay = SimulatedBay(policies={">": DestinationPolicy(max_messages=10)})
+    gc.collect()
+    gc.disable()  # so that what is a cycle stays
+    try:
+        made = handles(bay.bay, kind, 20)
+        rows_bytes = sum(row_bytes(handle.name) for handle in made)
+        if end == "deleted":
+            while made:
+                made.pop().delete()
+            assert charged(bay) == 0
+        else:
+            assert bay.close_idle() == 20
+            made.clear()
+            assert charged(bay) == rows_bytes
+    finally:
+        gc.enable()
+    bay.check()
+
+
+def test_memory_that_dropped_handles_took_is_there_for_the_next_queue() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    kept: list[Queue] = []
+    with pytest.raises(StoreFull):
+        while True:
+            kept.append(bay.queue(f"tenant.{len(kept)}"))
+    assert len(kept) > 1_000
+    bay.check()
+    kept.clear()
+    bay.queue("another").send(b"x")
+    assert bay.queue("another").get(0).body == b"x"
+    bay.check()
+
+
+@interpreted("weighs Python objects")
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("end", ["closed", "closed after use", "deleted"])
+def test_a_handle_takes_next_to_nothing_and_what_it_keeps_is_charged_what_it_takes(
+    tmp_path: Path, kind: str, end: str
+) -> None:
+    with forebay.open(tmp_path, memory_limit="64MiB", sync="never", background=False) as bay:
+        made: list[Queue | Topic] = []
+        list_bytes = 16
+        """Of a list that grows, for each that is in it."""
+
+        def again(number: int) -> None:
+            made.append(bay.queue("open") if kind == "queue" else bay.topic("open"))
+
+        again(0)
+        assert real_bytes(again, 1_000) <= HANDLE_BYTES + list_bytes
+        made.clear()
+        before = bay.statistics().memory.holders["destinations"]
+
+        def keep(number: int) -> None:
+            name = f"region.{number % 7}.tenant.{number:06}"
+            handle = bay.queue(name) if kind == "queue" else bay.topic(name)
+            if end == "closed after use":
+                with handle.subscribe() as consumer:
+                    handle.send(b"x")
+                    consumer.take()[0].ack()
+            made.append(handle)
+            if end == "deleted":
+                handle.delete()
+            elif number % 100 == 99:
+                bay.checkpoint()
+                inside(bay).close_idle()
+                bay.checkpoint()
+
+        kept = real_bytes(keep, 1_000, without=["*/index/block.py"])  # blocks are the index's
+        after = bay.statistics().memory.holders["destinations"]
+        assert kept <= (after - before) // 1_000 + HANDLE_BYTES + list_bytes + OTHER_BYTES // 1_000, kept
+        assert len(made) == 1_000
         inside(bay).audit()
 
 

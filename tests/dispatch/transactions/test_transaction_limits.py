@@ -68,3 +68,24 @@ def test_explain_names_the_transaction_that_keeps_a_data_log(is_prepared: bool) 
     transaction.rollback()
     bay.bay.cleanup()
     assert data_logs.isdisjoint(bay.journal.sizes)
+
+
+@pytest.mark.parametrize("outcome", ["commit", "prepare", "rollback"])
+def test_an_outcome_needs_no_memory(outcome: str) -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    queue, other = bay.queue(), bay.queue("other")
+    transaction = bay.bay.transaction()
+    for number in range(3):
+        queue.send(b"%d" % number, transaction=transaction)
+        other.send(b"%d" % number, transaction=transaction, priority=number)
+    bay.check()
+    with bay.full_memory():
+        if outcome == "prepare":
+            transaction.prepare(b"x")
+            bay.check()
+            transaction.commit()
+        else:
+            getattr(transaction, outcome)()
+        bay.check()
+    assert queue.depth == other.depth == (0 if outcome == "rollback" else 3)
+    bay.check()
