@@ -26,13 +26,15 @@ from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader
 from .topics.registry import Topics
 from .topics.state import TopicState
+from .topics.subscription_admin import SubscriptionAdmin
 
 
 class TopicSubscription:
     """Made by `Topic.subscription`. Thread-safe."""
 
-    def __init__(self, topics: Topics, topic: TopicState, name: str) -> None:
+    def __init__(self, topics: Topics, admin: SubscriptionAdmin, topic: TopicState, name: str) -> None:
         self._topics = topics
+        self._admin = admin
         self._topic = topic
         self.name = name
 
@@ -59,7 +61,7 @@ class TopicSubscription:
         """
         target = parse_target(to, sequence, time, priority)
         with self._topics.held_open(self._topic) as self._topic:
-            return self._topics.seek(self._topic, self.name, target)
+            return self._admin.seek(self._topic, self.name, target)
 
     def __repr__(self) -> str:
         return f"<TopicSubscription {self.name!r} of {self._topic.name!r}>"
@@ -139,10 +141,10 @@ class Topic(Sender):
         if shared and name is None:
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
         try:
-            return self.parts.topics.subscribe(self._topic, name, options, is_shared=shared)
+            return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
         except Closed as refused:
             with self._anew(refused):
-                return self.parts.topics.subscribe(self._topic, name, options, is_shared=shared)
+                return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
         """See Sender."""
@@ -159,7 +161,7 @@ class Topic(Sender):
                 raise
         # What deletes must not lack the memory for a transaction. Between the two a crash leaves what a caller repeats.
         if not self._pipeline.is_known(batch):
-            self.parts.topics.forget_retained(retained_name(self._topic.number, key))
+            self.parts.retained.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
@@ -207,11 +209,12 @@ class Topic(Sender):
 
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
-        self.parts.topics.unsubscribe(self.current, check_name(durable, "a durable subscription"))
+        self.parts.subscription_admin.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def subscription(self, name: str) -> TopicSubscription:
         """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
-        return TopicSubscription(self.parts.topics, self.current, check_name(name, "a durable subscription"))
+        checked = check_name(name, "a durable subscription")
+        return TopicSubscription(self.parts.topics, self.parts.subscription_admin, self.current, checked)
 
     def reader(
         self,
@@ -245,7 +248,7 @@ class Topic(Sender):
             ack_deadline_seconds=0,
         )
         with self.parts.topics.held_open(self.current) as topic:
-            return self.parts.topics.read(topic, target, options)
+            return self.parts.topic_consumers.read(topic, target, options)
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
@@ -279,7 +282,7 @@ class TopicPattern(Topic):
     """
 
     def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
-        Sender.__init__(self, parts.producers, parts.topics.no_destination(pattern), confirmer)
+        Sender.__init__(self, parts.producers, parts.patterns.state(pattern), confirmer)
         self.parts = parts
 
     def subscribe(
@@ -315,7 +318,7 @@ class TopicPattern(Topic):
             on_slow=on_slow,
             ack_deadline_seconds=ack_deadline_seconds,
         )
-        return self.parts.topics.subscribe_pattern(self._destination.name, options)
+        return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
 
     def delete(self) -> None:
         """Refuse, as whatever is for one topic. SettingsError."""

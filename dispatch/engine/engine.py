@@ -81,7 +81,7 @@ from ..loading.warmer import CacheWarmer
 from ..producer.producers import Producers
 from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
-from ..topics.registry import Topics
+from ..topics.owners import make_topic_owners
 from ..transactions.transaction import TransactionRegistry
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
@@ -364,7 +364,7 @@ class Engine:
             reject=self.late_calls.reject,
         )
         self.consumers = Consumers(parts, self.overhead)
-        self.topics = Topics(
+        self.topic_owners = make_topic_owners(
             self.parts,
             overflow=self.overflow,
             overhead=self.overhead,
@@ -375,7 +375,7 @@ class Engine:
             reading=self.budget.holders["read_buffers"],
             keys=KeyMemory(self.budget.holder("keys"), self.late_calls.make_room),
         )
-        self.late_calls.topics = self.topics
+        self.topics = self.late_calls.topics = self.topic_owners.topics
         self.space = Space(
             monitor,
             store,
@@ -386,7 +386,7 @@ class Engine:
         )
         self.producers = Producers(
             self.parts,
-            topics=self.topics,
+            fan_outs=self.topic_owners.fan_outs,
             transactions=self.transactions,
             timed=self.timed,
             windows=self.windows,
@@ -469,6 +469,10 @@ class Engine:
             producers=self.producers,
             policies=self.policies,
             topics=self.topics,
+            patterns=self.topic_owners.patterns,
+            topic_consumers=self.topic_owners.consumers,
+            subscription_admin=self.topic_owners.admin,
+            retained=self.topic_owners.retained,
             temporaries=self.temporaries,
         )
 
@@ -586,7 +590,7 @@ class Engine:
             Duty("temporary destinations", self.temporaries.sweep),
             Duty("inactive destinations", self.inactive.step),
             Duty("idle destinations", self.idle.step),
-            Duty("retention of topics", self.topics.trim),
+            Duty("retention of topics", self.topic_owners.retention.trim),
             *([Duty("status", self.status.step)] if self.status is not None else []),
         ]
 
@@ -617,7 +621,7 @@ class Engine:
 
     def _sift_topics(self) -> int:
         """Let topics do some of what there is, and come back soon where there is more. Requires: no lock."""
-        if not self.topics.sift():
+        if not self.topic_owners.subscriptions.step():
             return 0
         self.wakeups.wake_maintenance()
         return 1
@@ -633,7 +637,7 @@ class Engine:
             subscriptions = self.store.subscriptions
             rows_bytes = subscriptions.rows_charge + self.store.index.idle.charge_bytes
             self.overhead.restore(self.ledger_audit.census(), subscriptions.count, rows_bytes)
-            self.topics.apply_retention_rules()
+            self.topic_owners.retention.apply_all(self.topics.by_name.values())
             for lane in self.destinations.restore_lanes():
                 if lane.pending_lane.pending_messages:
                     self.warmer.begin(lane)
@@ -700,7 +704,11 @@ class Engine:
         self.transactions.close()
         self.temporaries.delete_all()
         self.overflow.close()
-        for taken_from in [*self.destinations.queues.values(), *self.topics.patterns, *self.topics.online()]:
+        for taken_from in [
+            *self.destinations.queues.values(),
+            *self.topic_owners.patterns.all(),
+            *self.topics.online(),
+        ]:
             taken_from.end_consumers()
         for destination in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
             if destination.admission is not None:
@@ -753,7 +761,7 @@ class Engine:
         require_outside(self.monitor.lock, self.store.sync_lock, self.store.checkpoint_lock)
         self.monitor.raise_if_closed()
         done = self.maintenance.step()
-        while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.background.load_once():
+        while self.dead_letters.step() or self.topic_owners.sweeper.step() or self.background.load_once():
             done += 1
         if self.monitor.deferred:
             self.monitor.run_deferred()

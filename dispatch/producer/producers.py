@@ -17,7 +17,7 @@ from ..config.settings import Settings
 from ..core.delays import TimedLanes
 from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
 from ..core.parts import CoreParts
-from ..topics.registry import Topics
+from ..topics.fan_outs import FanOuts
 from ..topics.state import FanOut
 from ..transactions.transaction import TransactionRegistry
 from .lifetimes import Lifetimes
@@ -31,7 +31,7 @@ class Producers:
         self,
         parts: CoreParts,
         *,
-        topics: Topics,
+        fan_outs: FanOuts,
         transactions: TransactionRegistry,
         timed: TimedLanes,
         windows: DuplicateWindows,
@@ -49,7 +49,7 @@ class Producers:
         self.publisher = parts.publisher
         self.syncs_always = self.publisher.syncs_always
         self.destinations = parts.destinations
-        self.topics = topics
+        self.fan_outs = fan_outs
         self.transactions = transactions
         self.removals = parts.removals
         self.timed = timed

@@ -308,7 +308,7 @@ class SendPipeline:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         destination = self._destination
         if isinstance(destination, TopicState):
-            return destination.fan_outs.get(priority) or self._producers.topics.fan_out(destination, priority)
+            return destination.fan_outs.get(priority) or self._producers.fan_outs.ensure(destination, priority)
         return destination.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
             destination, priority
         )

@@ -148,7 +148,7 @@ class EvictionRule(ABC):
 
 
 class SubscriptionRegistry(ABC):
-    """The Topics, as far as one topic knows them. The state lock guards it."""
+    """What a topic knows of the owner of subscriptions. The state lock guards it."""
 
     unrecorded: BackingStore
     """Settles what subscriptions without a name acknowledge."""

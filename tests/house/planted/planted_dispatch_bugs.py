@@ -217,7 +217,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a durable subscription that a prepared transaction knows is ended",
-        "Topics._idle",
+        "SubscriptionAdmin._idle",
         "if self._transactions.concern((found.number,)): ...",
         "pass",
         f"{EVERYTHING}::test_a_topic_or_subscription_that_a_transaction_knows_is_neither_deleted_nor_ended",
