@@ -18,9 +18,29 @@ from .core.publisher import Confirmer
 from .core.queue_state import QueueState
 from .engine.doors import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
+from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
 
+PUBLIC: Final = (
+    *SENDER_PUBLIC,
+    "browse",
+    "delete",
+    "depth",
+    "depth_bytes",
+    "find",
+    "get",
+    "is_paused",
+    "join",
+    "move",
+    "pause",
+    "peek",
+    "purge",
+    "resume",
+    "statistics",
+    "subscribe",
+)
+"""What a queue has for users."""
 JOIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a join, so that no ack pays for those who wait for the last one."""
 
@@ -286,6 +306,10 @@ class Queue(Sender):
         with self.parts.monitor.lock:
             return destination_statistics(self.for_report)
 
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
+
 
 class TemporaryQueue(Queue, Temporary):
     """Made by `Forebay.temporary_queue`. A context manager: the queue is gone at the end of its block.
@@ -297,3 +321,7 @@ class TemporaryQueue(Queue, Temporary):
     def _temporaries(self) -> Temporaries:
         """See Temporary."""
         return self.parts.temporaries
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return [*PUBLIC, "close"]

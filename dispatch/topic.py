@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
@@ -20,6 +21,7 @@ from .core.publisher import Confirmer
 from .engine.doors import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.send_pipeline import Batch
+from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.cursors import Edge, Landing, Moment, Target, parse_target
@@ -27,6 +29,18 @@ from .topics.reader import TopicReader
 from .topics.registry import Topics
 from .topics.state import TopicState
 from .topics.subscription_admin import SubscriptionAdmin
+
+PUBLIC: Final = (
+    *SENDER_PUBLIC,
+    "delete",
+    "reader",
+    "statistics",
+    "subscribe",
+    "subscription",
+    "subscriptions",
+    "unsubscribe",
+)
+"""What a topic has for users."""
 
 
 class TopicSubscription:
@@ -274,6 +288,10 @@ class Topic(Sender):
             topic = self.for_report
         return statistics_of_topic(self.parts.monitor, topic)
 
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
+
 
 class TopicPattern(Topic):
     """Made by `Forebay.topic` for a name with "*" or ">". It has consumers, and nothing can be sent to it.
@@ -348,3 +366,7 @@ class TemporaryTopic(Topic, Temporary):
     def _temporaries(self) -> Temporaries:
         """See Temporary."""
         return self.parts.temporaries
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return [*PUBLIC, "close"]

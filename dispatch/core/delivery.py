@@ -237,6 +237,16 @@ class LaneMessages(ABC):
         """Content bytes of messages that have left since then, whatever way."""
         return self.pending_lane.removed_bytes - self.first_removed_bytes
 
+    def park(self, delivery: Delivery) -> None:
+        """Take a delivery out of flight, for a transaction that decides about it. Requires: it is in flight."""
+        del self.in_flight[delivery.sequence]
+        self.parked.add(delivery.sequence, delivery.sequence)
+
+    def unpark(self, delivery: Delivery) -> None:
+        """Let a delivery be in flight again, as if no transaction had known it."""
+        self.parked.remove(delivery.sequence, delivery.sequence)
+        self.in_flight[delivery.sequence] = delivery
+
     def forget_attempts(self, first: int, last: int) -> None:
         """Forget the counted attempts of messages that are gone. Nothing to do where `delivery_counts` is None."""
         self.delivery_count_table.trim(self.pending_lane, first, last)

@@ -39,22 +39,8 @@ from .lifetimes import ends_at
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
-INTERNAL: Final = frozenset(
-    (
-        "checked_transaction",
-        "current",
-        "destination",
-        "for_report",
-        "monitor",
-        "parts",
-        "producers",
-        "read_from",
-        "send_many_steps",
-        "send_message",
-        "send_steps",
-    )
-)
-"""What senders, queues and topics have for the engine's sake."""
+PUBLIC: Final = ("name", "send", "send_many")
+"""What every sender has for users. Queue and Topic add theirs."""
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
@@ -559,7 +545,7 @@ class Sender:
 
     def __dir__(self) -> list[str]:
         """Return what is public; the rest is for the engine."""
-        return [name for name in object.__dir__(self) if name not in INTERNAL]
+        return list(PUBLIC)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

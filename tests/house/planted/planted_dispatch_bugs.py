@@ -197,7 +197,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message of a transaction is sent at once",
         "Transaction.add_non_persistent",
-        "self._keep(target, timestamp, properties, body, found)",
+        "self._non_persistent.add(target, timestamp, properties, body, found)",
         "target.add(timestamp, properties, body)",
         f"{EVERYTHING}::test_each_subscription_gets_what_a_transaction_sent_to_its_topic_with_the_commit",
     ),
@@ -224,8 +224,8 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a prepared transaction keeps the credit of its consumers",
-        "Transaction.prepare",
-        "self._settle_held()",
+        "StagedAcks.prepare",
+        "self._settle()",
         "pass",
         MACHINE,
     ),
