@@ -384,7 +384,7 @@ class AsyncConsumer:
             _wake(future)
 
     def _end(self) -> None:
-        """End this consumer's takes, whoever closed it; the takes of others rely on it no more."""
+        """End this consumer's takes, because it is closed. The takes of other consumers rely on it no more."""
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._consumer_group)

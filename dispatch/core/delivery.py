@@ -70,7 +70,7 @@ class Settler(ABC):
 
     @abstractmethod
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
-        """Settle deliveries that nobody tried."""
+        """Settle deliveries that were not tried."""
 
     @abstractmethod
     def reject(
@@ -467,12 +467,12 @@ def content_bytes(delivery: Delivery) -> int:
 
 
 def is_seen(delivery: Delivery) -> bool:
-    """Return whether somebody has looked at its body or headers, or was handed it by an iteration."""
+    """Return whether its body or headers were looked at, or an iteration handed it out."""
     return getattr(delivery, "is_seen", False)
 
 
 def mark_seen(delivery: Delivery) -> None:
-    """Note that somebody has it in hand."""
+    """Note that the host has looked at a delivery."""
     delivery.is_seen = True
 
 

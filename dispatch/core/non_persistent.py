@@ -42,7 +42,7 @@ class SpillingLane(NonPersistentLaneState):
             cache.keepers[pending_lane.number] = self.leave_ram_at_once
 
     def drop(self) -> None:
-        """See LaneState."""
+        """Drop all messages, in RAM and in tmp-storage."""
         self.overflow.drop(self.tmp_lane)
 
     # ------------------------------------------------------------------ arrivals
@@ -163,7 +163,7 @@ class SpillingLane(NonPersistentLaneState):
         return True
 
     def give_up(self, sequence: int) -> None:
-        """Give a message up that nobody can have, now or later, unless somebody has it."""
+        """Give up a message that can't be read any more, unless it is in flight."""
         if sequence not in self.in_flight:
             self.overflow.remove(self.tmp_lane, sequence, sequence)
 

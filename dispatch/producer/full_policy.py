@@ -26,7 +26,7 @@ INDEX_BLOCKS: Final = 3
 
 
 class _Oldest:
-    """A lane from its front on, of which messages are dropped that nobody holds."""
+    """A lane, of which messages are dropped from the front on that are not in flight."""
 
     def __init__(self, removals: Removals, lane: LaneState) -> None:
         self.lane = lane

@@ -63,7 +63,7 @@ class Producers:
         self.limit_messages(settings)
 
     def limit_messages(self, settings: Settings) -> None:
-        """Take over how large a message may be. Requires: the lock, or nobody else."""
+        """Take over how large a message may be. Requires: the lock, or no other user yet."""
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
 

@@ -111,13 +111,25 @@ class Sender:
         timeout: float | None = None,
         retain: bool | str = False,
     ) -> str:
-        """Store one message and return its id. When it returns the message is safe as `sync` promises.
+        """Store one message and return its id. When it returns the message is as safe as `sync` promises.
 
-        One journal record, no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of a group
-        go to one consumer at a time, in order. In a transaction it counts with the commit. persistent=False: nothing is
-        journaled, it ends with the process. expires_in, delay: seconds after which, and before which, nobody is handed
-        it; in a transaction a delay counts from the commit. With a duplicate_window an id that this producer has sent
-        is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says. retain: see Topic.
+        One journal record, no wait for memory. Where the policy has a duplicate_window, an id that this producer has
+        sent before is returned, and nothing is stored.
+
+        Args:
+            body: The bytes to send. A bytearray or memoryview is copied, bytes are not.
+            headers: Names and values that travel with the body; None: there are none.
+            priority: 0 to 9. Messages of a higher priority are delivered first.
+            message_id: The id of the message; None: the store generates one.
+            transaction: The message counts with its commit; None: at once.
+            persistent: False: nothing is journaled, and the message ends with the process.
+            group: Messages of one group go to one consumer at a time, in order; None: the message is in no group.
+            expires_in: Seconds after which nobody is handed the message; None: it never expires.
+            delay: Seconds before which nobody is handed the message; in a transaction they count from the commit.
+            producer: Who gave the message_id: each producer has a duplicate_window of its own.
+            timeout: Seconds to wait for room; None: as the policy of the destination says.
+            retain: True, or the name of a header: a topic keeps the message for later subscriptions, see Topic.
+
         Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError, Closed, and has stored nothing;
         StoreFailed, and it may have.
         """
@@ -333,12 +345,18 @@ class Sender:
     def send_many(
         self, messages: Iterable[Message], *, transaction: Transaction | None = None, timeout: float | None = None
     ) -> list[str]:
-        """Store messages in order and return their ids.
+        """Store messages in order and return their ids. O(messages).
 
-        Written in slices of up to 256 messages or 256 KiB, each atomic, one write each (of one message with
-        use_vectored_io=False); synced at the end, and on the way every 2 MiB. An error says in `.stored` how many of
-        the first are in; all or nothing needs a transaction. timeout: seconds to wait for room in all, where a limit or
-        the disk is full; None: as the policy says. O(messages).
+        They are written in slices of up to 256 messages or 256 KiB, each atomic and one write (of one message with
+        use_vectored_io=False). They are synced at the end, and on the way every 2 MiB.
+
+        Args:
+            messages: Any iterable of Message; it may be longer than memory.
+            transaction: The messages count with its commit; None: at once.
+            timeout: Seconds to wait for room in all, where a limit or the disk is full; None: as the policy says.
+
+        Raises what `send` raises. The error says in `.stored` how many of the first are in; all or nothing needs a
+        transaction.
         """
         ids: list[str] = []
         self._confirmer.run(self.send_many_steps(messages, ids, transaction, self._deadline(timeout)))

@@ -84,7 +84,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             subscription.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
 
     def put_away(self, subscription: SubscriptionState) -> None:
-        """Make rows of what the store has of a durable subscription that nobody uses, if that can be.
+        """Make rows of a durable subscription that is not in use, if the store has nothing else of it.
 
         Requires: the lock.
         """

@@ -83,7 +83,7 @@ class PatternState(DestinationState):
         self.turns = self.distribution
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """See DestinationState."""
+        """Return a new consumer group, which all members have in the place of one of their own."""
         return SubscriptionConsumerGroup(selector, self._verdicts)
 
     @property

@@ -128,7 +128,7 @@ class Topics:
         return topic
 
     def create(self, name: str, *, is_temporary: bool = False) -> TopicState:
-        """Record a new topic, which is not synced yet, and let patterns have it: not one that is temporary.
+        """Record a new topic, which is not synced yet. Patterns get it, unless it is temporary.
 
         Requires: the lock; there is none of that name.
         """
@@ -189,7 +189,7 @@ class Topics:
 
     @contextmanager
     def held_open(self, topic: TopicState, *, is_to_go: bool = False) -> Iterator[TopicState]:
-        """Keep a topic that somebody knows open while a call works with it. Requires: no lock. StoreFull.
+        """Keep a known topic open while a call works with it. Requires: no lock. StoreFull.
 
         is_to_go: the call deletes it, and needs no room for that.
         """
@@ -244,7 +244,7 @@ class Topics:
         return topic if number is None else self.opened(number)
 
     def current(self, topic: TopicState) -> TopicState:
-        """Return what stands for a topic that somebody knows: opened again where it was closed. Requires: no lock.
+        """Return the open topic that a known one is now: opened again where it was closed. Requires: no lock.
 
         Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
         """
@@ -254,7 +254,7 @@ class Topics:
             return self._current(topic)
 
     def for_report(self, topic: TopicState) -> TopicState:
-        """Return what a report tells of a topic that somebody knows. Requires: the lock."""
+        """Return what a report tells of a known topic. Requires: the lock."""
         number = self._destinations.number_now(topic) if topic.is_forgotten else None
         return topic if number is None else self.numbered_for_report(number) or topic
 

@@ -99,7 +99,7 @@ class StagedNonPersistent:
         self.charge_bytes = 0
 
     def __len__(self) -> int:
-        """How many messages there are."""
+        """Return how many messages there are."""
         return len(self._kept)
 
     def destinations(self) -> Iterator[DestinationState]:

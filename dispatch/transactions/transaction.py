@@ -160,7 +160,7 @@ class Transaction:
                 ids.append(own_id)
 
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Unless it is stored already, or of this transaction."""
+        """Gather a message whose id counts once, unless it is stored already or in this transaction."""
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
@@ -284,7 +284,7 @@ class Transaction:
         return any(number in numbers for number in self.destination_numbers())
 
     def destination_numbers(self) -> Iterator[int]:
-        """Yield the numbers of those to which it sent, or where it acknowledged; some twice. Requires: the lock."""
+        """Yield the numbers of destinations where it sent or acknowledged; some twice. Requires: the lock."""
         for lane in self._lanes.values():
             yield lane.destination.number
         for destination in self._non_persistent.destinations():
@@ -395,14 +395,17 @@ class Transaction:
         return is_put_off
 
     def prepare(self, xid: bytes) -> None:
-        """Make it survive whatever comes, until somebody commits it or rolls it back: this object, or `prepared()`.
+        """Make it survive whatever comes, until this object, or one of `prepared()`, commits it or rolls it back.
 
-        xid: 1 to 255 bytes, unique among the prepared ones. Its consumers
-        have their prefetch credit back; nobody is delivered what it
-        acknowledged. As safe as `sync` promises when this returns.
-        TransactionError, and it is still open, where it has sent or
-        acknowledged what is not persistent, or acknowledged what a
-        subscription without a name got: no restart would leave that.
+        It is as safe as `sync` promises when this returns. Its consumers have their prefetch credit back. What it
+        acknowledged is not delivered to anybody.
+
+        Args:
+            xid: 1 to 255 bytes, unique among the prepared ones.
+
+        Raises TransactionError, and it is still open, where it has sent or acknowledged what is not persistent, or
+        acknowledged what a subscription without a name got: no restart would leave that. StoreFull, StoreFailed,
+        Closed.
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
@@ -543,7 +546,7 @@ class TransactionRegistry:
         return transaction
 
     def recover(self, lane: Callable[[int], LaneState]) -> None:
-        """Take up the branches that survived; what they acknowledged is delivered to nobody until their outcome.
+        """Take up the branches that survived. What they acknowledged is not delivered until their outcome.
 
         lane: of a queue, topic, or durable subscription, by its number. SettingsError when memory_limit is smaller
         than they need.
@@ -570,7 +573,7 @@ class TransactionRegistry:
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
     def destination_numbers(self) -> set[int]:
-        """Return the numbers of those to which one without an outcome sent, or where it acknowledged."""
+        """Return the numbers of destinations where a transaction without an outcome sent or acknowledged."""
         return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
 
     def raise_if_held(self, delivery: Delivery) -> None:
