@@ -19,19 +19,19 @@ class TransactionMemory:
 
     def __init__(self, holder: Holder, target_area: TargetArea) -> None:
         """target_area: gives room from lists and caches."""
-        self.holder = holder
+        self._holder = holder
         self._target_area = target_area
 
     def reserve(self, charge_bytes: int) -> bool:
         """Reserve from what the caches have if need be: a larger slice costs less than many small ones."""
-        if self.holder.reserve(charge_bytes):
+        if self._holder.reserve(charge_bytes):
             return True
         self._target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
-        return self.holder.reserve(charge_bytes)
+        return self._holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
         """Reserve, or raise StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
-        if not self.reserve(charge_bytes) and not self.holder.reserve_last(charge_bytes):
+        if not self.reserve(charge_bytes) and not self._holder.reserve_last(charge_bytes):
             raise StoreFull(charge_bytes, max(self._target_area.budget.free_bytes, 0), "memory_limit")
 
     @contextmanager
@@ -41,9 +41,13 @@ class TransactionMemory:
         try:
             yield
         except BaseException:
-            self.holder.release(charge_bytes)
+            self._holder.release(charge_bytes)
             raise
+
+    def reserve_again(self, charge_bytes: int) -> bool:
+        """Charge what was just released; return False if the limit was lowered meanwhile."""
+        return self._holder.reserve_again(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         """Give back what was charged."""
-        self.holder.release(charge_bytes)
+        self._holder.release(charge_bytes)

@@ -74,7 +74,7 @@ class _Kept(Postponed):
 
     def reserve_again(self) -> None:
         """Charge for it again, because it could not be given; nothing if there is no room."""
-        if not self._memory.holder.reserve_again(self.charge_bytes):
+        if not self._memory.reserve_again(self.charge_bytes):
             self.charge_bytes = 0  # a lane's block has it, which other messages share
 
 

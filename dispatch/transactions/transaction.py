@@ -554,7 +554,7 @@ class TransactionRegistry:
         for branch in self.store.branches.prepared:
             transaction = self._add(branch)
             charge = transaction.charge_bytes
-            if not self.memory.holder.reserve(charge):
+            if not self.memory.reserve(charge):
                 raise SettingsError(
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )

@@ -93,7 +93,7 @@ DISPATCH_BUGS = (
     Bug("a confirmed call is not synced", "Publisher.confirm", "self._journal.sync(position)", "pass", CRASHES),
     Bug(
         "with always a single message is delivered before it is durable",
-        "Sender._store",
+        "Sender._store_persistent",
         "position = producers.publisher.publish_when_durable(lane, (message,), charge)",
         "lane.arrive(message)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
