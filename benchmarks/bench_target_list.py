@@ -8,7 +8,8 @@ import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import store_of, targets_of
 from forebay.cache.charge import charge_bytes
-from forebay.dispatch.core.model import ConsumerGroup, LaneState, TargetList
+from forebay.dispatch.core.model import ConsumerGroup, TargetList
+from forebay.dispatch.core.persistent import StoredLaneState
 from forebay.dispatch.core.queue_state import QueueState
 from forebay.store.sequence_set import SequenceSet
 from forebay.store.stored_message import StoredMessage
@@ -20,7 +21,7 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:
-    lane = LaneState(QueueState(targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), "")
+    lane = StoredLaneState(QueueState(targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), "")
     target = TargetList(lane, ConsumerGroup(None))
     target.move_high_watermark(1 << 30, 1.0)
     return target

@@ -130,7 +130,7 @@ class Queue(Sender):
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
-        if self._destination.is_forgotten:
+        if self._destination.is_reopenable:
             self._bind(self.parts.destinations.current(self._area))
         return self._area
 

@@ -219,7 +219,7 @@ class Topic(Sender):
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
-        if self._topic.is_forgotten:
+        if self._topic.is_reopenable:
             self._topic = self.parts.topics.current(self._topic)
             self._bind(self._topic)
         return self._topic

@@ -37,8 +37,9 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.delivery import is_lazy, message_of
+from ..core.judging import Judge
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState
+from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..core.queue_state import QueueState
 from ..selectors.selector import Selector
@@ -116,7 +117,7 @@ class Browsers:
             queue = self._current(queue)
             ends = {lane: lane.published for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
-        judge = ConsumerGroup(selector)
+        judge = Judge(selector)
         for persistent, non_persistent in pairs:
             for lane, begin, end in self._stretches(persistent, non_persistent, ends):
                 for messages in self.loads(lane, begin, end, missed, judge):
@@ -152,7 +153,7 @@ class Browsers:
         begin: int,
         end: int,
         missed: _Missed | None = None,
-        judge: ConsumerGroup | None = None,
+        judge: Judge | None = None,
     ) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
 
@@ -313,7 +314,7 @@ class Browsers:
         load.held.sort(key=_sequence)
         return len(unreadable)
 
-    def _judge(self, judge: ConsumerGroup, lane: LaneState, load: _Load) -> None:
+    def _judge(self, judge: Judge, lane: LaneState, load: _Load) -> None:
         """Leave of a load what is wanted, and keep what was learned of its block. Requires: no lock."""
         judge.decode(load.held, load.survey)
         load.held[:] = [message for message in load.held if _is_wanted(judge, lane, message, load.survey)]
@@ -348,7 +349,7 @@ def _pass_over(lane: LaneState, sequence: int, problem: str) -> None:
     )
 
 
-def _is_wanted(judge: ConsumerGroup, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
+def _is_wanted(judge: Judge, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
     try:
         return judge.examine(lane, message, survey)
     except RecordDamaged as damage:

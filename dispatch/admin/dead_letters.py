@@ -66,7 +66,7 @@ class DeadLetterMover:
     ) -> None:
         self._monitor = parts.monitor
         self._store = parts.store
-        self._target_area = parts.target_area
+        self._dispatch_area = parts.target_area.dispatch_area
         self._publisher = parts.publisher
         self._destinations = parts.destinations
         self._removals = parts.removals
@@ -146,7 +146,7 @@ class DeadLetterMover:
             if lane is None:
                 return False
             del self._waiting[lane]
-            if lane.destination.is_deleted or not lane.dead_letters:
+            if not lane.destination.is_open or not lane.dead_letters:
                 lane.dead_letters.clear()
                 return True
             self._waiting[lane] = None  # the others first, next time
@@ -188,7 +188,7 @@ class DeadLetterMover:
             return
         lane, begin = next(iter(self._untidy.items()))
         runs = list(islice((run for run in lane.delivery_counts or () if run.last >= begin), TIDY_RUNS))
-        if not runs or lane.destination.is_deleted:
+        if not runs or not lane.destination.is_open:
             del self._untidy[lane]
             return
         lane.forget_attempts(runs[0].first, runs[-1].last)
@@ -306,7 +306,7 @@ class DeadLetterMover:
                 lane.in_flight[delivery.sequence] = delivery
             gone_ones = [delivery for delivery in held if not lane.pending_lane.is_pending(delivery.sequence)]
             for delivery in gone_ones:
-                self._target_area.settle(delivery)
+                self._dispatch_area.settle(delivery)
             for delivery in gone_ones:
                 lane.destination.distribution.settled(lane, delivery.sequence, 1)
             lane.destination.dead_lettered += len(gone_ones)

@@ -61,7 +61,7 @@ class ExpirySweeper:
     def _sweep(self, lane: LaneState) -> int:
         timetable, now_ms = lane.backing_store.timetable, self._now_ms()
         with self._monitor.lock, self._monitor.whole:
-            if lane.destination.is_deleted or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
+            if not lane.destination.is_open or self._monitor.is_closed or lane.pending_lane.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(lane.pending_lane, now_ms)
         removed, to = 0, self._dead_letter_queue(lane)
@@ -69,7 +69,7 @@ class ExpirySweeper:
             if self._store.is_index_crowded and not self._store.checkpoint():
                 break
             with self._monitor.lock, self._monitor.whole:
-                if lane.destination.is_deleted or self._monitor.is_closed:
+                if not lane.destination.is_open or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
                 found = list(
@@ -80,7 +80,7 @@ class ExpirySweeper:
             if to is not None:
                 removed += self._bury(lane, to, found)
         with self._monitor.lock, self._monitor.whole:
-            if not (lane.destination.is_deleted or self._monitor.is_closed):
+            if lane.destination.is_open and not self._monitor.is_closed:
                 timetable.refresh_expiry(lane.pending_lane)
         return removed
 

@@ -17,6 +17,7 @@ from ..core.destinations import Destinations
 from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
 from ..core.publisher import Publisher
+from ..core.standing import Standing
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
@@ -120,12 +121,12 @@ class InactiveDestinations:
             if destination is None:
                 return
             seen = self._seen.pop(destination.number)
-            if destination.is_deleted or not destination.is_unused or _work(destination) != seen.work:
+            if not destination.is_open or not destination.is_unused or _work(destination) != seen.work:
                 return
             if self._transactions.concern((destination.number,)):
                 return
             delete(destination)
-            destination.is_forgotten = True
+            destination.standing = Standing.UNUSED
             self._deleted += 1
             position = self._store.position
         self._publisher.confirm(position)

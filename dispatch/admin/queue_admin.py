@@ -17,6 +17,7 @@ from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.queue_state import QueueState
 from ..core.removal import Removals
+from ..core.standing import Standing
 from ..transactions.transaction import TransactionRegistry
 
 
@@ -97,12 +98,12 @@ class QueueAdmin:
 
     def delete_locked(self, queue: QueueState) -> None:
         """Delete a queue, which is not synced yet. Twice is once. Requires: the lock."""
-        if queue.is_deleted:
+        if not queue.is_open:
             return
         if self._transactions.concern((queue.number,)):
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
         self._store.delete_destination(queue.number)
-        queue.is_deleted = True
+        queue.standing = Standing.DELETED
         self._destinations.remove(queue)
         queue.end_consumers()
         if queue.admission is not None:

@@ -2,9 +2,8 @@
 
 Queues and consumers write in the loop's thread, which is arithmetic and a
 write, as from any other thread. What a confirmed call still owes after that,
-a sync or an urgent checkpoint, is done in a worker thread: once for all that
-was written in one tick of the loop, and once for all that came while the
-worker was busy. A crash finds what it finds after calls of threads.
+a sync or an urgent checkpoint, a worker thread does for a group of calls (see
+aio/group_commit.py). A crash finds what it finds after calls of threads.
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
-from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
-from ..core.model import Load
+from ..core.load import Load
+from ..core.model import TargetList
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..loading.eager import EagerLoader
+from .group_commit import GroupCommit
 from .wakeups import LoopWaker
 
 T = TypeVar("T")
@@ -97,9 +97,7 @@ class LoopConfirmer(Confirmer):
         """How many tasks ended their turn in this one of the loop."""
         self._workers = workers
         self._bell = bell
-        self._waiting: list[asyncio.Future[None]] = []
-        self._position = 0
-        self._is_under_way = False
+        self._group_commit = GroupCommit(monitor, publisher, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
 
@@ -118,43 +116,8 @@ class LoopConfirmer(Confirmer):
 
     def confirmed(self) -> asyncio.Future[None]:
         """Return when all that this tick owes is done; raise what doing it raised."""
-        self._position, self.owed = max(self._position, self.owed), 0
-        future: asyncio.Future[None] = self.loop.create_future()
-        self._waiting.append(future)
-        if not self._is_under_way:
-            self._is_under_way = True
-            self.loop.call_soon(self._begin)
-        return future
-
-    def _begin(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        try:
-            self._workers.submit(self._confirm_in_worker, self._position, waiting)
-        except RuntimeError:  # closed meanwhile
-            self._end(waiting, Closed("the store"))
-
-    def _confirm_in_worker(self, position: int, waiting: list[asyncio.Future[None]]) -> None:
-        """Do in a worker thread what `confirm` does for a thread."""
-        failure: BaseException | None = None
-        try:
-            self._publisher.confirm(position)
-        except BaseException as error:
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self._end, waiting, failure)
-
-    def _end(self, waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:
-        for future in waiting:
-            if future.done():
-                continue
-            if failure is None:
-                future.set_result(None)
-            else:
-                future.set_exception(failure)
-        self._is_under_way = bool(self._waiting)
-        if self._waiting:
-            # Behind those who were just woken: what they write at once shares the next sync.
-            self.loop.call_soon(self._begin)
+        owed, self.owed = self.owed, 0
+        return self._group_commit.wait(owed)
 
     # ------------------------------------------------------------------ sends that wait
 
@@ -218,7 +181,7 @@ class LoopConfirmer(Confirmer):
         self._part = self._turn_end = WORK_A_TURN // self._ended
         self.work = self._ended = 0
 
-    async def load(self, load: Load) -> None:
+    async def load(self, load: Load[TargetList]) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""
         if load.regions or load.target.consumer_group.selector is not None:
             await self.call(self._loader.finish, load)

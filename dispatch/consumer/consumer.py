@@ -26,6 +26,7 @@ from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.deadlines import AckDeadlines
 from ..core.delivery import Delivery, is_late
+from ..core.dispatch_area import DispatchArea
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, collect_nothing
@@ -79,6 +80,7 @@ class ConsumerParts:
     monitor: Monitor
     store: MessageStore
     target_area: TargetArea
+    dispatch_area: DispatchArea
     loader: EagerLoader
     due: DueMessages
     deadlines: AckDeadlines
@@ -118,7 +120,7 @@ class Consumer(Taker):
         "_readiness",
         "_searches",
         "_takes_no_more",
-        "_target_area",
+        "_dispatch_area",
         "_waiting",
         "_waits_for_credit",
     )
@@ -134,7 +136,7 @@ class Consumer(Taker):
         self.monitor = parts.monitor
         self._parts = parts
         self._journal = parts.store.journal
-        self._target_area, self._memory = parts.target_area, destination.memory
+        self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
         self.ack_deadline_seconds = options.deadline_seconds or None
         self.confirmer: Confirmer = parts.publisher
         self.destination = destination
@@ -267,7 +269,7 @@ class Consumer(Taker):
         """Return how many it may take now. Where memory is full of what is in flight, only who holds none gets one."""
         if self._is_held_up:
             return 0
-        if self.in_flight and self._target_area.is_short_for(self._memory):
+        if self.in_flight and self._dispatch_area.is_short_for(self._memory):
             return 0
         if not self.prefetch_limit:  # the rest is min(max_messages, self.credit), without its call
             return max_messages
@@ -318,10 +320,11 @@ class Consumer(Taker):
                 if search.is_missed:
                     self.consumer_group.misses += len(deliveries)
                 return deliveries
-            target = self._target_area.starving(self.consumer_group)
+            target = self._dispatch_area.starving(self.consumer_group)
             if search.is_scanned and search.is_timed_out:
                 if target is not None:
-                    self._target_area.loads.request(target)  # the loader may have given it up while memory was short
+                    # The loader may have given it up while memory was short.
+                    self._parts.target_area.loads.request(target)
                 self.arm()
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is None:
@@ -335,7 +338,7 @@ class Consumer(Taker):
 
     def _seek(self, target: TargetList, search: Search) -> bool:
         """Begin a load of the list that starves, unless one is under way; False: all that it had is settled."""
-        self._target_area.loads.missed(target)
+        self._parts.target_area.loads.missed(target)
         if not target.is_loading:
             search.load = self._parts.loader.begin(target, is_needed=True)
             if search.load is None and not target.has_supply:
@@ -349,8 +352,8 @@ class Consumer(Taker):
         """Wait for credit, or for memory: for its load, or because what is in flight fills it. Requires: the lock."""
         self._note_credit_wait(True)
         self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
-        if is_for_memory or self._target_area.is_short_for(self._memory):
-            self._target_area.waits_for_memory[self] = None
+        if is_for_memory or self._dispatch_area.is_short_for(self._memory):
+            self._dispatch_area.waits_for_memory[self] = None
 
     def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
         """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
@@ -524,7 +527,7 @@ class Consumer(Taker):
                     lane.acknowledged += lane.backing_store.remove_one(lane.pending_lane, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
                     # is an ack that was not confirmed, and the message comes again.
-                    self._target_area.settle(delivery)
+                    self._dispatch_area.settle(delivery)
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
                     if not self._is_settling_plain:
@@ -589,7 +592,7 @@ class Consumer(Taker):
 
         They are fewer than all where the index wants a checkpoint first.
         """
-        target_area, store = self._target_area, self._parts.store
+        dispatch_area, store = self._dispatch_area, self._parts.store
         begin = position = 0
         while begin < len(ordered) and (not begin or not store.is_index_crowded):
             first = ordered[begin]
@@ -600,7 +603,7 @@ class Consumer(Taker):
                 end += 1
             lane = first.lane
             lane.acknowledged += lane.backing_store.remove(lane.pending_lane, first.sequence, sequence)
-            target_area.settle_run(lane, ordered[begin:end])
+            dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
                 position = self._journal.end
             begin = end
@@ -726,11 +729,10 @@ class Consumer(Taker):
         if self._credit(1) <= 0:
             return
         self._note_credit_wait(False)
-        target_area = self._target_area
-        target_area.waits_for_memory.pop(self, None)
+        self._dispatch_area.waits_for_memory.pop(self, None)
         self._credited.notify_all()
         if self._readiness.is_armed:
-            if target_area.has_any(self.consumer_group):
+            if self._dispatch_area.has_any(self.consumer_group):
                 self.become_ready(self.monitor.deferred)
             else:
                 self.consumer_group.arm()
@@ -826,7 +828,7 @@ class Consumer(Taker):
     def _stop_taking(self) -> None:
         self._takes_no_more = True
         self.is_draining = True
-        self._target_area.waits_for_memory.pop(self, None)
+        self._dispatch_area.waits_for_memory.pop(self, None)
         self.reconfigure()
         distribution = self.destination.distribution
         distribution.revoke(self)
@@ -874,22 +876,18 @@ class Consumer(Taker):
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """See Taker. A host that takes only after on_ready learns of it from the Closed that its next take raises."""
+        """See Receiver. A host that takes only after on_ready learns of it from the Closed of its next take."""
         if not self._is_closed:
             self._close(held)
         self._readiness.tell(self.monitor.deferred)
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = self._takes_no_more = True
-        consumer_group, target_area, distribution = (
-            self.consumer_group,
-            self._target_area,
-            self.destination.distribution,
-        )
-        target_area.waits_for_memory.pop(self, None)
+        consumer_group, distribution = self.consumer_group, self.destination.distribution
+        self._dispatch_area.waits_for_memory.pop(self, None)
         self.destination.delivered += self.delivered
         distribution.leave(self)
-        target_area.consumer_memory.release(self.charge_bytes)
+        self._parts.target_area.consumer_memory.release(self.charge_bytes)
         self._parts.reminder.closes(self, held)
         self._parts.redelivery.return_held(held, processed)
         self._parts.deadlines.unwatch(self)

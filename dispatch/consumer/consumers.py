@@ -45,7 +45,7 @@ class Consumers:
         consumer_group.add_consumer(consumer)
         destination.distribution.join(consumer, consumer_group)
         consumer.arm()
-        if target_area.starving(consumer.consumer_group) is not None:
+        if parts.dispatch_area.starving(consumer.consumer_group) is not None:
             target_area.wake(consumer_group)
         if options.is_exclusive:
             parts.exclusives.join(consumer)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.model import Load
+from ..core.load import Load
+from ..core.model import TargetList
 
 LOAD_WAIT_SECONDS = 5.0
 
@@ -33,7 +34,7 @@ class Search:
     """A part of what there is was examined with its selector already."""
     is_missed: bool = False
     """It had to wait for a load."""
-    load: Load | None = None
+    load: Load[TargetList] | None = None
     """Begun for it: to be finished without the lock."""
     is_coming: bool = False
     """A load is under way, this one or another's."""

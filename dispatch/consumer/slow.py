@@ -12,13 +12,16 @@ from collections.abc import Iterable
 from functools import partial
 
 from ...store.late_log import LateLogger
-from ..core.lists import TargetArea
+from ..core.dispatch_area import DispatchArea
 from ..core.model import Taker
+from ..core.monitor import Monitor
 
 logger = LateLogger("forebay.dispatch")
 
 
-def notice(target_area: TargetArea, consumers: Iterable[Taker], now: float, seconds: float) -> int:
+def notice(
+    dispatch_area: DispatchArea, monitor: Monitor, consumers: Iterable[Taker], now: float, seconds: float
+) -> int:
     """Measure each consumer's rate and return how many have become slow. Requires: the lock.
 
     seconds: since the last look. Callbacks join those that are due.
@@ -28,22 +31,22 @@ def notice(target_area: TargetArea, consumers: Iterable[Taker], now: float, seco
         taken = consumer.delivered - consumer.counts_at_slow_look[0]
         consumer.messages_per_second = taken / seconds if taken else 0.0
         has_moved = _has_moved(consumer)
-        if has_moved or _is_at_rest(target_area, consumer):
+        if has_moved or _is_at_rest(dispatch_area, consumer):
             consumer.moved_at = now
             consumer.is_slow = False
         elif not consumer.is_slow and consumer.slow_seconds is not None:
             if now - consumer.moved_at >= consumer.slow_seconds:
                 noticed += 1
                 consumer.is_slow = True
-                _tell(target_area, consumer)
+                _tell(monitor, consumer)
     return noticed
 
 
-def _is_at_rest(target_area: TargetArea, consumer: Taker) -> bool:
+def _is_at_rest(dispatch_area: DispatchArea, consumer: Taker) -> bool:
     """Tell whether the consumer holds nothing and there is nothing for it."""
     if consumer.in_flight:
         return False
-    return consumer.destination.holds_up(consumer) or not target_area.has_any(consumer.consumer_group)
+    return consumer.destination.holds_up(consumer) or not dispatch_area.has_any(consumer.consumer_group)
 
 
 def _has_moved(consumer: Taker) -> bool:
@@ -55,7 +58,7 @@ def _has_moved(consumer: Taker) -> bool:
     return True
 
 
-def _tell(target_area: TargetArea, consumer: Taker) -> None:
+def _tell(monitor: Monitor, consumer: Taker) -> None:
     queue = consumer.destination
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
@@ -67,4 +70,4 @@ def _tell(target_area: TargetArea, consumer: Taker) -> None:
     queue.distribution.revoke(consumer)
     queue.distribution.offer_passed_over()
     if consumer.on_slow is not None:
-        target_area.monitor.deferred.append(partial(consumer.on_slow, consumer))
+        monitor.deferred.append(partial(consumer.on_slow, consumer))

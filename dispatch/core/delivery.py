@@ -126,6 +126,8 @@ class LaneMessages(ABC):
         "expired",
     )
     is_persistent: ClassVar[bool] = True
+    delivery_mode: ClassVar[str] = "PERSISTENT"
+    """The same in the words of a selector."""
 
     def __init__(
         self,
@@ -264,6 +266,10 @@ class LaneMessages(ABC):
     @abstractmethod
     def read_one(self, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. Requires: the lock is not held."""
+
+    @abstractmethod
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """Return a message that may be nowhere but in RAM. Requires: the lock."""
 
     @abstractmethod
     def not_read(self, problem: str) -> StoreFailed:

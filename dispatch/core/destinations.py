@@ -48,6 +48,7 @@ from .overhead import (
 from .publisher import Confirmer, Publisher
 from .queue_state import QueueState
 from .removal import Removals
+from .standing import Standing
 
 CLOSED_AT_ONCE: Final = 64
 """Queues and topics that are closed for want of memory when another one is opened."""
@@ -297,7 +298,7 @@ class Destinations:
 
         Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
         """
-        if not queue.is_forgotten:
+        if not queue.is_reopenable:
             return queue
         with self._monitor.lock, self._monitor.whole:
             number = self.number_now(queue)
@@ -310,11 +311,11 @@ class Destinations:
         is_to_go: the call deletes it, and needs no room for that.
         """
         with self._monitor.lock, self._monitor.whole:
-            number = self.number_now(queue) if queue.is_forgotten else None
+            number = self.number_now(queue) if queue.is_reopenable else None
             held = queue
             if number is not None:
                 held = self.opened_to_delete(number) if is_to_go else self.opened(number)
-            held.holders += 1
+            held.calls_under_way += 1
         with self.released(held):
             yield held
 
@@ -326,15 +327,15 @@ class Destinations:
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            number = self.number_now(queue) if queue.is_forgotten else queue.number
-            if number is None and queue.is_closed and queue.inactive_seconds is None:
+            number = self.number_now(queue) if queue.is_reopenable else queue.number
+            if number is None and queue.standing is Standing.CLOSED and queue.inactive_seconds is None:
                 raise Closed("the queue")
             if number is None:
                 raise_if_temporary(queue.name)
             held = queue
-            if queue.is_forgotten:
+            if queue.is_reopenable:
                 held = self.queue_locked(queue.name) if number is None else self.opened(number)
-            held.holders += 1
+            held.calls_under_way += 1
             position = self._store.position
         with self.released(held):
             if number is None:
@@ -348,11 +349,11 @@ class Destinations:
             yield
         finally:
             with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
-                held.holders -= 1
+                held.calls_under_way -= 1
 
     def for_report(self, queue: QueueState) -> QueueState:
         """Return what a report tells of a known queue. Requires: the lock."""
-        if not queue.is_forgotten:
+        if not queue.is_reopenable:
             return queue
         number = self.number_now(queue)
         return queue if number is None else self.numbered_for_report(number) or queue
@@ -363,9 +364,9 @@ class Destinations:
         None: nothing does. Requires: the lock.
         """
         destinations = self._rows
-        if known.is_closed and known.number in destinations:
+        if known.standing is Standing.CLOSED and known.number in destinations:
             return known.number
-        was_deleted = known.is_closed and known.inactive_seconds is None  # by somebody who meant it
+        was_deleted = known.standing is Standing.CLOSED and known.inactive_seconds is None  # by somebody who meant it
         return None if was_deleted else destinations.number_of(known.kind, known.name)
 
     def find(self, name: str) -> QueueState | None:
@@ -407,7 +408,7 @@ class Destinations:
 
     def can_close(self, opened: DestinationState, undecided: Container[int]) -> bool:
         """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
-        if opened.is_deleted or not opened.is_idle or opened.number in undecided:
+        if not opened.is_open or not opened.is_idle or opened.number in undecided:
             return False
         is_temporary = self._rows[opened.number].is_temporary
         return not (is_temporary or self._publisher.is_to_publish(opened))
@@ -418,7 +419,7 @@ class Destinations:
         charge_bytes: what it was charged as an open one.
         """
         counted, lanes = opened.counted, list(opened.all_lanes())
-        opened.is_deleted = opened.is_forgotten = opened.is_closed = True
+        opened.standing = Standing.CLOSED
         self._in_turn.pop(opened, None)
         self._timed.forget(opened)
         if opened.admission is not None:

@@ -3,63 +3,54 @@
 A message that is handed out takes its charge along, from its list to the
 DispatchArea. All arithmetic of that is in this file; where every single
 message comes by (collect_one, settle) it is written out instead of called,
-and TargetArea.audit compares it with what the deliveries hold. Which lists
-there are, and what is in them, says lists.py.
+and `audit` compares it with what the deliveries hold. Which lists there are,
+and what is in them, says lists.py: the TargetArea, which knows this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ...cache.lane_memory import LaneMemory, QuotaMemory
+from ...cache.lane_memory import LaneMemory
 from ...cache.shares import Shares
 from ...store.format.times import has_times, times_of
-from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL
 from ...store.stored_message import StoredMessage
 from .delivery import Delivery, LaneMessages, content_bytes
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
-from .model import ConsumerGroup, LaneState, ListKeeper, Taker, TargetList
-from .monitor import Monitor
-from .observer import ListObserver
+from .memories import Memories
+from .model import ConsumerGroup, LaneState, Taker, TargetList
 
 
-class DispatchArea(ListKeeper):
+class DispatchArea:
     """The state lock guards it; every method requires it held."""
-
-    watch: ListObserver
-    """Told of lists that much was taken from."""
 
     def __init__(
         self,
-        monitor: Monitor,
-        store: MessageStore,
         budget: Budget,
+        memories: Memories,
         loads: LoadRequests,
-        common_memory: LaneMemory,
-        quota_memories: Mapping[str, QuotaMemory],
+        now_ms: Callable[[], int],
         on_expired: Callable[[LaneState, int], None],
+        on_sample: Callable[[TargetList], None],
     ) -> None:
-        """on_expired: called for a message that a list passed over because it has expired."""
-        self.monitor = monitor
-        self.store = store
+        """on_expired: called for a message that a list passed over because it has expired.
+
+        on_sample: called with a list that reached its `sample_at_bytes`.
+        """
         self.budget = budget
-        self.loads = loads
-        self.common_memory = common_memory
-        """The memory of all destinations whose policy has neither share nor reserve."""
-        self.quota_memories = quota_memories
-        """By pattern, the memory of destinations whose policy has either."""
-        self.memories: tuple[LaneMemory, ...] = (common_memory, *quota_memories.values())
-        """The common memory and those of the patterns: each destination has one of them."""
-        self.lists_holder = common_memory.lists_holder
-        self.dispatch_holder = common_memory.dispatch_holder
+        self._memories = memories
+        self._loads = loads
+        self.lists_holder = memories.common.lists_holder
+        self.dispatch_holder = memories.common.dispatch_holder
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
-        self._now_ms = store.steady.now_ms
+        self._now_ms = now_ms
         self._on_expired = on_expired
+        self._on_sample = on_sample
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
 
     def bound_in_flight(self, shares: Shares) -> None:
@@ -67,7 +58,7 @@ class DispatchArea(ListKeeper):
         self.dispatch_bytes_max = shares.dispatch_bytes_max
         """Beyond it deliveries of common memory are lazy: what all may have, less what others have or have reserved."""
         self.in_flight_bytes_max = shares.in_flight_bytes_max
-        for memory in self.quota_memories.values():
+        for memory in self._memories.of_patterns.values():
             bodies_bytes, all_bytes = memory.in_flight_reserves
             self.dispatch_bytes_max -= max(memory.dispatch_holder.held_bytes, bodies_bytes)
             self.in_flight_bytes_max -= max(memory.dispatch_holder.held_bytes, all_bytes)
@@ -104,9 +95,9 @@ class DispatchArea(ListKeeper):
         if target.direct_bytes < target.low_watermark_bytes and (
             target.frontier < lane.published or target.references.count  # its supply: nothing came back
         ):
-            self.loads.runs_low(target)
+            self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
-            self.watch.sample(target)
+            self._on_sample(target)
         return delivery
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -124,7 +115,7 @@ class DispatchArea(ListKeeper):
             if target.direct:
                 max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-                    self.loads.runs_low(target)
+                    self._loads.runs_low(target)
                 if len(deliveries) >= most or target.direct:
                     break
             if target.has_supply:
@@ -147,7 +138,7 @@ class DispatchArea(ListKeeper):
             count = len(direct)
             max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
-                self.loads.request(chosen)
+                self._loads.request(chosen)
             if len(direct) == count:
                 return max_bytes, False
 
@@ -180,7 +171,7 @@ class DispatchArea(ListKeeper):
             taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
         deliveries += _deliveries_of(consumer, lane, taken)
         if target.taken_bytes >= target.sample_at_bytes:
-            self.watch.sample(target)
+            self._on_sample(target)
         if is_shared and not target.direct and lane.sole is not target:
             target.hand_back_direct()  # thousands of lists with selectors may stand empty
         return max_bytes
@@ -214,14 +205,14 @@ class DispatchArea(ListKeeper):
             if moved + charge > room_for_bodies:
                 if moved + OVERHEAD_BYTES > room and not is_first:
                     break
-                if body is None or lane.unload(message):
+                if body is None or lane.pager.unload(message):
                     released += charge - OVERHEAD_BYTES
                     charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
             is_first = False
             direct.popleft()
             moved += charge
-            if is_shared and message[2] is not None:
-                lane.hold(sequence)
+            if is_shared and message[2] is not None and not lane.is_persistent:
+                lane.drop_copies(sequence)  # the delivery holds it now; `claim` has dropped those of a persistent one
             taken.append(message)
         self._hand_over(target, moved, released)
         return taken, max_bytes
@@ -345,22 +336,22 @@ class DispatchArea(ListKeeper):
     @property
     def in_flight_bytes(self) -> int:
         """What all deliveries in flight hold."""
-        return sum(memory.dispatch_holder.held_bytes for memory in self.memories)
+        return sum(memory.dispatch_holder.held_bytes for memory in self._memories.all)
 
     @property
     def is_short(self) -> bool:
         """Tell whether consumers must settle first of destinations that no policy sets apart: see is_short_for."""
-        return self.is_short_for(self.common_memory)
+        return self.is_short_for(self._memories.common)
 
     def is_short_for(self, memory: LaneMemory) -> bool:
         """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
         return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 
-    def audit_in_flight(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
+    def audit(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
         """Return what deliveries of these lanes should be charged. AssertionError where the bounds are wrong."""
         kept = [
             max(memory.dispatch_holder.held_bytes, memory.in_flight_reserves[0])
-            for memory in self.quota_memories.values()
+            for memory in self._memories.of_patterns.values()
         ]
         assert self.dispatch_bytes_max == shares.dispatch_bytes_max - sum(kept)
         in_flight = {id(delivery): delivery for lane in lanes for delivery in lane.in_flight.values()}

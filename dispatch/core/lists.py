@@ -1,11 +1,10 @@
 """TargetArea: all TargetLists and the memory that they share: who has which, what arrives in them and leaves them.
 
-There is one for each open store. DispatchArea is its base class, which hands out and settles; ListKeeper is the
-abstract class with the calls that lanes and lists make of it. What is in flight of one lane is `LaneState.in_flight`.
+There is one for each open store. Lanes and lists call it by its abstract class, ListKeeper. What was handed out from
+them, and is to be settled, is the DispatchArea's.
 
 Deciding happens here, under the state lock; reading happens in loading/eager.py,
-outside it. What is handed out from them is in core/dispatch_area.py. Which memory
-is given back, and in which order, says core/reclaim.py.
+outside it. Which memory is given back, and in which order, says core/reclaim.py.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from typing import Final
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.lane_memory import LaneMemory, QuotaMemory
-from ...cache.message_cache import CacheStatistics, added
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...cache.tab import Tab
@@ -31,17 +28,27 @@ from .dispatch_area import DispatchArea
 from .group_memory import GroupMemory
 from .list_order import arrange
 from .load_requests import LoadRequests
+from .memories import Memories
 from .memory_rule import MemoryRule
-from .model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, PersistentLaneState, TargetList
+from .model import (
+    ConsumerGroup,
+    DestinationState,
+    DistributionKeeper,
+    LaneState,
+    ListKeeper,
+    PersistentLaneState,
+    TargetList,
+)
 from .monitor import Monitor
 from .observer import ListObserver
+from .reading import LaneReader
 from .reclaim import Reclaim
 
 UNREADABLE_MAX: Final = 1024
 """Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
 
 
-class TargetArea(DispatchArea):
+class TargetArea(ListKeeper):
     """The state lock guards it; every method requires it held."""
 
     def __init__(
@@ -52,36 +59,35 @@ class TargetArea(DispatchArea):
         shares: Shares,
         loads: LoadRequests,
         rule: MemoryRule,
+        memories: Memories,
+        dispatch_area: DispatchArea,
         *,
         syncs_always: bool,
         destination_memory: Tab,
         overflow: Overflow,
-        pattern_of: Callable[[str], str | None],
         distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
-        on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """Make the one TargetArea of a store. The last three parameters are called under the lock.
+        """Make the one TargetArea of a store. The last two parameters are called under the lock.
 
         destination_memory: pays for destinations that are open, and for their lanes.
-        pattern_of: returns the pattern whose policy a destination of that name has.
         distributions: makes what chooses the distribution of each destination.
         observer: makes what is told about lists.
-        on_expired: called for a message that a list passed over because it has expired.
-        on_unread, on_lane_gone: see ListKeeper.
+        on_unread: called with a lane that no consumer reads any more, and of which RAM has not all.
+        on_lane_gone: called with a lane that has ended.
         """
-        lists_holder, dispatch = budget.holder("target_lists"), budget.holder("dispatch_area")
         self.group_memory = GroupMemory(budget.holder("groups"))
         self.consumer_memory = Tab(budget.holders["consumers"])
         self.destination_memory = destination_memory
-        self.header_reads = Tab(budget.holders["read_buffers"])
-        heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
-        overflowed = rule.pending_cache(budget.holder("pending_cache"), heads)
-        common_memory = LaneMemory(lists_holder, dispatch, heads, overflowed)
-        quota_memories = {pattern: QuotaMemory(budget, pattern, rule.pending_cache) for pattern in shares.quotas}
-        super().__init__(monitor, store, budget, loads, common_memory, quota_memories, on_expired)
+        self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
+        self.monitor = monitor
+        self.store = store
+        self.budget = budget
+        self.loads = loads
+        self.memories = memories
+        self.dispatch_area = dispatch_area
         self.lock = monitor.lock
         self.whole = monitor.whole
         self._rule = rule
@@ -89,14 +95,13 @@ class TargetArea(DispatchArea):
         self.overflow = overflow
         self._on_unread = on_unread
         self._on_lane_gone = on_lane_gone
-        self._pattern_of = pattern_of
         self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
         self.listless_consumer_groups = 0
         """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""
         self.leaving: dict[TargetList, None] = {}
         """Lists that are gone, of which a load that was under way still holds memory."""
-        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), common_memory, quota_memories)
+        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), memories)
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.watch = observer(self)
@@ -108,16 +113,16 @@ class TargetArea(DispatchArea):
         O(messages given back + lists).
         """
         self.shares = shares = self._rule.divide(shares)
-        for memory in self.quota_memories.values():
+        for memory in self.memories.of_patterns.values():
             memory.take_quota(shares.quotas[memory.quota.name])
-        self.bound_in_flight(shares)
+        self.dispatch_area.bound_in_flight(shares)
         self.large_message_bytes = shares.large_message_bytes
         self.group_memory.take_shares(shares.limit_bytes)
         self.overflow.take_shares(shares)
         self.make_room(0, None)
         self.make_room(0, None, least=0)
-        self.common_memory.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
-        for memory in self.quota_memories.values():
+        self.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
+        for memory in self.memories.of_patterns.values():
             self._keep_share(memory)
         self.watch.shares_changed()
         self.consumer_memory.settle()
@@ -126,7 +131,7 @@ class TargetArea(DispatchArea):
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
                 self.loads.request(target)
-        self.relieve()
+        self.dispatch_area.relieve()
 
     def _keep_share(self, memory: QuotaMemory) -> None:
         """Give back what a pattern's destinations hold above their share, which may have shrunk."""
@@ -134,11 +139,6 @@ class TargetArea(DispatchArea):
         available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
         memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
         self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
-
-    def memory_of(self, name: str) -> LaneMemory:
-        """See ListKeeper. O(patterns)."""
-        pattern = self._pattern_of(name) if self.quota_memories else None
-        return self.quota_memories.get(pattern, self.common_memory) if pattern is not None else self.common_memory
 
     # ------------------------------------------------------------------ consumer groups
 
@@ -214,7 +214,7 @@ class TargetArea(DispatchArea):
         """Let others find what only this list has. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         target.release(charges_bytes(messages))
-        target.lane.leave_ram(messages)
+        target.lane.pager.page_out(messages)
 
     def unsubscribe(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
@@ -256,7 +256,7 @@ class TargetArea(DispatchArea):
                 dropped.append(message)
         target.direct.clear()
         target.close()
-        target.lane.leave_ram(dropped)
+        target.lane.pager.page_out(dropped)
         target.direct_bytes = 0
         if dropped or has_supply:
             self._on_unread(target.lane)
@@ -264,7 +264,7 @@ class TargetArea(DispatchArea):
     def drop(self, target: TargetList) -> None:
         """End a list's share of memory. What a load of it reserved stays reserved until the load ends."""
         self.loads.forget(target)
-        self.waits_for_memory.pop(target, None)
+        self.dispatch_area.waits_for_memory.pop(target, None)
         self.watch.end(target)
         del self.lists[target]
         self.consumer_memory.release(LIST_BYTES)
@@ -285,20 +285,18 @@ class TargetArea(DispatchArea):
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
         self.reclaim.measurements += 1
         for target in self.lists:
-            if target.taken_bytes:
-                target.measure((target.taken_bytes - target.measured_bytes) / seconds)
-                target.measured_bytes = target.taken_bytes
+            target.measure(seconds)
         self.consumer_memory.settle()
         self.destination_memory.settle()
         self._move_high_watermarks()
         self.watch.measured()
-        self.relieve()
+        self.dispatch_area.relieve()
 
     def _move_high_watermarks(self) -> None:
         rates = [target.measured_rate for target in self.lists]
         common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
         granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
-        for memory in self.quota_memories.values():
+        for memory in self.memories.of_patterns.values():
             own = [target for target in granted if target.lane.memory is memory]
             own_rates = [target.measured_rate for target in own]
             least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
@@ -327,7 +325,7 @@ class TargetArea(DispatchArea):
             evicted.append(target.evict_last())
             target.release(charge_bytes(evicted[-1]))
         put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
-        target.lane.leave_ram(
+        target.lane.pager.page_out(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
         )
 
@@ -411,10 +409,6 @@ class TargetArea(DispatchArea):
         """Wake the consumers of a consumer group, because something may be there."""
         consumer_group.wake(self.monitor.deferred)
 
-    def on_unread(self, lane: LaneState) -> None:
-        """See ListKeeper."""
-        self._on_unread(lane)
-
     def on_lane_gone(self, lane: LaneState) -> None:
         """See ListKeeper."""
         self._on_lane_gone(lane)
@@ -428,7 +422,7 @@ class TargetArea(DispatchArea):
     def try_again(self, target: TargetList) -> None:
         """See ListKeeper."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.lane.memory.free_bytes >= target.wanted_bytes:
-            self.waits_for_memory.pop(target, None)
+            self.dispatch_area.waits_for_memory.pop(target, None)
             self.loads.request(target)
 
     # ------------------------------------------------------------------ what is free again, or gone
@@ -438,7 +432,7 @@ class TargetArea(DispatchArea):
         if not lane.pending_lane.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
-            lane.leave_ram((message,))
+            lane.pager.page_out((message,))
         lane.destination.distribution.offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
@@ -481,8 +475,8 @@ class TargetArea(DispatchArea):
         lane.pending_cache.forget_runs(lane.pending_lane.number, gone)
         lane.memory.head_queue_cache.forget_runs(lane.pending_lane.number, gone)
         lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
-        if self.waits_for_memory:
-            self.relieve()
+        if self.dispatch_area.waits_for_memory:
+            self.dispatch_area.relieve()
 
     # ------------------------------------------------------------------ memory
 
@@ -492,14 +486,6 @@ class TargetArea(DispatchArea):
         """See Reclaim.make_room."""
         self.reclaim.make_room(wanted_bytes, keep, least=least, least_seconds=least_seconds)
 
-    def cache_statistics(self) -> dict[str, CacheStatistics]:
-        """Return the figures of both caches, over the destinations of all policies. O(lanes)."""
-        memories = self.memories
-        return {
-            "pending_cache": added([memory.pending_cache.statistics() for memory in memories]),
-            "head_queue_cache": added([memory.head_queue_cache.statistics() for memory in memories]),
-        }
-
     def audit(self) -> dict[str, int]:
         """Return what each holder's charge should be, found by walking the live objects.
 
@@ -508,7 +494,7 @@ class TargetArea(DispatchArea):
         lanes = {target.lane for target in self.lists}
         for lane in lanes:
             lane._check()
-        lists_bytes: dict[LaneMemory, int] = dict.fromkeys(self.memories, 0)
+        lists_bytes: dict[LaneMemory, int] = dict.fromkeys(self.memories.all, 0)
         for target in (*self.lists, *self.leaving):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
             lists_bytes[target.lane.memory] += charges_bytes(target.direct) + loading_bytes
@@ -519,7 +505,7 @@ class TargetArea(DispatchArea):
             "target_lists": sum(lists_bytes.values()),
             "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
             "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
-            "dispatch_area": self.audit_in_flight(lanes, self.shares),
+            "dispatch_area": self.dispatch_area.audit(lanes, self.shares),
             "index": self.store.index.held_bytes,
             "curve": self.watch.charge_bytes,
             "attempts": self.store.index.delivery_count_table.held_bytes,

@@ -7,7 +7,8 @@ nothing. What is kept in RAM, when and for whom is decided by the same code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes
 from ...cache.spill.overflow import Overflow
@@ -15,8 +16,10 @@ from ...store.errors import Closed
 from ...store.format.times import Times
 from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from .delivery import is_lazy, message_of
-from .model import DestinationState, LaneState, Load, NonPersistentLaneState, TargetList
+from .delivery import Delivery, is_lazy, message_of
+from .load import Load
+from .model import DestinationState, LaneState, NonPersistentLaneState, TargetList
+from .pager import Pager
 
 
 class SpillingLane(NonPersistentLaneState):
@@ -38,8 +41,9 @@ class SpillingLane(NonPersistentLaneState):
         self.note_times = note_times
         self.backing_store = overflow
         self.caches = overflow.caches_of(pending_lane)
+        self.pager = TmpPager(pending_lane, overflow, self.in_flight)
         for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
-            cache.keepers[pending_lane.number] = self.leave_ram_at_once
+            cache.keepers[pending_lane.number] = self.pager.page_out_at_once
 
     def drop(self) -> None:
         """Drop all messages, in RAM and in tmp-storage."""
@@ -64,7 +68,7 @@ class SpillingLane(NonPersistentLaneState):
                 if consumer_group.waiting:
                     consumer_group.arrived.notify()
                 if consumer_group.is_armed:
-                    self.destination.target_area.wake(consumer_group)
+                    consumer_group.wake(self.destination.monitor.deferred)
                 return sequence
         try:
             if sole is not None:
@@ -78,7 +82,7 @@ class SpillingLane(NonPersistentLaneState):
         if sole is None:
             self.arrive(message)
         elif sole.consumer_group.is_awaited:
-            self.destination.target_area.wake(sole.consumer_group)
+            sole.consumer_group.wake(self.destination.monitor.deferred)
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
@@ -133,51 +137,10 @@ class SpillingLane(NonPersistentLaneState):
                     target.release(charge_bytes(target.evict_last()))
             self.overflow.keep(pending_lane, (message,))
 
-    # ------------------------------------------------------------------ leaving RAM
-
-    def leave_ram(self, messages: Sequence[StoredMessage]) -> None:
-        """See LaneState. Their charge is released already."""
-        self.overflow.keep(self.tmp_lane, messages)
-
-    def leave_ram_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """See LaneState. They are written to tmp-storage at once where that frees memory."""
-        self.overflow.keep(self.tmp_lane, messages)
-        self.overflow.free(self.tmp_lane)
-
-    def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """See LaneState. They are written to tmp-storage at once if it takes them."""
-        self.overflow.keep(self.tmp_lane, messages)
-        self.overflow.write(self.tmp_lane)
-
-    def unload(self, message: StoredMessage) -> bool:
-        """Return whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
-        pending_lane, overflow = self.tmp_lane, self.overflow
-        if pending_lane.is_spilled(message[0]):
-            return True
-        if not overflow.buffer.put(pending_lane.number, message):
-            overflow.write_all()
-            if not overflow.buffer.put(pending_lane.number, message):
-                return False
-        if overflow.buffer.is_batch(pending_lane.pool):
-            overflow.write(pending_lane)
-        return True
-
     def give_up(self, sequence: int) -> None:
         """Give up a message that can't be read any more, unless it is in flight."""
         if sequence not in self.in_flight:
             self.overflow.remove(self.tmp_lane, sequence, sequence)
-
-    def drop_copies(self, sequence: int) -> None:
-        """Drop the copies in tmp-storage.
-
-        They may be the only ones that others find, until somebody holds the message.
-        """
-
-    def hold(self, sequence: int) -> None:
-        for cache in self.caches:
-            cache.take(self.pending_lane.number, sequence)
-
-    # ------------------------------------------------------------------ reading
 
     def peek(self, sequence: int) -> StoredMessage | None:
         if self.overflow.is_closed:
@@ -193,23 +156,61 @@ class SpillingLane(NonPersistentLaneState):
         found = (target.peek(sequence) for target in self.destination.lists_over(self))
         return next((message for message in found if message is not None), None)
 
-    def cut_load(self, load: Load) -> Sequence[int]:
-        """Return what a load has chosen and can't read, because only a delivery has it.
+
+class TmpPager(Pager):
+    """Lets messages of a non-persistent lane leave RAM for tmp-storage. The state lock guards it."""
+
+    __slots__ = ("_lane", "_overflow", "_in_flight")
+
+    def __init__(self, lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
+        """in_flight: the deliveries of the lane, by sequence."""
+        self._lane = lane
+        self._overflow = overflow
+        self._in_flight = in_flight
+
+    def page_out(self, messages: Sequence[StoredMessage]) -> None:
+        """See Pager. They wait to be spilled."""
+        self._overflow.keep(self._lane, messages)
+
+    def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
+        """See Pager. They are written to tmp-storage at once where that frees memory."""
+        self._overflow.keep(self._lane, messages)
+        self._overflow.free(self._lane)
+
+    def write_out(self, messages: Sequence[StoredMessage]) -> None:
+        """See Pager. They are written to tmp-storage at once if it takes them."""
+        self._overflow.keep(self._lane, messages)
+        self._overflow.write(self._lane)
+
+    def unload(self, message: StoredMessage) -> bool:
+        """See Pager. It is spilled, or waits for that; False: neither memory nor tmp-storage has room for it."""
+        lane, overflow = self._lane, self._overflow
+        if lane.is_spilled(message[0]):
+            return True
+        if not overflow.buffer.put(lane.number, message):
+            overflow.write_all()
+            if not overflow.buffer.put(lane.number, message):
+                return False
+        if overflow.buffer.is_batch(lane.pool):
+            overflow.write(lane)
+        return True
+
+    def cut_load(self, load: Load[Any]) -> Sequence[int]:
+        """See Pager. What only a delivery has can't be read.
 
         Where another list is just loading the only copy, the load ends before it.
         """
-        pending_lane = self.tmp_lane
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
-            missing = pending_lane.unspilled(first, last)
+            missing = self._lane.unspilled(first, last)
             while missing:
                 sequence = first + (missing & -missing).bit_length() - 1
                 missing &= missing - 1
                 if sequence in load.held:
                     continue
-                if sequence in self.in_flight:
+                if sequence in self._in_flight:
                     in_flight.append(sequence)
-                    pending_lane.is_copied = True
+                    self._lane.is_copied = True
                     continue
                 load.last = sequence - 1
                 load.runs[at:] = [(first, load.last)] if first <= load.last else []

@@ -111,12 +111,12 @@ class DestinationOverhead:
 
     def _close_others(self, users: Collection[DestinationState]) -> None:
         for user in users:
-            user.holders += 1
+            user.calls_under_way += 1
         try:
             self._close_idle()
         finally:
             for user in users:
-                user.holders -= 1
+                user.calls_under_way -= 1
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
         """Have lists and caches give way to what a holder is about to be charged; return how much that may be."""

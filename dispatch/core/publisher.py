@@ -269,7 +269,7 @@ class Publisher(Confirmer):
             try:
                 durable = self._journal.durable
                 while self.unpublished and self.unpublished[0][0] <= durable:
-                    _, lane, messages, charge = self.unpublished.popleft()
+                    lane, messages, charge = self._pop_slice(durable)
                     self._held_bytes -= charge
                     self._target_area.publish(lane, messages, charge)
                 if self._paid_bytes > STEP_BYTES and not self.unpublished:
@@ -278,3 +278,24 @@ class Publisher(Confirmer):
             except BaseException as error:
                 self._monitor.lock.break_by(error)
                 raise
+
+    def _pop_slice(self, durable: int) -> tuple[LaneState, Sequence[StoredMessage] | range, int]:
+        """Remove the first entry of `unpublished`, and what follows on it in its lane and is durable too, as one slice.
+
+        Requires: the lock, and an entry.
+        """
+        unpublished = self.unpublished
+        _, lane, messages, charge = unpublished.popleft()
+        if isinstance(messages, range):
+            return lane, messages, charge
+        joined = list(messages)
+        while unpublished:
+            position, next_lane, next_messages, next_charge = unpublished[0]
+            if position > durable or next_lane is not lane or isinstance(next_messages, range):
+                break
+            if next_messages[0][0] != joined[-1][0] + 1:
+                break
+            unpublished.popleft()
+            joined += next_messages
+            charge += next_charge
+        return lane, joined, charge

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ...store.format.state import QUEUE
 from .model import DestinationState, PersistentLaneState
+from .persistent import StoredLaneState
 
 
 class QueueState(DestinationState):
@@ -20,4 +21,4 @@ class QueueState(DestinationState):
         """Return a new lane of the queue for one priority."""
         store = self.target_area.store
         pending_lane = store.index.lane(self.number, priority)
-        return PersistentLaneState(self, pending_lane, store.id_prefix(self.number, priority))
+        return StoredLaneState(self, pending_lane, store.id_prefix(self.number, priority))

@@ -6,16 +6,17 @@ nothing about it. TargetArea says which lists there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from ...cache.budget import Budget
 from ...cache.charge import charge_bytes
-from ...cache.lane_memory import LaneMemory, QuotaMemory
+from ...cache.lane_memory import LaneMemory
 from ...cache.message_cache import WORTH_BYTES, MessageCache
 from ...cache.spill.overflow import Overflow
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
+from .memories import Memories
 from .memory_rule import MemoryRule
 from .model import TargetList
 
@@ -29,18 +30,14 @@ class Reclaim:
         overflow: Overflow,
         rule: MemoryRule,
         lists: Iterable[TargetList],
-        common: LaneMemory,
-        quotas: Mapping[str, QuotaMemory],
+        memories: Memories,
     ) -> None:
-        """rule: says which list has most. lists: all that there are, whenever it is asked. common: of all destinations
-        that have no quota. quotas: of the others, by pattern.
-        """
+        """rule: says which list has most. lists: all that there are, whenever it is asked."""
         self._budget = budget
         self._overflow = overflow
         self._rule = rule
         self._lists = lists
-        self._common = common
-        self._quotas = quotas
+        self._memories = memories
         self.measurements = 0
         """How often the rates of the lists were measured."""
         self._exhausted: tuple[int, int] | None = None
@@ -50,10 +47,10 @@ class Reclaim:
     @property
     def memories(self) -> list[LaneMemory]:
         """The memories of all destinations, who gives back first in front: capped ones, common, with a reserve."""
-        quotas = self._quotas.values()
+        quotas = self._memories.of_patterns.values()
         return [
             *(memory for memory in quotas if not memory.quota.reserve_bytes),
-            self._common,
+            self._memories.common,
             *(memory for memory in quotas if memory.quota.reserve_bytes),
         ]
 
@@ -71,7 +68,7 @@ class Reclaim:
         `keep` stays, and of each list `least` messages and `least_seconds` of supply. The last one: a list that gave
         more than it had above the taker would take it back, and so on for ever.
         """
-        memory = keep.lane.memory if keep is not None else self._common
+        memory = keep.lane.memory if keep is not None else self._memories.common
         if memory.share_free_bytes < wanted_bytes:
             self.make_room_in_share(memory, wanted_bytes, keep, least, least_seconds)
         budget = self._budget
@@ -173,7 +170,7 @@ class Reclaim:
                 charge = charge_bytes(evicted[-1])
                 memory.lists_holder.release(charge)
                 missing_bytes -= charge
-            richest.lane.leave_ram_at_once(evicted)
+            richest.lane.pager.page_out_at_once(evicted)
             if evicted and _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-supply(richest), number))
         return bool(richest_first)
@@ -195,7 +192,7 @@ class Reclaim:
                 break
             evicted.append(counterpart.evict_last())
             lists.release(charge)
-        counterpart.lane.leave_ram_at_once(evicted)
+        counterpart.lane.pager.page_out_at_once(evicted)
 
     def order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""

@@ -31,6 +31,7 @@ class Redelivery:
         wake_maintenance: Callable[[], None],
     ) -> None:
         self._target_area = target_area
+        self._dispatch_area = target_area.dispatch_area
         self._delayed = delayed
         self._policies = policies
         self._wake_maintenance = wake_maintenance
@@ -71,16 +72,16 @@ class Redelivery:
             Returned(first, last - first + 1, attempts, due_at[attempts])
             for first, last, attempts in counted_runs(deliveries)
         ]
-        if not lane.destination.is_deleted:
+        if lane.destination.is_open:
             lane.record_returns(runs, self._delayed.due_at(0.0))
         for delivery in deliveries:
             if not due_at[delivery.attempts]:
                 self._put_back(lane, delivery, rule)
                 continue
-            self._target_area.settle(delivery)
+            self._dispatch_area.settle(delivery)
             lane.redelivered += 1
             lane.destination.distribution.comes_back(delivery, is_delayed=True)
-            lane.leave_ram((message_of(delivery),))
+            lane.pager.page_out((message_of(delivery),))
         for first, messages, _, due in runs:
             if due:
                 self._delayed.schedule(lane, first, first + messages - 1, due)
@@ -118,9 +119,9 @@ class Redelivery:
         """Give a delivery its place again, at once, or let it be a dead letter."""
         sequence = delivery.sequence
         message = message_of(delivery)
-        self._target_area.settle(delivery)
+        self._dispatch_area.settle(delivery)
         if rule.is_last(delivery.attempts):
-            lane.leave_ram((message,))
+            lane.pager.page_out((message,))
             self.dead_letter(lane, sequence, sequence)
             return
         lane.redelivered += 1
@@ -149,7 +150,7 @@ class Redelivery:
     def _count(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
         known = lane.delivery_counts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
-        if fresh and not lane.destination.is_deleted:
+        if fresh and lane.destination.is_open:
             lane.record_attempts(counted_runs(fresh))
 
     def _uncount(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
@@ -158,7 +159,7 @@ class Redelivery:
         Not below one: what says so much in the journal can't be unsaid, and does not grow.
         """
         known = lane.delivery_counts
-        if known is None or lane.destination.is_deleted:
+        if known is None or not lane.destination.is_open:
             return
         counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
         runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]

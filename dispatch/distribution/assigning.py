@@ -18,6 +18,7 @@ from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.delivery import LaneMessages
 from ..core.list_order import next_by_arrival, pair
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
@@ -189,7 +190,7 @@ class SingleConsumerGroup(ConsumerGroup):
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.unassigned.lists, strict=False) for target in pair)
 
-    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         """Want what the selector matches of the consumer's own groups, and of no group.
 
         What lies between is loaded with it, and is for others.
@@ -322,7 +323,7 @@ class Assigning:
             self._request(target)
 
     def _request(self, target: TargetList) -> None:
-        if target in self.target_area.waits_for_memory:
+        if target in self.target_area.dispatch_area.waits_for_memory:
             return  # each load that ends comes by here: the loader would try it again, and take from others for it
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
             self.target_area.loads.request(target)
@@ -430,7 +431,7 @@ def _drop(source: TargetList, *, keeps: bool = False) -> None:
 def keep(lane: LaneState, message: StoredMessage) -> None:
     """Keep a message in RAM if there is room."""
     if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
-        lane.leave_ram((message,))
+        lane.pager.page_out((message,))
 
 
 def _next(target: TargetList) -> TargetList | None:

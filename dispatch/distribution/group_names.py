@@ -8,7 +8,7 @@ from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.delivery import Delivery, is_lazy, keep_group, kept_group, message_of
+from ..core.delivery import Delivery, LaneMessages, is_lazy, keep_group, kept_group, message_of
 from ..core.model import DestinationState, LaneState, lane_of
 
 
@@ -19,10 +19,10 @@ class GroupNames:
 
     def __init__(self, queue: DestinationState) -> None:
         self._queue = queue
-        self._known: dict[tuple[LaneState, int], str | None] = {}
+        self._known: dict[tuple[LaneMessages, int], str | None] = {}
         """The message groups of messages whose body is not in RAM, and of those that are just handed out."""
 
-    def of(self, lane: LaneState, message: StoredMessage) -> str | None:
+    def of(self, lane: LaneMessages, message: StoredMessage) -> str | None:
         """Return the group of a message; None: it has none, its headers make no sense, or groups mean nothing here."""
         if not self._queue.keeps_groups:
             return None

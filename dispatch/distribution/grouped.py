@@ -212,13 +212,13 @@ class GroupAssigner(Distribution):
         self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from one list, and its counterpart; return what is left of max_bytes, and if both are empty."""
-        target_area = self.target_area
+        dispatch_area = self.target_area.dispatch_area
         if own.counterpart is not None:
-            return target_area.collect_interleaved(consumer, own, most, max_bytes, deliveries)
+            return dispatch_area.collect_interleaved(consumer, own, most, max_bytes, deliveries)
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
-            max_bytes = target_area.hand_out(consumer, own, most, max_bytes, deliveries)
+            max_bytes = dispatch_area.hand_out(consumer, own, most, max_bytes, deliveries)
         if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
-            target_area.loads.request(own)
+            self.target_area.loads.request(own)
         return max_bytes, not own.direct and not own.has_supply
 
     # ------------------------------------------------------------------ what comes back, is settled, is gone

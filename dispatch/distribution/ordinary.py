@@ -17,7 +17,8 @@ class OrdinaryDistribution(Distribution):
 
     def __init__(self, target_area: TargetArea) -> None:
         self._target_area = target_area
-        self._collectors = Collectors(target_area.collect, target_area.collect_one)
+        self._dispatch_area = target_area.dispatch_area
+        self._collectors = Collectors(self._dispatch_area.collect, self._dispatch_area.collect_one)
         """Bound once, not for each consumer."""
 
     @property

@@ -24,7 +24,7 @@ class Turns(OrdinaryDistribution):
     keeps_open = True
 
     def __init__(self, target_area: TargetArea, pattern: DestinationState) -> None:
-        """pattern: its parts are the members."""
+        """pattern: its sources are the members."""
         super().__init__(target_area)
         self._pattern = pattern
         self._served: dict[int, int] = {}
@@ -65,29 +65,28 @@ class Turns(OrdinaryDistribution):
         self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> int | None:
         """Hand out from one list, and its counterpart; return what is left of max_bytes."""
-        target_area = self._target_area
+        dispatch_area = self._dispatch_area
         if target.counterpart is not None:
-            return target_area.collect_interleaved(consumer, target, most, max_bytes, deliveries)[0]
+            return dispatch_area.collect_interleaved(consumer, target, most, max_bytes, deliveries)[0]
         if target.is_ready:
-            max_bytes = target_area.hand_out(consumer, target, most, max_bytes, deliveries)
+            max_bytes = dispatch_area.hand_out(consumer, target, most, max_bytes, deliveries)
         if target.has_supply and target.direct_bytes < target.low_watermark_bytes:
-            target_area.loads.request(target)
+            self._target_area.loads.request(target)
         return max_bytes
 
     def withdraw(self, member: DestinationState, consumer_group: ConsumerGroup) -> None:
         """Take the lists of one member from the consumer group, and what is in flight of it from the consumer."""
-        target_area = self._target_area
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):
-                target_area.settle(delivery)
-        target_area.withdraw(member, consumer_group)
+                self._dispatch_area.settle(delivery)
+        self._target_area.withdraw(member, consumer_group)
         for consumer in list(consumer_group.consumers):
             consumer.on_credit()
 
     def leave(self, consumer: Taker) -> None:
         """See HandsOut. No member has a consumer group any more."""
         super().leave(consumer)
-        for member in self._pattern.parts():
+        for member in self._pattern.sources():
             member.consumer_groups.clear()
 
 

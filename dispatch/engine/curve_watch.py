@@ -77,7 +77,7 @@ class CurveWatch(ListObserver):
         if taken == track.taken and waiting == track.waiting:
             return
         target_area = self._target_area
-        held_bytes = target_area.in_flight_bytes
+        held_bytes = target_area.dispatch_area.in_flight_bytes
         watermarks: Sequence[int] | None = self._watermarks.get(target)
         if watermarks is None:
             watermarks = self._sampler.watermarks_of(len(target_area.lists), target.measured_rate)

@@ -56,9 +56,11 @@ from ..consumer.stuck import StuckConsumers
 from ..core.deadlines import AckDeadlines
 from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
+from ..core.dispatch_area import DispatchArea
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
+from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
 from ..core.model import LaneState, Taker
 from ..core.monitor import Monitor
@@ -253,29 +255,41 @@ class Engine:
 
     def _make_targets(self, settings: Settings, shares: Shares, clock: Clock) -> None:
         self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
+        rule, late_calls = MemoryRule(), self.late_calls
+        make_dispatch_area: Callable[..., DispatchArea] = DispatchArea
         make: Callable[..., TargetArea] = TargetArea
         if self.recorder is not None:
-            from ..planning.recorder import RecordedTargetArea
+            from ..planning.recorder import RecordedDispatchArea, RecordedTargetArea
 
+            make_dispatch_area = partial(RecordedDispatchArea, self.recorder)
             make = partial(RecordedTargetArea, self.recorder)
+        self.memories = Memories(self.budget, shares.quotas, rule.pending_cache, self.policies.pattern_of)
+        self.dispatch_area: DispatchArea = make_dispatch_area(
+            self.budget,
+            self.memories,
+            self.loads,
+            self.store.steady.now_ms,
+            late_calls.remove_expired,
+            late_calls.sample,
+        )
         self.target_area: TargetArea = make(
             self.monitor,
             self.store,
             self.budget,
             shares,
             self.loads,
-            MemoryRule(),
+            rule,
+            self.memories,
+            self.dispatch_area,
             syncs_always=settings.sync == "always",
             destination_memory=self.existing,
             overflow=self.overflow,
-            pattern_of=self.policies.pattern_of,
             distributions=Distributions,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
-            on_expired=self.late_calls.remove_expired,
-            on_unread=self.late_calls.warm,
-            on_lane_gone=self.late_calls.forget_lane,
+            on_unread=late_calls.warm,
+            on_lane_gone=late_calls.forget_lane,
         )
-        self.late_calls.target_area = self.target_area
+        late_calls.target_area = self.target_area
 
     def _make_core(self, settings: Settings) -> None:
         """Make what stands on a store that is open."""
@@ -349,6 +363,7 @@ class Engine:
             monitor=monitor,
             store=store,
             target_area=target_area,
+            dispatch_area=self.dispatch_area,
             loader=self.loader,
             due=self.due,
             deadlines=self.deadlines,
@@ -463,6 +478,7 @@ class Engine:
             topics=self.topics,
             transactions=self.transactions,
             target_area=self.target_area,
+            dispatch_area=self.dispatch_area,
             budget=self.budget,
             overflow=self.overflow,
             space=self.space,

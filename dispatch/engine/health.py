@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
-from ..core.lists import TargetArea
+from ..core.dispatch_area import DispatchArea
 from ..core.monitor import Monitor
 from .background import Background
 from .maintenance import Maintenance
@@ -22,15 +22,15 @@ class Health:
 
 
 def health_of(
-    monitor: Monitor, store: MessageStore, target_area: TargetArea, maintenance: Maintenance, background: Background
+    monitor: Monitor, store: MessageStore, dispatch_area: DispatchArea, maintenance: Maintenance, background: Background
 ) -> Health:
     """Return the health of a store, open or closed. O(1), no disk."""
-    problems = tuple(_problems(monitor, store, target_area, maintenance, background))
+    problems = tuple(_problems(monitor, store, dispatch_area, maintenance, background))
     return Health(not problems, problems)
 
 
 def _problems(
-    monitor: Monitor, store: MessageStore, target_area: TargetArea, maintenance: Maintenance, background: Background
+    monitor: Monitor, store: MessageStore, dispatch_area: DispatchArea, maintenance: Maintenance, background: Background
 ) -> Iterator[str]:
     if monitor.is_closed:
         yield "the store is closed"
@@ -39,7 +39,7 @@ def _problems(
         yield str(monitor.lock.failure)
         return
     with monitor.lock:
-        failure, is_full, is_short = store.failure, store.is_full, target_area.is_short
+        failure, is_full, is_short = store.failure, store.is_full, dispatch_area.is_short
     if failure is not None:
         yield str(failure)
     elif not background.is_alive:

@@ -16,7 +16,7 @@ from ..core.delays import TimedLanes
 from ..core.delivery import Delivery
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import LaneState
+from ..core.model import LaneState, TargetList
 from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction
@@ -39,8 +39,12 @@ class LateCalls:
         self.target_area.make_room(wanted_bytes, None)
 
     def remove_expired(self, lane: LaneState, sequence: int) -> None:
-        """For TargetArea: have a message removed that a list passed over because it has expired. Requires: the lock."""
+        """For DispatchArea: remove a message that a list passed over because it has expired. Requires: the lock."""
         self.timed.remove_expired(lane, sequence)
+
+    def sample(self, target: TargetList) -> None:
+        """For DispatchArea: let the curve look at a list that much was taken from. Requires: the lock."""
+        self.target_area.watch.sample(target)
 
     def warm(self, lane: LaneState) -> None:
         """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""

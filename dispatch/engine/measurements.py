@@ -48,6 +48,6 @@ class Measurements:
         self._target_area.measure(seconds)
         self._warmer.resume()
         consumers = list(self._consumers())
-        slow = notice(self._target_area, consumers, now, seconds)
+        slow = notice(self._target_area.dispatch_area, self._target_area.monitor, consumers, now, seconds)
         self._stuck.check(consumers, now)
         return slow

@@ -10,6 +10,7 @@ from ...store.message_store import MessageStore
 from ..admin.expiry import ExpirySweeper
 from ..core.delays import DelayedRedelivery
 from ..core.destinations import Destinations
+from ..core.dispatch_area import DispatchArea
 from ..core.due import DueMessages
 from ..core.lists import TargetArea
 from ..core.monitor import Monitor
@@ -28,6 +29,7 @@ class Owners:
     topics: Topics
     transactions: TransactionRegistry
     target_area: TargetArea
+    dispatch_area: DispatchArea
     budget: Budget
     overflow: Overflow
     space: Space

@@ -103,7 +103,7 @@ class Reports:
                 self._overflow.statistics,
                 destinations,
                 topics,
-                self._target_area.cache_statistics(),
+                self._target_area.memories.cache_statistics(),
                 self._process_statistics(),
                 self._failing(),
                 self._windows.forgotten,
@@ -135,7 +135,9 @@ class Reports:
 
     def health(self) -> Health:
         """Return whether the store does all that it should. O(1), no disk."""
-        return health_of(self._monitor, self._store, self._target_area, self._maintenance, self._background)
+        return health_of(
+            self._monitor, self._store, self._target_area.dispatch_area, self._maintenance, self._background
+        )
 
     def of_the_whole(self) -> dict[str, Any]:
         """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
@@ -145,7 +147,7 @@ class Reports:
             tmp_storage, process = self._overflow.statistics, self._process_statistics()
             data_logs = self._store.live_bytes_by_data_log()
             curve, durations = self._target_area.watch.recent_curve(), self._durations()
-            caches = self._target_area.cache_statistics()
+            caches = self._target_area.memories.cache_statistics()
         failing = self._failing()
         process_id, resident_bytes = id_and_resident_bytes()
         return {

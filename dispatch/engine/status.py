@@ -20,6 +20,7 @@ from ..core.destinations import Destinations
 from ..core.model import Taker
 from ..core.monitor import Monitor
 from ..core.queue_state import QueueState
+from ..core.standing import Standing
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
@@ -152,7 +153,7 @@ class StatusReporter:
         seen: dict[QueueState, _Seen] = {}
         for queue in queues:
             with self._monitor.lock:
-                if not queue.is_deleted:
+                if queue.is_open:
                     figures = destination_statistics(queue, self._oldest.age_seconds(queue))
                     seen[queue] = _Seen(now, figures, self._began, before.get(queue.number))
         named = sorted(seen, key=lambda queue: -seen[queue].busyness())[:QUEUES_MAX]
@@ -192,7 +193,8 @@ class StatusReporter:
             queues = list(self._destinations.queues.values())
             lacking = min(QUEUES_MAX, self._destinations.count) - len(queues)
             closed = list(islice(self._destinations.closed(), lacking)) if lacking > 0 else []
-        return [*self._queue_turns.choose(queues, [queue for queue in self._seen if not queue.is_closed]), *closed]
+        seen = [queue for queue in self._seen if queue.standing is not Standing.CLOSED]
+        return [*self._queue_turns.choose(queues, seen), *closed]
 
     def _paused(self) -> dict[str, Any]:
         """Return how many queues are paused, and the first of them: nobody should have to look for one."""
@@ -208,8 +210,9 @@ class StatusReporter:
             if lacking > 0 and count > len(topics):
                 topics += islice(self._topics.closed(), lacking)
         seen: dict[TopicState, TopicStatistics] = {}
-        for topic in self._topic_turns.choose(topics, [one for one in self._named_topics if not one.is_closed]):
-            if not topic.is_deleted:
+        named_before = [topic for topic in self._named_topics if topic.standing is not Standing.CLOSED]
+        for topic in self._topic_turns.choose(topics, named_before):
+            if topic.is_open:
                 seen[topic] = statistics_of_topic(self._monitor, topic, SUBSCRIPTIONS_MAX)
         named = nlargest(TOPICS_MAX, seen, key=lambda topic: seen[topic].enqueued)
         self._named_topics = {topic: seen[topic] for topic in named}

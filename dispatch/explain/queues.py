@@ -247,7 +247,7 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
-    queue, target_area = consumer.destination, owners.target_area
+    queue, dispatch_area = consumer.destination, owners.dispatch_area
     name = queue.qualified_name
     if consumer.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
@@ -266,7 +266,7 @@ def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
         return [_paused(queue, places.free)]
     if consumer.credit <= 0:
         return _prefetch_causes(owners, consumer, places)
-    if consumer.in_flight and target_area.is_short_for(consumer.destination.memory):
+    if consumer.in_flight and dispatch_area.is_short_for(consumer.destination.memory):
         return _in_flight_memory(owners)
     if is_direct:
         direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
@@ -445,7 +445,7 @@ def _causes_of_reached(
     elif not able:
         hold = "it holds" if len(reached) == 1 else "they hold"
         yield Cause(PREFETCH, holder, free, 0, None, f"acknowledging what {hold}, or a higher prefetch")
-    elif owners.target_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
+    elif owners.dispatch_area.is_short_for(queue.memory) and all(consumer.in_flight for consumer, _, _ in able):
         yield Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")
     elif any(is_direct for _, _, is_direct in able):
         unmatched = max(_passed_over(queue, free) - places.unreadable, 0)

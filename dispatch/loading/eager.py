@@ -10,7 +10,7 @@ when it meets a reference before the loader did, which is a miss.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import nsmallest
 from itertools import chain
@@ -27,8 +27,10 @@ from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ..core.contracts import LaneCache
 from ..core.lists import TargetArea
-from ..core.model import LaneState, Load, TargetList
+from ..core.load import Load
+from ..core.model import LaneState, TargetList
 
 logger = LateLogger("forebay.dispatch.loader")
 
@@ -45,6 +47,7 @@ class EagerLoader:
     def __init__(self, target_area: TargetArea, reading: Holder) -> None:
         """reading: pays for read buffers."""
         self._target_area = target_area
+        self._dispatch_area = target_area.dispatch_area
         self._reading = reading
         self._monotonic = target_area.monitor.monotonic
         self._previous: TargetList | None = None
@@ -58,7 +61,7 @@ class EagerLoader:
 
     def step(self) -> bool:
         """Load for the list that is nearest to starving. Requires: no lock."""
-        load: Load | None = None
+        load: Load[TargetList] | None = None
         try:
             with self._target_area.lock, self._target_area.whole:
                 load = self._next()
@@ -72,7 +75,7 @@ class EagerLoader:
             raise
         return True
 
-    def finish(self, load: Load) -> None:
+    def finish(self, load: Load[TargetList]) -> None:
         """Read and install. Requires: no lock."""
         try:
             self.read(load)
@@ -82,13 +85,13 @@ class EagerLoader:
             self.give_up(load)
             raise
 
-    def give_up(self, load: Load) -> None:
+    def give_up(self, load: Load[TargetList]) -> None:
         """Let a load that was interrupted be as if it had never begun, if it has not ended yet. Requires: no lock."""
         with suppress(StoreFailed), self._target_area.lock, self._target_area.whole:  # what was raised counts
             if load.target.load is load:
                 self._abandon(load)
 
-    def _next(self) -> Load | None:
+    def _next(self) -> Load[TargetList] | None:
         """Begin a load; None: none of the lists that were looked at could have one, and they run low no more."""
         loads = self._target_area.loads
         running_low = loads.running_low
@@ -116,12 +119,12 @@ class EagerLoader:
                 return load
             running_low.pop(target, None)
             if target.has_supply:
-                self._target_area.waits_for_memory[target] = None
+                self._dispatch_area.waits_for_memory[target] = None
         return None
 
     # ------------------------------------------------------------------ begin
 
-    def begin(self, target: TargetList, *, is_needed: bool) -> Load | None:
+    def begin(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
         """Choose and reserve the next load of a list; None when there is nothing to load, or no memory for any of it.
 
         What is chosen stays where it was, returned, reference or behind the
@@ -132,19 +135,9 @@ class EagerLoader:
         load = self._choose(target, self._monotonic())
         if load is None:
             return None
-        load.was_shared = target.is_shared
-        if target.lane.reads_for_others and load.last + 1 < target.lane.published:
-            self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
-        elif is_needed:
-            self._cut_to_cached(load, CACHED_MESSAGES_MIN)
-        elif target.direct_bytes >= target.read_ahead_bytes:
-            self._cut_to_cached(load, 1)
-        self._take_from_caches(load, is_needed)
-        for sequence in target.lane.cut_load(load):
-            if sequence <= load.last:
-                self._make_lazy(load, sequence)
-        # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
-        load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
+        self._part_cached_from_read(load, is_needed)
+        self._fill_from_caches(load, is_needed)
+        self._leave_out_unreadable(load)
         if load.runs:
             self._reserve(load, is_needed)
         if not load.runs or load.last < load.first:
@@ -154,7 +147,7 @@ class EagerLoader:
         target.loaded_bytes += load.reserved_bytes
         return load
 
-    def _choose(self, target: TargetList, began_at: float) -> Load | None:
+    def _choose(self, target: TargetList, began_at: float) -> Load[TargetList] | None:
         """Choose the next pending messages: the first of what came back and of references, then behind the frontier."""
         sources = [(target.returned, True), (target.references, False)]
         if target.returned and target.references and target.references.first < target.returned.first:
@@ -221,17 +214,24 @@ class EagerLoader:
                 break
         return chosen
 
-    def _cut_to_cached(self, load: Load, least: int) -> None:
-        """Hand over what the caches have of the front at once, where there is so much; the rest is another load.
+    def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
+        """End the load before what is to be read, where the caches have enough of its front to be a load of its own."""
+        target = load.target
+        if target.lane.reads_for_others and load.last + 1 < target.lane.published:
+            self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
+        elif is_needed:
+            self._cut_to_cached(load, CACHED_MESSAGES_MIN)
+        elif target.direct_bytes >= target.read_ahead_bytes:
+            self._cut_to_cached(load, 1)
 
-        O(that much).
-        """
+    def _cut_to_cached(self, load: Load[TargetList], least: int) -> None:
+        """End the load behind what the caches have of its front, if that is so much. O(that much)."""
         lane = load.target.lane
         number = lane.pending_lane.number
         caches = [cache for cache in lane.caches if cache.may_have(number, load.last)]
         count = 0
         before = 0
-        for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
+        for sequence in _sequences(load) if caches else ():
             if all(cache.peek(number, sequence) is None for cache in caches):
                 if count >= least:
                     load.last = before
@@ -240,57 +240,69 @@ class EagerLoader:
             before = sequence
             count += 1
 
-    def _take_from_caches(self, load: Load, is_needed: bool) -> None:
+    def _fill_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
+        """Take what the caches have of the load; copy it where others share it and might find it nowhere else."""
         target = load.target
-        if target.is_shared and not target.lane.is_persistent:
-            self._copy_from_caches(load)
-            return
-        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
+        is_only_copy = target.is_shared and not target.lane.is_persistent
         for cache in target.lane.caches:
-            if not cache.may_have(lane_number, load.last):
+            if not cache.may_have(target.lane.pending_lane.number, load.last):
                 continue
-            is_shared = cache.is_shared(lane_number)
-            reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
-            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
-                message = cache.take(lane_number, sequence)
-                if message is None:
-                    continue
-                charge = charge_bytes(message)
-                if is_needed and is_shared and memory.free_bytes < charge:
-                    self._target_area.make_room(charge, target)
-                if not reserve(charge):  # others need it too: it is spilled for all, and read
-                    assert is_shared, "what was just released can be reserved again"
-                    target.lane.spill((message,))
-                    if is_needed and cache.peek(lane_number, sequence) is not None:
-                        self._make_lazy(load, sequence)
-                    break
-                load.hold(message, charge)
-                load.from_cache.add(sequence)
-                cache.served += 1
+            if is_only_copy:
+                self._copy_from(cache, load)
+            else:
+                self._take_from(cache, load, is_needed)
 
-    def _copy_from_caches(self, load: Load) -> None:
-        """Copy for a list that shares what may be nowhere else, so that others find it. Without memory, spill it."""
+    def _take_from(self, cache: LaneCache, load: Load[TargetList], is_needed: bool) -> None:
+        """Take what a cache has of the load, up to a message that others need too and memory has no room to copy."""
+        target = load.target
+        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
+        is_shared = cache.is_shared(lane_number)
+        reserve = memory.lists_holder.reserve if is_shared else memory.lists_holder.reserve_again
+        for sequence in _sequences(load):
+            message = cache.take(lane_number, sequence)
+            if message is None:
+                continue
+            charge = charge_bytes(message)
+            if is_needed and is_shared and memory.free_bytes < charge:
+                self._target_area.make_room(charge, target)
+            if not reserve(charge):  # others need it too: it is spilled for all, and read
+                assert is_shared, "what was just released can be reserved again"
+                target.lane.pager.write_out((message,))
+                if is_needed and cache.peek(lane_number, sequence) is not None:
+                    self._make_lazy(load, sequence)
+                return
+            load.hold(message, charge)
+            load.from_cache.add(sequence)
+            cache.served += 1
+
+    def _copy_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
+        """Copy what a cache has of the load, which stays there for others. What memory has no room for is spilled."""
         lane = load.target.lane
         number = lane.pending_lane.number
-        for cache in lane.caches:
-            if not cache.may_have(number, load.last):
+        unaffordable: list[StoredMessage] = []
+        for sequence in _sequences(load):
+            message = cache.peek(number, sequence)
+            if message is None or sequence in load.held:
                 continue
-            unaffordable: list[StoredMessage] = []
-            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
-                message = cache.peek(number, sequence)
-                if message is None or sequence in load.held:
-                    continue
-                charge = charge_bytes(message)
-                if not unaffordable and lane.memory.lists_holder.reserve(charge):
-                    load.hold(message, charge)
-                    cache.served += 1
-                else:
-                    cache.take(number, sequence)
-                    unaffordable.append(message)
-            if unaffordable:
-                lane.spill(unaffordable)
+            charge = charge_bytes(message)
+            if not unaffordable and lane.memory.lists_holder.reserve(charge):
+                load.hold(message, charge)
+                cache.served += 1
+            else:
+                cache.take(number, sequence)
+                unaffordable.append(message)
+        if unaffordable:
+            lane.pager.write_out(unaffordable)
 
-    def _reserve(self, load: Load, is_needed: bool) -> None:
+    def _leave_out_unreadable(self, load: Load[TargetList]) -> None:
+        """Make lazy what only a delivery has, and end the load before what nobody can have now."""
+        for sequence in load.target.lane.pager.cut_load(load):
+            if sequence <= load.last:
+                self._make_lazy(load, sequence)
+        # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
+        load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
+
+    def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
         """Reserve memory for what must be read. What finds none becomes lazy; where even that fails, the run is cut."""
         target_area, target = self._target_area, load.target
         pending_lane = target.lane.pending_lane
@@ -318,7 +330,7 @@ class EagerLoader:
         if runs:
             self._reserve_runs(load, runs, wanted, is_needed)
 
-    def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
+    def _reserve_runs(self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
         if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.lane.memory.free_bytes < wanted:
@@ -345,7 +357,7 @@ class EagerLoader:
                         self._make_lazy(load, sequence)
 
     def _cut_to_memory(
-        self, load: Load, runs: list[tuple[int, int]], wanted: int, few: int
+        self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
         """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
         pending_lane, free_bytes = load.target.lane.pending_lane, load.target.lane.memory.free_bytes
@@ -366,7 +378,7 @@ class EagerLoader:
                     cut.append((sequence, sequence))
         return cut, charged
 
-    def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
+    def _afford(self, load: Load[TargetList], wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
         target_area, memory = self._target_area, load.target.lane.memory
         if memory.free_bytes < wanted + buffer_bytes:
             target_area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
@@ -380,7 +392,7 @@ class EagerLoader:
         load.buffer_bytes = buffer_bytes
         return True
 
-    def _make_lazy(self, load: Load, sequence: int) -> None:
+    def _make_lazy(self, load: Load[TargetList], sequence: int) -> None:
         """Keep the message's place without its body, which is read when somebody looks at it."""
         target_area, lists = self._target_area, load.target.lane.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
@@ -393,7 +405,7 @@ class EagerLoader:
         load.reserved_bytes += OVERHEAD_BYTES
         load.held[sequence] = (sequence, b"", None, 0)
 
-    def _borrow(self, load: Load) -> bool:
+    def _borrow(self, load: Load[TargetList]) -> bool:
         """Borrow memory for one reference, where bookkeeping alone fills it."""
         target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
@@ -404,7 +416,7 @@ class EagerLoader:
             kept_bytes = FIRST_BYTES
         return self._target_area.overflow.account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
-    def _abandon(self, load: Load) -> None:
+    def _abandon(self, load: Load[TargetList]) -> None:
         """Give back what was reserved: the run stays where it is. Requires: the lock."""
         was_begun = load.target.load is load
         self._target_area.end_load(load.target)
@@ -412,20 +424,20 @@ class EagerLoader:
         load.target.release(load.reserved_bytes)
         lane = load.target.lane
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
-        if load.is_stale:
+        if _is_stale(load):
             dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
         # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
         is_read = load.target in self._target_area.lists
-        lane.leave_ram(
+        lane.pager.page_out(
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
             load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
-            self._target_area.relieve()  # others may have found nothing because this load had it
+            self._dispatch_area.relieve()  # others may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
 
-    def read(self, load: Load) -> None:
+    def read(self, load: Load[TargetList]) -> None:
         """Read what is missing and evaluate the selector. Requires: no lock."""
         consumer_group, lane = load.target.consumer_group, load.target.lane
         if load.is_plain:
@@ -441,7 +453,7 @@ class EagerLoader:
         elif consumer_group.notes_groups:
             _judge(load, [sequence for sequence, message in load.held.items() if message[2] is None])
 
-    def install(self, load: Load) -> None:
+    def install(self, load: Load[TargetList]) -> None:
         """Put what was loaded into the list. Requires: the lock."""
         self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
@@ -464,15 +476,15 @@ class EagerLoader:
         if load.unreadable and is_alive:
             _give_up(target.lane, load.unreadable)
         target.consumer_group.load_ended(target_area.monitor.deferred)
-        if target_area.waits_for_memory:
-            target_area.relieve()
+        if self._dispatch_area.waits_for_memory:
+            self._dispatch_area.relieve()
         if is_alive and target.direct_bytes < target.low_watermark_bytes:
             target_area.loads.request(target)
 
-    def _put(self, load: Load, is_alive: bool) -> list[StoredMessage]:
+    def _put(self, load: Load[TargetList], is_alive: bool) -> list[StoredMessage]:
         """Put what belongs into the list in the place of its runs; return that. The rest of the memory is released."""
         target = load.target
-        if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
+        if load.is_plain and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive)
@@ -491,23 +503,23 @@ class EagerLoader:
             target.direct_bytes += kept_bytes
         return kept
 
-    def _let_go(self, load: Load, kept: set[int]) -> None:
+    def _let_go(self, load: Load[TargetList], kept: set[int]) -> None:
         """Let go of what came from the caches and did not get into the list."""
         lane = load.target.lane
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
-            if load.is_stale and not lane.pending_lane.is_pending(sequence):
+            if _is_stale(load) and not lane.pending_lane.is_pending(sequence):
                 continue
             message = load.held[sequence]
             is_head = sequence in load.unwanted and lane.memory.head_queue_cache.put(lane.pending_lane.number, message)
             if not is_head:
                 dropped.append(message)
-        lane.leave_ram(dropped)
+        lane.pager.page_out(dropped)
 
-    def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
+    def _kept(self, load: Load[TargetList], is_alive: bool) -> tuple[list[StoredMessage], int]:
         """Return what of a load belongs into its list, in order, and the charge of that."""
         target, pending_lane = load.target, load.target.lane.pending_lane
-        is_doubtful = target.is_shared or load.is_stale
+        is_doubtful = target.is_shared or _is_stale(load)
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
         kept_bytes = 0
@@ -526,13 +538,30 @@ class EagerLoader:
 
 def _load_of(
     target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool
-) -> Load:
+) -> Load[TargetList]:
     """Return a load of chosen runs, for which nothing is reserved or read yet."""
-    purges = target.lane.purges
-    return Load(target, runs, runs[-1][1], is_scan=is_scan, is_return=is_return, purges=purges, began_at=began_at)
+    return Load(
+        target,
+        runs,
+        is_scan=is_scan,
+        is_return=is_return,
+        was_shared=target.is_shared,
+        purges=target.lane.purges,
+        began_at=began_at,
+    )
 
 
-def _judge(load: Load, sequences: Iterable[int]) -> None:
+def _sequences(load: Load[TargetList]) -> Iterator[int]:
+    """Return the sequences of its runs, in order."""
+    return chain.from_iterable(range(first, last + 1) for first, last in load.runs)
+
+
+def _is_stale(load: Load[TargetList]) -> bool:
+    """Return whether some of its messages may be gone: a purge has taken messages out since the load began."""
+    return load.purges != load.target.lane.purges
+
+
+def _judge(load: Load[TargetList], sequences: Iterable[int]) -> None:
     """Find out which of these messages the list wants, and of which group each is. Requires: no lock.
 
     What can't be read or judged is not wanted; unless it was only settled meanwhile, which install finds out.

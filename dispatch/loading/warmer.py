@@ -64,7 +64,7 @@ class CacheWarmer:
         Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
         """
         queue = lane.destination
-        if queue.consumer_groups or queue.is_deleted or not queue.has_lists or not lane.is_persistent:
+        if queue.consumer_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
             return
         lane.memory.head_queue_cache.stop(lane.pending_lane.number)
         self._lanes[lane] = 0
@@ -81,7 +81,7 @@ class CacheWarmer:
         """
         target_area = self._target_area
         if target_area.budget.free_bytes >= target_area.shares.available_bytes * PLENTY_SHARE:
-            for memory in target_area.memories:
+            for memory in target_area.memories.all:
                 self._look_at(memory)
 
     def _look_at(self, memory: LaneMemory) -> None:
@@ -128,7 +128,7 @@ class CacheWarmer:
         while (lane := next((lane for lane in lanes if lane.memory not in self._is_full), None)) is not None:
             sequence, memory, cache = lanes[lane], lane.memory, lane.memory.head_queue_cache
             room = max(min(cache.room_bytes, memory.free_bytes), 0)
-            if lane.destination.consumer_groups or lane.destination.is_deleted:
+            if lane.destination.consumer_groups or not lane.destination.is_open:
                 del lanes[lane]
                 continue
             runs, content_bytes, following = self._choose(lane, sequence, room // len(lanes))
@@ -192,7 +192,7 @@ class CacheWarmer:
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)
         self.loading_bytes = 0
-        if lane.destination.consumer_groups or lane.destination.is_deleted or lane not in self._lanes:
+        if lane.destination.consumer_groups or not lane.destination.is_open or lane not in self._lanes:
             return
         for message in messages:
             if load.purges == lane.purges or lane.pending_lane.is_pending(message[0]):

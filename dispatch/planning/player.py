@@ -53,13 +53,17 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery, is_lazy, message_of
+from ..core.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.dispatch_area import DispatchArea
+from ..core.judging import NO_NAMES
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
+from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
-from ..core.model import NO_NAMES, ConsumerGroup, LaneState, PersistentLaneState, TargetList, consumer_of
+from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
+from ..core.persistent import StoredLaneState
 from ..core.queue_state import QueueState
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
@@ -164,7 +168,7 @@ class PlayedStore(MessageStore):
         """Do nothing: a played store is never closed."""
 
 
-class PlayedLaneState(PersistentLaneState):
+class PlayedLaneState(StoredLaneState):
     """The state of a lane that is in no index. It is never closed, and so it is not charged either."""
 
     __slots__ = ()
@@ -219,7 +223,7 @@ class PlayedConsumerGroup(ConsumerGroup):
         self.taken = taken
         self.lane = lane
 
-    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 
@@ -266,20 +270,23 @@ class TracePlayer:
             paid_buffer_bytes=0,
             make_room=lambda wanted_bytes: None,
         )
+        loads, now_ms = LoadRequests(_do_nothing, None), self.store.steady.now_ms
+        memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
+        self.dispatch_area = DispatchArea(self.budget, memories, loads, now_ms, _ignore, on_sample=_ignore)
         self.target_area = TargetArea(
             self.monitor,
             self.store,
             self.budget,
             shares,
-            LoadRequests(_do_nothing, None),
+            loads,
             rule,
+            memories,
+            self.dispatch_area,
             syncs_always=False,
             destination_memory=Tab(self.budget.holder("destinations")),
             overflow=overflow,
-            pattern_of=lambda name: None,
             distributions=Distributions,
             observer=lambda target_area: ListObserver(),
-            on_expired=_ignore,
             on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit
             on_lane_gone=_ignore,
         )
@@ -369,7 +376,7 @@ class TracePlayer:
         end = first + count
         loads_left = LOADS_IN_VAIN_MAX + target.lane.pending_lane.pending_messages
         while count > 0:
-            deliveries = self.target_area.collect(consumer, count, None)
+            deliveries = self.dispatch_area.collect(consumer, count, None)
             if not deliveries:
                 load = self.loader.begin(target, is_needed=True)
                 if load is None and not target.has_supply:
@@ -408,14 +415,14 @@ class TracePlayer:
 
     def _settle(self, lane: LaneState, deliveries: list[Delivery]) -> None:
         for consumer in {id(consumer_of(delivery)): consumer_of(delivery) for delivery in deliveries}.values():
-            self.target_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
+            self.dispatch_area.settle_run(lane, [found for found in deliveries if consumer_of(found) is consumer])
 
     def _let_go(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)
         for sequence in range(first - lane.base, first - lane.base + count):
             delivery = lane.state.in_flight.get(sequence)
             if delivery is not None:
-                self.target_area.settle(delivery)
+                self.dispatch_area.settle(delivery)
 
     def _offer(self, number: int, first: int, count: int, extra: int) -> None:
         lane = self._lane(number)

@@ -46,8 +46,10 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.settings import Settings
 from ..core.delivery import Delivery, LaneMessages
+from ..core.dispatch_area import DispatchArea
 from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
+from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
@@ -232,7 +234,7 @@ class Recorder:
     def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
         """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
         at, stored.noted = stored.noted, end
-        if lane.destination.is_deleted:
+        if not lane.destination.is_open:
             return
         while at < end and (run := lane.pending_lane.pending_run(at, end - at)) is not None and run[0] < end:
             first, last = run[0], min(run[1], end - 1)
@@ -392,6 +394,54 @@ def header_of(settings: Settings) -> TraceHeader:
     return TraceHeader(settings.memory_limit_bytes, index_bytes, not settings.persistent_index)
 
 
+class RecordedDispatchArea(DispatchArea):
+    """A DispatchArea that reports its events to a recorder."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        budget: Budget,
+        memories: Memories,
+        loads: LoadRequests,
+        now_ms: Callable[[], int],
+        on_expired: Callable[[LaneState, int], None],
+        on_sample: Callable[[TargetList], None],
+    ) -> None:
+        self._recorder = recorder
+        super().__init__(budget, memories, loads, now_ms, on_expired, on_sample)
+
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        delivery = super().collect_one(consumer)
+        if delivery is not None:
+            self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
+        return delivery
+
+    def hand_out(
+        self,
+        consumer: Taker,
+        target: TargetList,
+        most: int,
+        max_bytes: int | None,
+        deliveries: list[Delivery],
+        before: int = BEHIND_ALL,
+    ) -> int | None:
+        already = len(deliveries)
+        max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
+        for _, first, count in _runs(deliveries[already:]):
+            self._recorder.taken(_shared(target), first, count)
+        return max_bytes
+
+    def settle(self, delivery: Delivery) -> None:
+        super().settle(delivery)
+        lane, sequence = lane_of(delivery), delivery.sequence
+        # An ack has removed the message before; a message that is given back is pending still.
+        self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
+
+    def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
+        super().settle_run(lane, deliveries)
+        self._recorder.settled(lane_of(deliveries[0]), deliveries[0].sequence, len(deliveries), is_done=True)
+
+
 class RecordedTargetArea(TargetArea):
     """A TargetArea that reports its events to a recorder; a store that records nothing pays nothing for it."""
 
@@ -404,14 +454,14 @@ class RecordedTargetArea(TargetArea):
         shares: Shares,
         loads: LoadRequests,
         rule: MemoryRule,
+        memories: Memories,
+        dispatch_area: DispatchArea,
         *,
         syncs_always: bool,
         destination_memory: Tab,
         overflow: Overflow,
-        pattern_of: Callable[[str], str | None],
         distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
-        on_expired: Callable[[LaneState, int], None],
         on_unread: Callable[[LaneState], None],
         on_lane_gone: Callable[[LaneState], None],
     ) -> None:
@@ -424,13 +474,13 @@ class RecordedTargetArea(TargetArea):
             shares,
             loads,
             rule,
+            memories,
+            dispatch_area,
             syncs_always=syncs_always,
             destination_memory=destination_memory,
             overflow=overflow,
-            pattern_of=pattern_of,
             distributions=distributions,
             observer=observer,
-            on_expired=on_expired,
             on_unread=on_unread,
             on_lane_gone=on_lane_gone,
         )
@@ -466,37 +516,6 @@ class RecordedTargetArea(TargetArea):
             self._recorder.note_arrivals(lane)
             self._recorder.unloaded(lane, end)
         super().offer_unloaded(lane, end)
-
-    def collect_one(self, consumer: Taker) -> Delivery | None:
-        delivery = super().collect_one(consumer)
-        if delivery is not None:
-            self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
-        return delivery
-
-    def hand_out(
-        self,
-        consumer: Taker,
-        target: TargetList,
-        most: int,
-        max_bytes: int | None,
-        deliveries: list[Delivery],
-        before: int = BEHIND_ALL,
-    ) -> int | None:
-        already = len(deliveries)
-        max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
-        for _, first, count in _runs(deliveries[already:]):
-            self._recorder.taken(_shared(target), first, count)
-        return max_bytes
-
-    def settle(self, delivery: Delivery) -> None:
-        super().settle(delivery)
-        lane, sequence = lane_of(delivery), delivery.sequence
-        # An ack has removed the message before; a message that is given back is pending still.
-        self._recorder.settled(lane, sequence, 1, is_done=not lane.pending_lane.is_pending(sequence))
-
-    def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
-        super().settle_run(lane, deliveries)
-        self._recorder.settled(lane_of(deliveries[0]), deliveries[0].sequence, len(deliveries), is_done=True)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
         self._recorder.offered(lane, message[0], is_loaded=message[2] is not None)

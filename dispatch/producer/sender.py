@@ -33,6 +33,7 @@ from ..admission.limits import Wait
 from ..config.checks import check_seconds, deadline_after
 from ..core.model import DestinationState, NonPersistentLaneState
 from ..core.publisher import Confirmer
+from ..core.standing import Standing
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .lifetimes import ends_at
@@ -45,7 +46,7 @@ PUBLIC: Final = ("name", "send", "send_many")
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
     """Encode what lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
-    if headers is not None and not isinstance(headers, Mapping):
+    if type(headers) is not dict and headers is not None and not isinstance(headers, Mapping):
         raise ArgumentError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
         raise argument_error(f"a message id must be a non-empty str, not {type(message_id).__name__}", message_id, str)
@@ -545,7 +546,7 @@ class Sender:
         Raises `refused` where that was not the reason. Requires: no lock.
         """
         known = self._destination  # perhaps another thread with this handle has just opened it again
-        if known.is_deleted and not known.is_forgotten:
+        if known.standing is Standing.DELETED:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)

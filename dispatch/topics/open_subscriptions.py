@@ -15,6 +15,7 @@ from ...store.subscription_records import SubscriptionRecords
 from ..core.delays import TimedLanes
 from ..core.monitor import Monitor
 from ..core.removal import Removals
+from ..core.standing import Standing
 from .state import SubscriptionRegistry, SubscriptionState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
@@ -81,7 +82,8 @@ class OpenSubscriptions(SubscriptionRegistry):
         if not subscription.is_durable:
             self._records.unsubscribe(subscription.subscriber)
             self.forget(subscription)
-            subscription.is_deleted = True  # a transaction may have deliveries of it, and gives them back to nobody
+            # A transaction may have deliveries of it, and gives them back to nobody.
+            subscription.standing = Standing.DELETED
 
     def put_away(self, subscription: SubscriptionState) -> None:
         """Make rows of a durable subscription that is not in use, if the store has nothing else of it.
@@ -118,7 +120,7 @@ class OpenSubscriptions(SubscriptionRegistry):
 
     def end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
-        subscription.is_deleted = True
+        subscription.standing = Standing.DELETED
         lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.end_consumers()
         if subscription.is_durable:

@@ -96,7 +96,7 @@ class PatternState(DestinationState):
         """See DestinationState. SettingsError: nothing can be sent to a pattern."""
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
-    def parts(self) -> Iterable[DestinationState]:
+    def sources(self) -> Iterable[DestinationState]:
         """See DestinationState. Its members."""
         return self.members.values()
 

@@ -28,6 +28,7 @@ from ..core.overhead import (
     row_bytes,
 )
 from ..core.parts import CoreParts
+from ..core.standing import Standing
 from ..selectors.selector import compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .eviction import Evictor
@@ -194,9 +195,9 @@ class Topics:
         is_to_go: the call deletes it, and needs no room for that.
         """
         with self._monitor.lock, self._monitor.whole:
-            number = self._destinations.number_now(topic) if is_to_go and topic.is_forgotten else None
+            number = self._destinations.number_now(topic) if is_to_go and topic.is_reopenable else None
             held = self._current(topic) if number is None else self.opened_to_delete(number)
-            held.holders += 1
+            held.calls_under_way += 1
         with self._destinations.released(held):
             yield held
 
@@ -209,13 +210,13 @@ class Topics:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             held = self._current(topic)
-            is_new = held.is_forgotten
+            is_new = held.is_reopenable
             if is_new:
-                if topic.is_closed and topic.inactive_seconds is None:
+                if topic.standing is Standing.CLOSED and topic.inactive_seconds is None:
                     raise Closed("the topic")
                 raise_if_temporary(topic.name)
                 held = self.create(topic.name)
-            held.holders += 1
+            held.calls_under_way += 1
             position = self._message_store.position
         with self._destinations.released(held):
             if is_new:
@@ -233,14 +234,14 @@ class Topics:
             for name, number in zip(self.names(), self.numbers(), strict=True):
                 if matches(pattern, name) and not self._rows[number].is_temporary:
                     found.append(self.opened(number))
-                    found[-1].holders += 1
+                    found[-1].calls_under_way += 1
             yield found
         finally:
             for topic in found:
-                topic.holders -= 1
+                topic.calls_under_way -= 1
 
     def _current(self, topic: TopicState) -> TopicState:
-        number = self._destinations.number_now(topic) if topic.is_forgotten else None
+        number = self._destinations.number_now(topic) if topic.is_reopenable else None
         return topic if number is None else self.opened(number)
 
     def current(self, topic: TopicState) -> TopicState:
@@ -248,14 +249,14 @@ class Topics:
 
         Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
         """
-        if not topic.is_forgotten:
+        if not topic.is_reopenable:
             return topic
         with self._monitor.lock, self._monitor.whole:
             return self._current(topic)
 
     def for_report(self, topic: TopicState) -> TopicState:
         """Return what a report tells of a known topic. Requires: the lock."""
-        number = self._destinations.number_now(topic) if topic.is_forgotten else None
+        number = self._destinations.number_now(topic) if topic.is_reopenable else None
         return topic if number is None else self.numbered_for_report(number) or topic
 
     def find(self, name: str) -> TopicState | None:
@@ -335,7 +336,7 @@ class Topics:
 
         A subscription that nobody reads and of which nothing is remembered costs a microsecond.
         """
-        if topic.is_deleted:
+        if not topic.is_open:
             return
         subscriptions = topic.subscriptions()
         durable = self._subscribers.table.numbers(topic.number)
@@ -344,7 +345,7 @@ class Topics:
         unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
         self._message_store.delete_destination(topic.number)
         self._subscriptions.forget_later(topic.memory, unread)
-        topic.is_deleted = True
+        topic.standing = Standing.DELETED
         self._retention.forget(topic)
         del self.by_name[topic.name]
         self._destinations.unregister(topic)

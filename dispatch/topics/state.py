@@ -35,18 +35,19 @@ from ..core.contracts import BackingStore, LaneDueTimes, Source
 from ..core.counters import EarlierCounts, Volume
 from ..core.delivery import LaneMessages
 from ..core.destinations import Destinations
-from ..core.judging import values_of
+from ..core.judging import Judge, values_of
+from ..core.load import Load
 from ..core.model import (
     LANE_STATE_BYTES,
     ConsumerGroup,
     DestinationState,
     LaneState,
     ListKeeper,
-    Load,
     NonPersistentLaneState,
-    PersistentLaneState,
+    TargetList,
 )
 from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
+from ..core.persistent import StoredLaneState
 from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
@@ -81,7 +82,7 @@ class Verdicts:
         """Forget the message: none is judged for now."""
         self.begin(NOBODY, NOBODY)
 
-    def is_about(self, lane: LaneState, message: StoredMessage) -> bool:
+    def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
         """Return whether a message is the one that is arriving, and persistent. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
@@ -104,12 +105,12 @@ class SubscriptionConsumerGroup(ConsumerGroup):
         super().__init__(selector)
         self._verdicts = verdicts
 
-    def wants(self, lane: LaneState, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """See ConsumerGroup. A non-persistent message reaches only the subscriptions that want it."""
+    def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
+        """See Judge. A non-persistent message reaches only the subscriptions that want it."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
-    def verdict(self, lane: LaneState, message: StoredMessage) -> bool | None:
-        """See ConsumerGroup. A message that is just arriving is judged once for all subscriptions with this selector.
+    def verdict(self, lane: LaneMessages, message: StoredMessage) -> bool | None:
+        """See Judge. A message that is just arriving is judged once for all subscriptions with this selector.
 
         Requires: the lock.
         """
@@ -384,7 +385,7 @@ class TopicState(DestinationState):
         return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(PersistentLaneState):
+class TopicLaneState(StoredLaneState):
     """What is sent in one priority, on its way to the subscriptions."""
 
     __slots__ = ("topic",)
@@ -493,7 +494,7 @@ class TopicLaneState(PersistentLaneState):
                 yield lane
 
 
-class SubscriptionLaneState(PersistentLaneState):
+class SubscriptionLaneState(StoredLaneState):
     """One lane of one subscription."""
 
     __slots__ = (
@@ -567,7 +568,7 @@ class SubscriptionLaneState(PersistentLaneState):
         """See LaneState. A read brings what others need too, and records of many messages are read once."""
         return UNLIMITED if self._is_followed and self.peek(first) is None else list_bytes
 
-    def loaded(self, load: Load) -> None:
+    def loaded(self, load: Load[TargetList]) -> None:
         """See LaneState. What was read for one subscription is kept for those that are about to need it."""
         topic_lane, shared = self.topic_lane, self._shared
         mean_bytes = OVERHEAD_BYTES + topic_lane.pending_lane.pending_bytes / max(
@@ -657,7 +658,7 @@ class SubscriptionState(DestinationState):
         self.subscriber = subscriber
         self.selector = selector
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
-        self.judge = ConsumerGroup(selector) if selector is not None else None
+        self.judge = Judge(selector) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
         self.is_reader = False
         """It began at a place that somebody chose: see Topic.reader."""
@@ -876,7 +877,7 @@ class FanOut:
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
-        if self.destination.is_deleted:
+        if not self.destination.is_open:
             raise Closed("the topic")
         sequence = self.next_sequence
         self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it

@@ -12,7 +12,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.sequence_set import SequenceSet
 from ..core.delivery import Delivery
-from ..core.lists import TargetArea
+from ..core.dispatch_area import DispatchArea
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.redelivery import Redelivery
 
@@ -25,10 +25,10 @@ class StagedAcks:
     """The state lock guards it; every method requires it held."""
 
     def __init__(
-        self, target_area: TargetArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
+        self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
     ) -> None:
         """lanes: by number every lane that the transaction knows, to which this adds those it acknowledges in."""
-        self._target_area = target_area
+        self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._branch = branch
         self._lanes = lanes
@@ -87,7 +87,7 @@ class StagedAcks:
         for held in self._held.values():
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery
-                self._target_area.settle(delivery)
+                self._dispatch_area.settle(delivery)
                 consumer_of(delivery).on_credit()
 
     def take_back(self) -> bool:

@@ -93,7 +93,7 @@ class Transaction:
         self._non_persistent = StagedNonPersistent(
             registry.store.duplicates, registry.windows, registry.publisher, registry.memory, branch
         )
-        self._acks = StagedAcks(registry.target_area, registry.redelivery, branch, self._lanes)
+        self._acks = StagedAcks(registry.dispatch_area, registry.redelivery, branch, self._lanes)
         self._replaces = False
         """What it sends takes the place of a retained message that it deletes: a full disk has room for that."""
         self._room: dict[DestinationLimits, Reservation] = {}
@@ -525,7 +525,7 @@ class TransactionRegistry:
     ) -> None:
         self.monitor = monitor
         self.store = store
-        self.target_area = target_area
+        self.dispatch_area = target_area.dispatch_area
         self.publisher = publisher
         self.redelivery = redelivery
         self.timed = timed

@@ -57,15 +57,13 @@ def encode_properties(
 
     The message id comes first, then group and producer, so that `group_of` and `own_identity` decode nothing else.
     """
-    encoded = b""
-    if message_id is not None:
-        encoded = _field(_MESSAGE_ID, message_id)
-    if group is not None:
-        encoded += _field(_GROUP, group)
+    encoded = _HEADERS_FOLLOW + _headers(headers) if headers else b""
     if producer is not None:
-        encoded += _field(_PRODUCER, producer)
-    if headers:
-        encoded += _HEADERS_FOLLOW + _headers(headers)
+        encoded = _field(_PRODUCER, producer) + encoded
+    if group is not None:
+        encoded = _field(_GROUP, group) + encoded
+    if message_id is not None:
+        encoded = _field(_MESSAGE_ID, message_id) + encoded
     if len(encoded) > PROPERTIES_BYTES_MAX:
         raise SettingsError(
             f"headers of {len(encoded)} bytes are above the limit of {PROPERTIES_BYTES_MAX}: put them into the body"
@@ -84,16 +82,16 @@ def _field(tag: int, name: str) -> bytes:
 
 
 def _headers(headers: Headers) -> bytes:
-    fields: Iterable[tuple[object, object]] = headers.items()  # whatever the caller has put there
-    for name, value in fields:
+    plain: dict[object, object] = headers if type(headers) is dict else dict(headers)  # whatever the caller put there
+    for name, value in plain.items():
         if type(name) is not str or not name or type(value) not in _SCALARS:
             break
     else:
         try:
-            return _encode(headers if type(headers) is dict else dict(headers))
+            return _encode(plain)
         except (OverflowError, UnicodeEncodeError):
             pass  # an int beyond 64 bits, or no text: below each is dealt with, or named
-    return _encode({_plain_name(name): _plain(value, 0) for name, value in fields})
+    return _encode({_plain_name(name): _plain(value, 0) for name, value in plain.items()})
 
 
 def _encode_first(headers: object) -> bytes:

@@ -319,15 +319,15 @@ def encode_slice(
     table = [0] * (3 * count)
     table[1::3] = lengths
     parts = [body for _, body in contents]
-    each = {properties for properties, _ in contents}
-    if len(each) == 1:  # none of them has any, or all have the same lifetime
-        (properties,) = each
-        table[::3] = map(crc32, parts, repeat(crc32(properties)))
-        table[2::3] = [len(properties)] * count
+    of_each = [properties for properties, _ in contents]
+    first, last = of_each[0], of_each[-1]
+    if first == last and of_each.count(first) == count:  # none of them has any, or all have the same lifetime
+        table[::3] = map(crc32, parts, repeat(crc32(first)))
+        table[2::3] = [len(first)] * count
     else:
-        table[::3] = [crc32(body, crc32(properties)) for properties, body in contents]
-        table[2::3] = [len(properties) for properties, _ in contents]
-    if any(each):
+        table[::3] = map(crc32, parts, map(crc32, of_each))
+        table[2::3] = map(len, of_each)
+    if first or any(of_each):
         parts = list(chain.from_iterable(contents))
     packed = struct.pack(f"<{3 * count}I", *table)
     rest = _SLICE_REST.pack(

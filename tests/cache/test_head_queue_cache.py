@@ -75,7 +75,7 @@ def test_without_it_a_late_consumer_waits_for_the_disk(share_bytes: int | None) 
     fill(bay, MANY)
     bay.reopen()
     if share_bytes is not None:
-        bay.target_area.common_memory.head_queue_cache.resize(share_bytes)
+        bay.memories.common.head_queue_cache.resize(share_bytes)
     bay.bay.step()
     reads = bay.reads
     with bay.queue().subscribe() as consumer:
@@ -313,7 +313,7 @@ def test_the_newest_of_it_is_given_back_first() -> None:
     ids = fill(bay, 2 * MANY)
     bay.reopen()
     bay.bay.step()
-    cache = bay.target_area.common_memory.head_queue_cache
+    cache = bay.memories.common.head_queue_cache
     cache.give_back(held_bytes(bay) // 2)
     reads = bay.reads
     with bay.queue().subscribe() as consumer:

@@ -91,7 +91,7 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
     random = Random(seed)
     bay = SimulatedBay(seed, memory_limit="4MiB")
     consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(3)]
-    bodies_max = bay.target_area.dispatch_bytes_max
+    bodies_max = bay.dispatch_area.dispatch_bytes_max
     for _ in range(300):
         fill(bay, random.randrange(1, 40), f"q{random.randrange(6)}", random.randrange(8 * KIB))
         consumer = random.choice(consumers)

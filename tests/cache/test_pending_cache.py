@@ -32,7 +32,7 @@ def test_a_bursts_overflow_is_taken_without_a_disk_read_unless_the_cache_has_siz
     bay = SimulatedBay(memory_limit="16MiB")
     slow_consumer(bay)
     if share_bytes is not None:
-        bay.target_area.common_memory.pending_cache.resize(share_bytes)
+        bay.memories.common.pending_cache.resize(share_bytes)
     (consumer,) = bay.consumers()
     reads = bay.reads
     ids = fill(bay, BURST)
@@ -99,7 +99,7 @@ def test_what_is_farthest_from_being_consumed_is_given_back_first() -> None:
     slow_consumer(bay)
     ids = fill(bay, BURST)
     (consumer,) = bay.consumers()
-    bay.target_area.common_memory.pending_cache.give_back(held_bytes(bay) // 2)
+    bay.memories.common.pending_cache.give_back(held_bytes(bay) // 2)
     direct = consumer.statistics().direct_entries
     kept = bay.bay.statistics().caches["pending_cache"].messages
     reads = bay.reads

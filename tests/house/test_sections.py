@@ -22,7 +22,7 @@ LOOKS_ONLY = {
     "Forebay.prepared",
     "Forebay.topics",
     "IdleDestinations.step",
-    "LaneState._read",
+    "LaneReader._read",
     "LedgerAudit.run",
     "Maintenance._sync",
     "Publisher.position",

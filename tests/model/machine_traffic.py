@@ -364,7 +364,7 @@ class Traffic(RuleBasedStateMachine):
     def must_get(self, reader: Reader) -> bool:
         """Whether there is something for it, and for nobody else rather than for it."""
         offered, place = self.model.offered(reader), reader.place
-        if not offered or (reader.credit != reader.prefetch and self.store.target_area.is_short):
+        if not offered or (reader.credit != reader.prefetch and self.store.dispatch_area.is_short):
             return False  # where what is in flight fills memory, who holds something settles it first
         readers = [other for other in place.readers if not other.is_draining]
         if not place.is_dealt or len(readers) == 1:

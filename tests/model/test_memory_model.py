@@ -229,14 +229,14 @@ class Model:
         most = random.choice((1, 1, 5, 50, 300))
         max_bytes = random.choice((None, None, 1, 10 * KIB, 300 * KIB))
         credit = taker.prefetch - len(taker.held) if taker.prefetch else most
-        if taker.held and self.store.target_area.is_short:
+        if taker.held and self.store.dispatch_area.is_short:
             credit = 0  # what is in flight fills memory: who holds something must settle it first
         expected = next(self.expected(taker), None) if credit > 0 else None
         deliveries = taker.consumer.take(most, max_bytes=max_bytes)
         scans = 0
         while expected is not None and taker.selector is not None and not deliveries:
             # A take that does not wait may leave the scan to the background, or, where memory is short, to the next.
-            starving = self.store.target_area.starving(taker.consumer.consumer_group)
+            starving = self.store.dispatch_area.starving(taker.consumer.consumer_group)
             assert starving is None or starving in self.store.target_area.loads.running_low, (
                 "nobody goes on with the scan"
             )

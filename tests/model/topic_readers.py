@@ -15,7 +15,8 @@ from plain_model import Entry, Reader
 from simulated_bay import SimulatedBay
 from state_machine import StateMachine
 
-from forebay.dispatch.core.model import Load, TargetList
+from forebay.dispatch.core.load import Load
+from forebay.dispatch.core.model import TargetList
 
 SIZES = (40, 300, 1000, 3000)
 CALLS = {
@@ -53,7 +54,7 @@ class TopicReaders(StateMachine):
         self.topic = self.random.choice(("prices", "news"))
         self.topics = [self.topic]
         self.persistent_share = self.random.choice((0.6, 1.0))
-        self.loading: tuple[Load, list[Reader]] | None = None
+        self.loading: tuple[Load[TargetList], list[Reader]] | None = None
         """A load that is under way, and those who wait for it."""
         self.store = SimulatedBay(
             number,
@@ -77,7 +78,7 @@ class TopicReaders(StateMachine):
 
     def check_that_nothing_is_kept_for_nobody(self) -> None:
         if not any(reader.place.name == self.topic for reader in self.consumers):
-            cache = self.store.target_area.common_memory.pending_cache
+            cache = self.store.memories.common.pending_cache
             assert not [number for number in self.store.index.lanes if cache.has(number)]
 
     # ------------------------------------------------------------------ what is chosen

@@ -26,7 +26,9 @@ from forebay.dispatch.admission.deduplication import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.delays import TimedLanes
+from forebay.dispatch.core.dispatch_area import DispatchArea
 from forebay.dispatch.core.lists import TargetArea
+from forebay.dispatch.core.memories import Memories
 from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.queue_state import QueueState
@@ -144,6 +146,14 @@ class Inside:
     @property
     def target_area(self) -> TargetArea:
         return self.__engine.target_area
+
+    @property
+    def dispatch_area(self) -> DispatchArea:
+        return self.__engine.dispatch_area
+
+    @property
+    def memories(self) -> Memories:
+        return self.__engine.memories
 
     def lists(self) -> list[TargetList]:
         return list(self.__engine.target_area.lists)
@@ -364,7 +374,7 @@ class Inside:
         self.audit()
         for target in self.target_area.lists:
             target._check()
-        for memory in self.target_area.memories:
+        for memory in self.memories.all:
             memory.pending_cache._check()
             memory.head_queue_cache._check()
         self.index._check()

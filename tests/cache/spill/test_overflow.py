@@ -175,7 +175,7 @@ class Subscriber:
         found = [number_of(delivery) for delivery in taken]
         assert found == self.waiting[: len(found)]
         # Where memory is full of what is in flight, a consumer that holds something gets no more until it settles it.
-        is_short = bool(self.held) and self.bay.target_area.is_short
+        is_short = bool(self.held) and self.bay.dispatch_area.is_short
         assert bool(found) == bool(self.waiting) or is_short
         del self.waiting[: len(found)]
         self.held += taken
@@ -251,10 +251,9 @@ def test_making_room_writes_no_more_of_what_waits_than_it_must() -> None:
     lanes = [bay.queue_state(f"q{number}").non_persistent_lanes[4] for number in range(30)]
     for lane in filter(None, lanes):
         messages = [
-            bay.target_area.common_memory.head_queue_cache.take(lane.pending_lane.number, sequence)
-            for sequence in range(3)
+            bay.memories.common.head_queue_cache.take(lane.pending_lane.number, sequence) for sequence in range(3)
         ]
-        lane.leave_ram([message for message in messages if message is not None])
+        lane.pager.page_out([message for message in messages if message is not None])
     buffer = bay.overflow.buffer
     assert len(buffer) == 90
     bay.target_area.make_room(bay.budget.free_bytes + 20 * KIB, None)

@@ -190,7 +190,7 @@ def test_they_go_while_memory_is_used_up() -> None:
     other.send_many(Message(bytes(900)) for _ in range(10_000))
     holders = [other.subscribe() for _ in range(20)]
     held = [consumer.take(500) for consumer in holders]
-    assert simulated.target_area.is_short or simulated.budget.free_bytes < 100_000
+    assert simulated.dispatch_area.is_short or simulated.budget.free_bytes < 100_000
     simulated.bay.step()
     assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(50))
     simulated.check()
@@ -216,7 +216,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     give_up(orders, 3, 1)
     lane = simulated.queue_state("orders").lanes[4]
     assert lane is not None
-    simulated.target_area.common_memory.pending_cache.forget(lane.pending_lane.number)
+    simulated.memories.common.pending_cache.forget(lane.pending_lane.number)
     (region,) = simulated.store.plan(lane.sent_lane, [(1, 1)])
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)

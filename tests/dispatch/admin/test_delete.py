@@ -424,11 +424,11 @@ def test_thousands_of_queues_that_were_deleted_leave_nothing(count: int) -> None
     assert sum(found.target_area is simulated.target_area for found in queues) <= 1  # the loader's last one
     assert not simulated.index.lanes and not simulated.index._forgotten
     assert (
-        not simulated.target_area.common_memory.head_queue_cache._lanes
-        and not simulated.target_area.common_memory.head_queue_cache._is_full
+        not simulated.memories.common.head_queue_cache._lanes
+        and not simulated.memories.common.head_queue_cache._is_full
     )
     assert (
-        not simulated.target_area.common_memory.pending_cache._lanes
+        not simulated.memories.common.pending_cache._lanes
         and not simulated.target_area.lists
         and not simulated.target_area.loads.running_low
     )

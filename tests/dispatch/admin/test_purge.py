@@ -199,7 +199,7 @@ def test_load_that_is_given_up_leaves_nothing_in_a_cache() -> None:
     queue.purge()
     with simulated.lock:
         simulated.loader._abandon(load)
-    assert len(simulated.target_area.common_memory.pending_cache) == 0
+    assert len(simulated.memories.common.pending_cache) == 0
     simulated.check()
     assert consumer.take(1) == []
 

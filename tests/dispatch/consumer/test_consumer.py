@@ -367,7 +367,7 @@ def test_max_bytes_bounds_deliveries_that_are_read_later_too(bay: SimulatedBay, 
     small = bay.queue("small")
     send_equal(small, 2000, BODY)
     with small.subscribe(prefetch=0) as consumer:
-        while bay.target_area.dispatch_holder.held_bytes < bay.target_area.dispatch_bytes_max - 2 * KIB:
+        while bay.dispatch_area.dispatch_holder.held_bytes < bay.dispatch_area.dispatch_bytes_max - 2 * KIB:
             consumer.take(1)
         assert len(consumer.take(100, max_bytes=10 * KIB + 500)) <= 10
 

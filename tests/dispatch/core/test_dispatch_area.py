@@ -19,7 +19,7 @@ def test_deliveries_beyond_half_of_memory_are_lazy_and_whole(bay: SimulatedBay, 
         deliveries: list[Delivery] = []
         while len(deliveries) < 1500:
             deliveries += consumer.take(100)
-        half, most = bay.target_area.dispatch_bytes_max, bay.target_area.in_flight_bytes_max
+        half, most = bay.dispatch_area.dispatch_bytes_max, bay.dispatch_area.in_flight_bytes_max
         assert half < bay.bay.statistics().memory.holders["dispatch_area"] <= most
         for number, delivery in enumerate(deliveries):
             assert delivery.body == bytes(range(256)) * 4

@@ -11,7 +11,8 @@ from forebay import Message
 from forebay.cache import shares
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
-from forebay.dispatch.core.model import ConsumerGroup, PersistentLaneState, TargetList
+from forebay.dispatch.core.model import ConsumerGroup, TargetList
+from forebay.dispatch.core.persistent import StoredLaneState
 from forebay.dispatch.core.queue_state import QueueState
 from forebay.store.stored_message import StoredMessage
 
@@ -27,7 +28,7 @@ def message(sequence: int) -> StoredMessage:
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
     queue = QueueState(bay.target_area, 1, "orders")
-    lane = PersistentLaneState(queue, bay.index.lane(1, 4), "")
+    lane = StoredLaneState(queue, bay.index.lane(1, 4), "")
     bay.target_area.on_lane_gone(lane)  # of a queue that no audit finds
     lane.published = 1000
     target = TargetList(lane, ConsumerGroup(None))
@@ -341,7 +342,9 @@ def test_making_room_costs_the_same_for_each_of_few_and_of_many_lists() -> None:
             queue.send_many([Message(b"x")] * 3)
         target_area = bay.target_area
         with counted_calls() as calls:
-            target_area.make_room(target_area.budget.free_bytes + target_area.lists_holder.held_bytes // 2, None)
+            target_area.make_room(
+                target_area.budget.free_bytes + target_area.dispatch_area.lists_holder.held_bytes // 2, None
+            )
         assert sum(len(target.direct) for target in target_area.lists) <= lists * 3 / 2
         bay.check()
         return calls.total() / lists

@@ -37,7 +37,7 @@ def in_flight(bay: SimulatedBay, wanted_bytes: int, size: int = KIB) -> tuple[Co
     """A consumer that holds so much."""
     consumer = bay.queue("held").subscribe(prefetch=0)
     deliveries: list[Delivery] = []
-    while bay.target_area.dispatch_holder.held_bytes < wanted_bytes:
+    while bay.dispatch_area.dispatch_holder.held_bytes < wanted_bytes:
         fill(bay, "held", 1000, size)
         deliveries += consumer.take(1000)
         bay.bay.step()
@@ -59,14 +59,8 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
     assert bay.message_limit == fresh.message_limit
     for name in ("dispatch_bytes_max", "in_flight_bytes_max", "large_message_bytes"):
         assert getattr(bay.target_area, name) == getattr(fresh.target_area, name), name
-    assert (
-        bay.target_area.common_memory.head_queue_cache._share_bytes
-        == fresh.target_area.common_memory.head_queue_cache._share_bytes
-    )
-    assert (
-        bay.target_area.common_memory.pending_cache._share_bytes
-        == fresh.target_area.common_memory.pending_cache._share_bytes
-    )
+    assert bay.memories.common.head_queue_cache._share_bytes == fresh.memories.common.head_queue_cache._share_bytes
+    assert bay.memories.common.pending_cache._share_bytes == fresh.memories.common.pending_cache._share_bytes
     assert bay.windows.persistent._most_bytes == fresh.windows.persistent._most_bytes
     assert bay.index.cache._capacity_blocks == fresh.index.cache._capacity_blocks
     assert bay.budget.free_bytes == fresh.budget.free_bytes
@@ -153,7 +147,7 @@ def test_a_larger_limit_lets_those_take_whom_memory_kept_waiting() -> None:
     consumer = bay.queue().subscribe(prefetch=0, on_ready=lambda: calls.append(1))
     while consumer.take(1000):
         bay.bay.step()
-    assert bay.target_area.is_short
+    assert bay.dispatch_area.is_short
     calls.clear()
     bay.bay.resize("8MiB")
     assert calls
@@ -229,7 +223,7 @@ def test_what_is_in_flight_is_awaited_and_the_limit_falls_as_it_is_settled() -> 
     report = bay.bay.resize("8MiB")
     assert not report.is_settled
     assert set(report.awaited) == {"dispatch_area"}
-    assert report.awaited["dispatch_area"] == bay.target_area.dispatch_holder.held_bytes > 24 * MIB
+    assert report.awaited["dispatch_area"] == bay.dispatch_area.dispatch_holder.held_bytes > 24 * MIB
     assert report.held_bytes <= report.limit_bytes <= report.held_bytes + 2 * MIB
     limits = [report.limit_bytes]
     for begin in range(0, len(deliveries), 1000):
@@ -339,7 +333,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     fill(bay, "orders", 30_000)
     consumer = bay.queue().subscribe()
-    bay.target_area.common_memory.head_queue_cache.give_back(64 * MIB)
+    bay.memories.common.head_queue_cache.give_back(64 * MIB)
     in_flight(bay, 5 * MIB)
     target = consumer.consumer_group.lists[0]
     with bay.lock:
@@ -349,7 +343,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     assert not report.is_settled and {"target_lists", "read_buffers"} <= set(report.awaited)
     bay.loader.finish(load)
     bay.bay.step()
-    assert bay.target_area.lists_holder.held_bytes < 2 * MIB
+    assert bay.dispatch_area.lists_holder.held_bytes < 2 * MIB
     bay.check()
 
 

@@ -14,7 +14,7 @@ from sampling import sampled
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, DestinationPolicy, Explanation, Message, Queue, SettingsError, StoreFull
-from forebay.dispatch.core.model import Load
+from forebay.dispatch.core.load import Load
 
 KIB, MIB = 1024, 1024 * 1024
 Said = list[tuple[str, str, int]]
@@ -310,7 +310,7 @@ def a_subscription_with_everything_in_flight() -> Staged:
 def a_limit_that_falls_and_nothing_left_to_give() -> Staged:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     holder = bay.queue("held").subscribe(prefetch=0)
-    while bay.target_area.dispatch_holder.held_bytes < 16 * MIB:
+    while bay.dispatch_area.dispatch_holder.held_bytes < 16 * MIB:
         bay.queue("held").send_many(Message(bytes(KIB)) for _ in range(1000))
         holder.take(1000)
     send(bay, 400)

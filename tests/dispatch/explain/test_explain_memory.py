@@ -67,7 +67,7 @@ def an_overflow_beside_a_queue_that_nobody_reads() -> Staged:
 
 def non_persistent_messages_that_wait_for_a_write() -> Staged:
     bay = SimulatedBay()
-    bay.target_area.common_memory.head_queue_cache.resize(0)
+    bay.memories.common.head_queue_cache.resize(0)
     fill(bay, 60, persistent=False)
     return bay, "spill_buffer", FIRST + "spill_buffer"
 
@@ -89,7 +89,7 @@ def an_open_transaction() -> Staged:
 def a_browse_that_stands_still() -> Staged:
     bay = SimulatedBay()
     fill(bay, 100)
-    bay.target_area.common_memory.head_queue_cache.resize(0)
+    bay.memories.common.head_queue_cache.resize(0)
     browse = bay.queue().browse()
     next(iter(browse))
     KEPT.append(browse)
@@ -143,7 +143,7 @@ def test_every_holder_is_named_with_what_would_free_it() -> None:
 
 def test_what_is_said_to_be_given_back_first_is_as_long_as_anybody_gives() -> None:
     bay, _, _ = an_overflow_beside_a_queue_that_nobody_reads()
-    heads = bay.target_area.common_memory.head_queue_cache
+    heads = bay.memories.common.head_queue_cache
     heads.resize(heads.holder.held_bytes)
     fill(bay, 20, "flood", persistent=False)
     givers: list[str] = []

@@ -15,7 +15,8 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, StoreFull
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
-from forebay.dispatch.core.model import Load, TargetList
+from forebay.dispatch.core.load import Load
+from forebay.dispatch.core.model import TargetList
 from forebay.store.journal.reading import REGION_BYTES_MAX, Region
 from forebay.store.stored_message import StoredMessage
 
@@ -33,7 +34,7 @@ def drain(consumer: Consumer, most: int = 100) -> Iterator[str]:
 
 
 @contextmanager
-def under_way(bay: SimulatedBay, target: TargetList) -> Iterator[Load]:
+def under_way(bay: SimulatedBay, target: TargetList) -> Iterator[Load[TargetList]]:
     """A load whose bytes are being read, outside the lock, while the test does something else."""
     with bay.lock:
         load = bay.loader.begin(target, is_needed=False)
@@ -160,7 +161,7 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
         send_equal(bay.queue(name), 3000, BODY)
     bay.reopen()
     hog = bay.queue("one").subscribe(prefetch=0)
-    while bay.target_area.dispatch_holder.held_bytes < bay.target_area.dispatch_bytes_max * 9 // 10:
+    while bay.dispatch_area.dispatch_holder.held_bytes < bay.dispatch_area.dispatch_bytes_max * 9 // 10:
         hog.take(10)
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names[1:]]
     loads = bay.loader.load_count
@@ -185,7 +186,7 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
     tried: list[int] = []
     begin = bay.loader.begin
 
-    def noted(target: TargetList, *, is_needed: bool) -> Load | None:
+    def noted(target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
         tried.append(target.lane.pending_lane.priority)
         return begin(target, is_needed=is_needed)
 
@@ -235,12 +236,12 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
         cached = target.lane.read_one(50)
-        assert bay.target_area.common_memory.pending_cache.put(target.lane.pending_lane.number, cached)
+        assert bay.memories.common.pending_cache.put(target.lane.pending_lane.number, cached)
         other = bay.budget.holder("others")
         assert other.reserve(bay.budget.free_bytes)
         monkeypatch.setattr(bay.target_area, "make_room", lambda *_, **__: None)
         bay.bay.step()
-        assert bay.target_area.common_memory.pending_cache.peek(target.lane.pending_lane.number, 50) is cached
+        assert bay.memories.common.pending_cache.peek(target.lane.pending_lane.number, 50) is cached
         bay.check()
         monkeypatch.undo()
         other.release(other.held_bytes)
@@ -319,8 +320,8 @@ def test_nobody_passes_a_message_that_is_being_loaded_again() -> None:
         (target,) = bay.lists()
         with under_way(bay, target) as load:
             assert (load.first, load.last) == (0, 0)
-            assert bay.target_area.collect_one(consumer) is None
-            assert bay.target_area.collect(consumer, 10, None) == []
+            assert bay.dispatch_area.collect_one(consumer) is None
+            assert bay.dispatch_area.collect(consumer, 10, None) == []
         assert list(drain(consumer)) == ids
 
 
@@ -334,7 +335,7 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
         bay.target_area.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
         assert bay.lists()[1].direct and not bay.lists()[0].direct
         with under_way(bay, bay.lists()[0]):
-            assert bay.target_area.collect(consumer, 10, None) == []
+            assert bay.dispatch_area.collect(consumer, 10, None) == []
         assert list(drain(consumer)) == [high, low]
 
 
@@ -388,10 +389,10 @@ def test_a_load_for_a_consumer_that_closed_meanwhile_leaves_no_charge_and_no_com
         assert list(drain(next_consumer)) == ids
 
 
-def failing_once(work: Callable[[Load], None]) -> Callable[[Load], None]:
-    calls: list[Load] = []
+def failing_once(work: Callable[[Load[TargetList]], None]) -> Callable[[Load[TargetList]], None]:
+    calls: list[Load[TargetList]] = []
 
-    def fail(load: Load) -> None:
+    def fail(load: Load[TargetList]) -> None:
         calls.append(load)
         if len(calls) == 1:
             raise KeyboardInterrupt
@@ -461,7 +462,7 @@ def test_the_loader_lets_go_of_the_lock_between_lists_that_memory_does_not_suffi
     bay.reopen()
     consumers = [bay.queue(f"q{number}").subscribe() for number in range(200)]
     filling = bay.budget.holder("host")
-    assert filling.reserve(bay.budget.free_bytes + bay.target_area.common_memory.head_queue_cache.give_back(1 << 30))
+    assert filling.reserve(bay.budget.free_bytes + bay.memories.common.head_queue_cache.give_back(1 << 30))
     looks, calls = 0, Counter[str]()
     while bay.target_area.loads.running_low:
         with counted_calls() as step_calls:
@@ -507,7 +508,7 @@ def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> No
     assert len(persistent.direct) == len(non_persistent.direct) == 200
     while persistent.direct:
         message = persistent.evict_last()
-        bay.target_area.lists_holder.release(charge_bytes(message))
+        bay.dispatch_area.lists_holder.release(charge_bytes(message))
     filling = bay.budget.holder("host")
     bay.target_area.make_room(bay.budget.limit_bytes, non_persistent, least=200)
     assert filling.reserve(bay.budget.free_bytes)

@@ -122,8 +122,10 @@ def test_replay_keeps_the_ledger() -> None:
         player.budget._check()
         assert player.budget.held_bytes <= player.budget.limit_bytes
         target_area = player.target_area
-        assert target_area.lists_holder.held_bytes == sum(target.direct_bytes for target in target_area.lists)
-    assert player.target_area.dispatch_holder.held_bytes == 0
+        assert target_area.dispatch_area.lists_holder.held_bytes == sum(
+            target.direct_bytes for target in target_area.lists
+        )
+    assert player.dispatch_area.dispatch_holder.held_bytes == 0
 
 
 def test_queue_with_groups_and_priorities_is_played_like_any_other() -> None:

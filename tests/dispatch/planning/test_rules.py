@@ -31,7 +31,9 @@ def memory_under(rule: MemoryRule, pattern: str | None) -> LaneMemory:
     """The memory that destinations have under a rule: what all share, or what those of one pattern have."""
     policy = DestinationPolicy(memory_share=QUOTA_BYTES, memory_reserve=QUOTA_BYTES // 2)
     player = TracePlayer(shares_of(Settings(memory_limit="8MiB", policies={"logs.>": policy})), {}, rule)
-    return player.target_area.quota_memories[pattern] if pattern is not None else player.target_area.common_memory
+    return (
+        player.target_area.memories.of_patterns[pattern] if pattern is not None else player.target_area.memories.common
+    )
 
 
 def keeps_far_behind_what_is_loaded(memory: LaneMemory) -> bool:

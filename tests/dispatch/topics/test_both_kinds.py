@@ -163,8 +163,7 @@ def test_deleted_queue_leaves_nothing_in_ram_or_tmp_storage() -> None:
     assert statistics.memory.holders == before
     assert not simulated.overflow.lanes
     assert (
-        not simulated.target_area.common_memory.pending_cache.keepers
-        and not simulated.target_area.common_memory.head_queue_cache.keepers
+        not simulated.memories.common.pending_cache.keepers and not simulated.memories.common.head_queue_cache.keepers
     )
 
 

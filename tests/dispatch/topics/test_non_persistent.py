@@ -253,7 +253,7 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
         store.check()
     target_area = store.target_area
     assert len(deliveries) > 4_000
-    assert target_area.dispatch_holder.held_bytes <= target_area.in_flight_bytes_max
+    assert target_area.dispatch_area.dispatch_holder.held_bytes <= target_area.dispatch_area.in_flight_bytes_max
     lazy = [delivery for delivery in deliveries if delivery.held_body is None]
     assert lazy
     for n, delivery in enumerate(deliveries):
@@ -396,7 +396,7 @@ def test_a_message_that_does_not_verify_costs_itself_alone() -> None:
 
 def test_what_comes_back_is_kept_where_no_cache_takes_it() -> None:
     store = SimulatedBay(memory_limit="8MiB")
-    store.target_area.common_memory.pending_cache._share_bytes = 0
+    store.memories.common.pending_cache._share_bytes = 0
     sent = send(store, 10)
     with store.queue().subscribe() as consumer:
         consumer.nack(consumer.take(10))
@@ -464,7 +464,7 @@ def test_what_leaves_a_cache_is_kept_where_places_were_paid_from_its_memory() ->
     sent = queue.send(bytes(40 * KIB), persistent=False)
     overflow, caches = (
         store.overflow,
-        (store.target_area.common_memory.pending_cache, store.target_area.common_memory.head_queue_cache),
+        (store.memories.common.pending_cache, store.memories.common.head_queue_cache),
     )
     with store.lock:
         [(number, lane)] = overflow.lanes.items()

@@ -65,7 +65,7 @@ DISPATCH_BUGS = (
     Bug(
         "a rejected message stays in its consumer's hands",
         "DeadLetterMover._reject",
-        "self._target_area.settle(delivery)",
+        "self._dispatch_area.settle(delivery)",
         "pass",
         "tests/dispatch/consumer/test_reject.py::test_a_rejected_message_frees_its_consumer_and_its_group",
     ),
@@ -189,8 +189,8 @@ DISPATCH_BUGS = (
     Bug("a commit is not synced", "Transaction.commit", "self._publisher.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
-        "SpillingLane.spill",
-        "self.overflow.keep(self.tmp_lane, messages)",
+        "TmpPager.write_out",
+        "self._overflow.keep(self._lane, messages)",
         "pass",
         "tests/cache/spill/test_overflow.py::test_any_traffic_gives_each_of_many_subscribers_what_it_should_have",
     ),

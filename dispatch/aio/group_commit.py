@@ -1,0 +1,139 @@
+"""GroupCommit: what calls of one event loop owe the disk is done by a worker thread, for a group of calls at a time.
+
+The first call that waits has a round begin behind all that is ready in this tick of the loop; it confirms for all who
+have asked when it starts. Calls that come later share the next round.
+
+Where the loop takes longer to write than the disk to sync, the two overlap: half of those who wait are woken while a
+sync for the other half is under way, and the worker begins the next round by itself. Where the disk takes longer, all
+are woken together, and the next sync waits for what they write, so that it covers as much as it can.
+
+Nobody is woken before a sync that began behind its write has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from ...store.errors import Closed
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+
+ROUNDS: Final = 16
+"""Times are means of about so many rounds: one that is late for once changes little."""
+
+
+class GroupCommit:
+    """Confirms for the calls of one event loop. All but the round itself runs in the loop's thread."""
+
+    def __init__(
+        self, monitor: Monitor, publisher: Publisher, loop: asyncio.AbstractEventLoop, workers: Executor
+    ) -> None:
+        self._monotonic = monitor.monotonic
+        self._publisher = publisher
+        self._loop = loop
+        self._workers = workers
+        self._position = 0
+        """Up to where the journal must be confirmed for all who asked."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._asked = 0
+        """How many have ever asked; the last of them wait."""
+        self._confirmed = 0
+        """How many of the first of them are confirmed, be they woken or not."""
+        self._woken = 0
+        """How many of the first of them were told."""
+        self._is_under_way = False
+        """A round runs, or is about to."""
+        self._overlaps = False
+        """Syncs take less time than writing what all who wait write next."""
+        self._sync_seconds = 0.0
+        """Mean time of a round."""
+        self._write_seconds = 0.0
+        """Mean time that the loop takes for each of those who are woken, until it has written again."""
+
+    def wait(self, position: int) -> asyncio.Future[None]:
+        """Return when the journal is confirmed up to `position`; raise what confirming it raised."""
+        self._position = max(self._position, position)
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(future)
+        self._asked += 1  # last: a worker that reads it finds the position as well
+        if not self._is_under_way:
+            self._is_under_way = True
+            self._loop.call_soon(self._begin)
+        return future
+
+    def _begin(self) -> None:
+        try:
+            self._workers.submit(self._confirm_in_worker, self._confirmed > self._woken)
+        except RuntimeError:  # closed meanwhile
+            self._end(self._asked, 0.0, Closed("the store"), is_under_way=False)
+
+    def _confirm_in_worker(self, has_more_to_wake: bool) -> None:
+        """Confirm for all who have asked; where syncs overlap, again and again while others ask."""
+        if has_more_to_wake:
+            self._tell(self._wake_confirmed)
+        goes_on = True
+        while goes_on:
+            asked = self._asked
+            failure: BaseException | None = None
+            began = self._monotonic()
+            try:
+                self._publisher.confirm(self._position)
+            except BaseException as error:
+                failure = error
+            seconds = self._monotonic() - began
+            goes_on = self._overlaps and failure is None and self._asked > asked
+            if not self._tell(self._end, asked, seconds, failure, goes_on):
+                return
+
+    def _tell(self, function: Callable[..., None], *arguments: object) -> bool:
+        """Have the loop call a function, from a worker. False: the loop is closed, and nobody waits any more."""
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+    def _end(self, asked: int, sync_seconds: float, failure: BaseException | None, is_under_way: bool) -> None:
+        """Wake those for whom a round has confirmed, or half of all."""
+        if failure is not None:
+            self._wake_confirmed()
+            self._wake(asked - self._woken, failure)
+        self._confirmed = asked
+        waiting = len(self._waiting)
+        self._sync_seconds += (sync_seconds - self._sync_seconds) / ROUNDS
+        self._overlaps = self._sync_seconds < waiting * self._write_seconds
+        woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
+        self._wake(woken)
+        # Behind those who were just woken: what they write at once shares the next sync.
+        self._loop.call_soon(self._go_on, woken, self._monotonic(), is_under_way)
+
+    def _go_on(self, woken: int, began: float, is_under_way: bool) -> None:
+        """Begin the next round, if the worker has not and somebody has asked."""
+        if woken:
+            self._write_seconds += ((self._monotonic() - began) / woken - self._write_seconds) / ROUNDS
+        if is_under_way:
+            return
+        if self._asked > self._confirmed:
+            self._begin()
+        else:
+            self._is_under_way = False
+            self._wake_confirmed()
+
+    def _wake_confirmed(self) -> None:
+        self._wake(self._confirmed - self._woken)
+
+    def _wake(self, count: int, failure: BaseException | None = None) -> None:
+        """Wake the first `count` of those who wait, unless they were cancelled."""
+        self._woken += count
+        for _ in range(count):
+            future = self._waiting.popleft()
+            if future.done():
+                continue
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)

@@ -1,0 +1,230 @@
+"""Syncs of an event loop overlap with what it writes where the disk is the faster one, and cover all where it is not.
+
+The clock moves when a test says so: in a task before it writes, or in a sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from compiled import interpreted
+from loops import ByHand, LoopBay, ticks
+
+from forebay import Closed, StoreFailed
+from forebay.aio import Queue
+
+TASKS = 8
+
+
+class Producers:
+    """Tasks that send one message after the other; each takes a second to write one."""
+
+    def __init__(self, bay: LoopBay, queue: Queue) -> None:
+        self._bay = bay
+        self._queue = queue
+        self.begun = 0
+        self.ended = 0
+        self.tasks = [asyncio.create_task(self._produce()) for _ in range(TASKS)]
+
+    async def _produce(self) -> None:
+        while True:
+            self._bay.clock.advance(1.0)
+            self.begun += 1
+            await self._queue.send(b"x")
+            self.ended += 1
+
+    async def end(self) -> list[Any]:
+        for task in self.tasks:
+            task.cancel()
+        return await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def overlapping(workers: ByHand) -> tuple[LoopBay, Producers]:
+    """Return tasks half of which wait for the second sync, which is done, and half for the third."""
+    bay = LoopBay(sync="always", workers=workers)
+    bay.queue()
+    producers = Producers(bay, await bay.aio.queue("orders"))
+    await ticks()
+    for _ in range(2):
+        workers.work()
+        await ticks()
+    assert (producers.begun, producers.ended) == (2 * TASKS + TASKS // 2, TASKS + TASKS // 2)
+    return bay, producers
+
+
+def test_where_the_disk_is_faster_half_wait_until_a_sync_for_the_other_half_begins() -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay, producers = await overlapping(workers)
+        syncs, ended = bay.syncs, producers.ended
+        assert len(workers.waiting) == 1
+        workers.work()
+        await ticks()
+        assert bay.syncs == syncs + 1 and producers.ended >= ended + TASKS // 2
+        await producers.end()
+        workers.work()
+
+    asyncio.run(main())
+
+
+def test_half_that_is_durable_is_told_so_though_the_sync_for_the_other_half_fails() -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay, producers = await overlapping(workers)
+        ended = producers.ended
+        bay.disk.fail("sync", 1, errno.EIO, sticky=True)
+        while workers.work():
+            await ticks()
+        assert producers.ended == ended + TASKS // 2
+        assert {type(error) for error in await producers.end()} == {StoreFailed}
+
+    asyncio.run(main())
+
+
+class Ending(ByHand):
+    """Takes no more than two calls, as workers that end meanwhile."""
+
+    submitted = 0
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **fields: Any) -> Any:
+        self.submitted += 1
+        if self.submitted > 2:
+            raise RuntimeError("ended")
+        return super().submit(function, *arguments, **fields)
+
+
+def test_half_that_is_durable_is_told_so_though_no_worker_is_left_for_the_other_half() -> None:
+    async def main() -> None:
+        workers = Ending()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        producers = Producers(bay, await bay.aio.queue("orders"))
+        await ticks()
+        while workers.work():
+            await ticks()
+        assert producers.ended == 2 * TASKS
+        assert {type(error) for error in await producers.end()} == {Closed}
+
+    asyncio.run(main())
+
+
+def test_half_that_is_durable_is_woken_when_nobody_writes_any_more() -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        queue = await bay.aio.queue("orders")
+
+        async def send(count: int) -> None:
+            for _ in range(count):
+                bay.clock.advance(1.0)
+                await queue.send(b"x")
+
+        sends = [asyncio.create_task(send(2)) for _ in range(TASKS)]
+        await ticks()
+        for _ in range(2):
+            workers.work()
+            await ticks()
+        assert all(task.done() for task in sends) and not workers.waiting
+
+    asyncio.run(main())
+
+
+@interpreted("replaces what compiled code has linked")
+def test_where_the_disk_is_slower_a_sync_waits_for_all_who_were_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        sync = bay.journal.sync
+
+        def slow(position: int | None = None) -> None:
+            bay.clock.advance(2.0 * TASKS)
+            sync(position)
+
+        monkeypatch.setattr(bay.journal, "sync", slow)
+        producers = Producers(bay, await bay.aio.queue("orders"))
+        await ticks()
+        for number in range(1, 6):
+            workers.work()
+            await ticks()
+            assert producers.ended == number * TASKS and len(workers.waiting) == 1
+        await producers.end()
+        workers.work()
+
+    asyncio.run(main())
+
+
+class Counting(ThreadPoolExecutor):
+    submitted = 0
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **fields: Any) -> Any:
+        self.submitted += 1
+        return super().submit(function, *arguments, **fields)
+
+
+@interpreted("replaces what compiled code has linked")
+def test_the_worker_begins_the_next_sync_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        workers = Counting(2)
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        queue = await bay.aio.queue("orders")
+        begun, gate = threading.Semaphore(0), threading.Semaphore(0)
+        sync = bay.journal.sync
+
+        def gated(position: int | None = None) -> None:
+            begun.release()
+            assert gate.acquire(timeout=60)
+            sync(position)
+
+        monkeypatch.setattr(bay.journal, "sync", gated)
+        producers = Producers(bay, queue)
+        # The second sync wakes one half, so the third is for that half, and the other half writes meanwhile.
+        for number in range(1, 4):
+            await asyncio.to_thread(begun.acquire)
+            while producers.begun < number * TASKS:
+                await asyncio.sleep(0)
+            gate.release()
+        await asyncio.to_thread(begun.acquire)
+        assert workers.submitted == 3
+        ending = asyncio.create_task(producers.end())
+        gate.release(100)
+        await ending
+        workers.shutdown()
+
+    asyncio.run(main())
+
+
+@interpreted("replaces what compiled code has linked")
+def test_what_is_written_while_a_sync_is_under_way_is_not_published_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        queue = await bay.aio.queue("orders")
+        consumer = await queue.subscribe()
+        sync = bay.journal.sync
+        late = [queue.send(b"late")]
+
+        def writes_late(position: int | None = None) -> None:
+            sync(position)
+            while late:
+                late.pop().send(None)  # as a task does: it is written, and waits
+
+        monkeypatch.setattr(bay.journal, "sync", writes_late)
+        sends = [asyncio.create_task(queue.send(b"%d" % number)) for number in range(3)]
+        await ticks()
+        workers.work()
+        await asyncio.gather(*sends)
+        assert [delivery.body for delivery in await consumer.take(10)] == [b"0", b"1", b"2"]
+        workers.work()
+        assert [delivery.body for delivery in await consumer.take(10)] == [b"late"]
+
+    asyncio.run(main())
