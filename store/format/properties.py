@@ -82,7 +82,7 @@ def _field(tag: int, name: str) -> bytes:
 
 
 def _headers(headers: Headers) -> bytes:
-    plain: dict[object, object] = headers if type(headers) is dict else dict(headers)  # whatever the caller put there
+    plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # whatever is in it
     for name, value in plain.items():
         if type(name) is not str or not name or type(value) not in _SCALARS:
             break
