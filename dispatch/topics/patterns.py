@@ -93,7 +93,7 @@ class PatternState(DestinationState):
         return found
 
     def raise_if_not_sendable(self) -> None:
-        """See DestinationState. SettingsError: nothing can be sent to a pattern."""
+        """Raise SettingsError: nothing can be sent to a pattern."""
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def sources(self) -> Iterable[DestinationState]:
