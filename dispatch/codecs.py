@@ -46,13 +46,13 @@ class _Msgspec:
         self._decode: Callable[[bytes], Any] | None = None
 
     def encode(self, value: Any, /) -> bytes:
-        """See Codec."""
+        """Return the value as msgspec encodes it. The encoder is made by the first call."""
         if self._encode is None:
             self._encode = self._module().Encoder().encode
         return self._encode(value)
 
     def decode(self, body: bytes, /) -> Any:
-        """See Codec."""
+        """Return the value that msgspec decodes. The decoder is made by the first call."""
         if self._decode is None:
             self._decode = self._module().Decoder(self._kind).decode
         return self._decode(body)
@@ -63,21 +63,21 @@ class _Msgspec:
 
 class _Text:
     def encode(self, value: str, /) -> bytes:
-        """See Codec."""
+        """Return the text as UTF-8."""
         return value.encode()
 
     def decode(self, body: bytes, /) -> str:
-        """See Codec."""
+        """Return the text. UnicodeDecodeError for a body that is no UTF-8."""
         return str(body, "utf-8")
 
 
 class _Bytes:
     def encode(self, value: bytes, /) -> bytes:
-        """See Codec."""
+        """Return the bytes as they are."""
         return value
 
     def decode(self, body: bytes, /) -> bytes:
-        """See Codec."""
+        """Return the body as it is."""
         return body
 
 

@@ -79,10 +79,13 @@ class Forebay:
     def queue(self, name: str, *, codec: Codec[T]) -> TypedQueue[T]: ...
 
     def queue(self, name: str, *, codec: Codec[T] | None = None) -> Queue | TypedQueue[T]:
-        """Return the queue of that name, which begins to exist with this call. SettingsError: no such name can be.
+        """Return the queue of that name, which begins to exist with this call.
 
-        codec: of `forebay.codecs` or your own; then values are sent and taken instead of bytes. Closed: it is the name
-        of a temporary queue, which is gone.
+        Args:
+            name: Of any queue; a topic may have the same name.
+            codec: Of `forebay.codecs` or your own: values are sent and taken instead of bytes. None: bytes.
+
+        Raises SettingsError for a name that can't be; Closed for that of a temporary queue which is gone.
         """
         check_codec(codec)
         found = Queue(
@@ -97,10 +100,14 @@ class Forebay:
     def topic(self, name: str, *, codec: Codec[T]) -> TypedTopic[T]: ...
 
     def topic(self, name: str, *, codec: Codec[T] | None = None) -> Topic | TypedTopic[T]:
-        """Return the topic of that name, which begins to exist with this call. A queue may have the same name.
+        """Return the topic of that name, which begins to exist with this call.
 
-        A name with the word "*" or ">" is a pattern: a TopicPattern, to which nothing is sent. codec: as of `queue`.
-        SettingsError for a name that can't be. Closed: it is the name of a temporary topic, which is gone.
+        Args:
+            name: Of any topic; a queue may have the same name. One with the word "*" or ">" is a pattern: a
+                TopicPattern, to which nothing is sent.
+            codec: As of `queue`.
+
+        Raises SettingsError for a name that can't be; Closed for that of a temporary topic which is gone.
         """
         check_codec(codec)
         checked = check_topic_name(name)
@@ -123,11 +130,11 @@ class Forebay:
         to a queue that nobody reads. Its dead letters go to one queue with those of all others: the policy's
         `dead_letter_queue` with "temporary-queue" for {name}. Two records in the journal. StoreFull, Closed.
         """
-        return TemporaryQueue(self._engine.for_queues, self._engine.temporaries.queue(self._engine.publisher))
+        return TemporaryQueue(self._engine.for_queues, self._engine.admin.temporaries.queue(self._engine.publisher))
 
     def temporary_topic(self) -> TemporaryTopic:
         """Make a topic with a name that nobody can guess. It ends as a temporary queue does, with its subscriptions."""
-        return TemporaryTopic(self._engine.for_topics, self._engine.temporaries.topic())
+        return TemporaryTopic(self._engine.for_topics, self._engine.admin.temporaries.topic())
 
     def destinations(self) -> list[str]:
         """Return the names of all queues, sorted."""
@@ -158,16 +165,18 @@ class Forebay:
         return self._engine.reports.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
-        """Set another memory_limit, until the next open; given and checked as in Settings.
+        """Set another memory_limit, until the next open, and return what came of it.
 
-        "auto" begins with the present limit, and follows the machine from then on.
+        Nothing new is charged above it from the start. The call waits for a checkpoint and loads, usually well under a
+        second. What is in flight can't be taken from its consumers: so the limit may still be falling when this
+        returns, and is what was asked for as soon as they have settled enough. Larger messages than the new limit stay
+        deliverable.
 
-        Nothing new is charged above it from the start. Waits for a checkpoint
-        and loads, usually well under a second, and says what came of it: what
-        is in flight can't be taken from its consumers, so the limit may still
-        be falling, and is what was asked for as soon as they have settled
-        enough. Larger messages than the new limit stay deliverable.
-        SettingsError, StoreFailed, Closed.
+        Args:
+            memory_limit: Given and checked as in Settings. "auto" begins with the present limit, and follows the
+                machine from then on.
+
+        Raises SettingsError, StoreFailed, Closed.
         """
         return self._engine.resizing.resize(memory_limit)
 
@@ -187,15 +196,17 @@ class Forebay:
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole, as data and as a sentence.
 
-        subject: the id of a data log (why it remains), a queue or its name (who holds its messages), a topic or its
-        name (which subscriptions lag), a consumer (why it gets nothing), a durable subscription as "prices/audit", the
-        xid of a prepared transaction as bytes (what it decides about), or None (who holds disk and memory).
+        Of data logs and the whole it reads the index, also what of it is on disk, and a record for each holder: about
+        50 ms for a million pending messages. No other call waits for it longer than a few milliseconds. Of a queue, a
+        topic or a consumer: O(what is in flight there), under the state lock.
 
-        Of data logs and the whole: reads the index, also what of it is on
-        disk, and a record for each holder: about 50 ms for a million pending
-        messages. Nobody waits for it longer than a few milliseconds. Of a
-        queue, a topic or a consumer: O(what is in flight there), under the state lock.
-        SettingsError: no such data log, name or xid, or another store's queue, topic or consumer.
+        Args:
+            subject: The id of a data log (why it remains), a queue or its name (who holds its messages), a topic or its
+                name (which subscriptions lag), a consumer (why it gets nothing), a durable subscription as
+                "prices/audit", the xid of a prepared transaction as bytes (what it decides about), or None (who holds
+                disk and memory).
+
+        Raises SettingsError: no such data log, name or xid, or another store's queue, topic or consumer.
         """
         if isinstance(subject, Queue | Topic | Consumer):
             from .explain.queues import explain_subject
@@ -223,16 +234,18 @@ class Forebay:
         return report_data_logs(self._engine.monitor, self._engine.store)
 
     def step(self) -> int:
-        """Do the background work that is due, in this thread; how many things were done. For background=False."""
+        """Do the background work that is due, in this thread; return how much was done. For background=False."""
         return self._engine.step()
 
     def close(self, timeout: float | None = None) -> None:
         """Stop, write a checkpoint, leave the mark of a clean shutdown, let the directory go. Twice is once.
 
-        timeout: seconds to wait for each background thread; None: until it is done. Interrupted (Ctrl-C) it may be
-        called again and does the rest; until then the directory is held. From a signal handler or finalizer inside a
-        call of the store it is done when that call has ended. From a callback of the store it may return while another
-        thread is closing.
+        A close that was interrupted (Ctrl-C) may be called again and does the rest; until then the directory is held.
+        From a signal handler or finalizer inside a call of the store it is done when that call has ended. From a
+        callback of the store it may return while another thread is closing.
+
+        Args:
+            timeout: Seconds to wait for each background thread; None: until it is done.
         """
         check_bounds(timeout, None)
         if holds_one():

@@ -146,7 +146,7 @@ def _age_seconds(status: Row) -> float:
 
 
 def is_stale(status: Row, age_seconds: float) -> bool:
-    """Return whether whoever wrote a status should have written another one by now."""
+    """Return whether the process that wrote a status should have written another one by now."""
     return age_seconds > max(STALE_INTERVALS * float(status["interval_seconds"]), STALE_SECONDS)
 
 

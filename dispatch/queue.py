@@ -18,9 +18,29 @@ from .core.publisher import Confirmer
 from .core.queue_state import QueueState
 from .engine.doors import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
+from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
 
+PUBLIC: Final = (
+    *SENDER_PUBLIC,
+    "browse",
+    "delete",
+    "depth",
+    "depth_bytes",
+    "find",
+    "get",
+    "is_paused",
+    "join",
+    "move",
+    "pause",
+    "peek",
+    "purge",
+    "resume",
+    "statistics",
+    "subscribe",
+)
+"""What a queue has for users."""
 JOIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a join, so that no ack pays for those who wait for the last one."""
 
@@ -45,7 +65,7 @@ class Queue(Sender):
 
     @property
     def _area(self) -> QueueState:
-        """Return what it is bound to, by its own type."""
+        """Return the queue that this object is bound to, by its own type."""
         assert isinstance(self._destination, QueueState)
         return self._destination
 
@@ -62,18 +82,22 @@ class Queue(Sender):
     ) -> Consumer:
         """Return a consumer that competes with the others of this queue for the messages its selector matches.
 
-        exclusive: it gets all and the others nothing, or it waits until the
-        exclusive ones before it are closed. priority, from -128 to 127: those
-        of higher priority get messages as long as their credit goes, the
-        others what is left. on_slow is called with the consumer, never under
-        a lock, when it has become slow (see DestinationPolicy).
-        prefetch: most deliveries it may hold unsettled; None: what the policy of this queue says, 1,000 if none does.
-        on_ready is called, never under a lock, when a take would find
-        something after one that found nothing, and once when the queue is
-        deleted or the store closed. ack_deadline_seconds: what it does not
-        settle in that time comes back; 0: it has all time; None: what the
-        policy says, which by default is no deadline. SelectorError,
-        SettingsError, Closed; StoreFull where memory has no room for a deadline.
+        Args:
+            selector: Which messages it gets, in the words of JMS; None: all.
+            prefetch: The most deliveries it may hold unsettled, 0: no bound; None: what the policy of this queue says,
+                1,000 if none does.
+            exclusive: True: it gets all messages and the others none. It waits until exclusive consumers before it are
+                closed.
+            priority: -128 to 127. Consumers of a higher priority get messages as long as their credit goes, the others
+                what is left.
+            on_ready: Called when a take would find something after one that found nothing, and once when the queue is
+                deleted or the store closed. Never under a lock; None: nothing is called.
+            on_slow: Called with the consumer when it has become slow, see DestinationPolicy. Never under a lock; None:
+                nothing is called.
+            ack_deadline_seconds: What it does not settle in that time comes back; 0: it has all time; None: what the
+                policy says, which by default is no deadline.
+
+        Raises SelectorError, SettingsError, Closed; StoreFull where memory has no room for it, or for a deadline.
         """
         options = consumer_options(
             self.parts.policies.of(self._destination.name),
@@ -103,12 +127,12 @@ class Queue(Sender):
         return consumer
 
     def _held_reopened(self) -> AbstractContextManager[QueueState]:
-        """See Sender."""
+        """Keep the queue open, which is made anew if it was deleted for want of use. Requires: no lock."""
         return self.parts.destinations.held_reopened(self._area, self._confirmer)
 
     @property
     def current(self) -> QueueState:
-        """Return the open queue of this name, not one that was deleted for want of use if another has begun.
+        """Return the open queue of this name: also one that was made after this one was deleted for want of use.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -122,15 +146,16 @@ class Queue(Sender):
         return self.parts.destinations.for_report(self._area)
 
     def get(self, timeout: float | None = None) -> Message:
-        """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
+        """Take the next message for good, as queue.Queue does: the message is acknowledged before this returns.
 
-        So it never comes again, also where your process dies while it works
-        on it. To acknowledge when the work is done, and to take more than a
-        few, `subscribe`: each get makes a consumer of its own and closes it,
-        also where it is interrupted; until the ack the message goes back then.
-        timeout: seconds to wait for a message; None: for ever. Raises Empty
-        (a queue.Empty) when there was none; StoreFull and StoreFailed of the
-        ack, as Consumer.ack; Closed.
+        So it never comes again, even if your process dies while it works on it. To acknowledge when the work is done,
+        or to take more than a few, `subscribe`: each get makes a consumer of its own and closes it. If the call is
+        interrupted before the ack, the message goes back.
+
+        Args:
+            timeout: Seconds to wait for a message; None: for ever.
+
+        Raises Empty (a queue.Empty) when there was none; StoreFull and StoreFailed of the ack, as Consumer.ack; Closed.
         """
         check_bounds(timeout, None)
         with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
@@ -147,10 +172,14 @@ class Queue(Sender):
             return next(messages, None)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until every message is acknowledged, expired or otherwise gone; returns whether the queue is empty.
+        """Wait until every message is acknowledged, expired or otherwise gone; return whether the queue is empty.
 
-        timeout: seconds to wait; None: for ever. It looks 40 times a second,
-        so that no ack has to tell it. Closed.
+        It looks 40 times a second, so that no ack has to tell it.
+
+        Args:
+            timeout: Seconds to wait; None: for ever.
+
+        Raises Closed.
         """
         check_bounds(timeout, None)
         monitor = self.parts.monitor
@@ -183,11 +212,11 @@ class Queue(Sender):
     def find(self, message_id: str) -> Message | None:
         """Return the pending message with this id; None: there is none.
 
-        O(1) for ids that a send returned who was given none, as long as the
-        message is pending. Other ids, those of a transaction among them, are
-        looked for in the whole queue: it is read, 1 µs a message of 1 KiB, in
-        the memory of one load. SettingsError when it is not a str; Closed.
-        MessagesUnreadable: none that can be read is it, and some can't be read.
+        O(1) for an id that the store generated in a send without a transaction, as long as its message is pending. Any
+        other id is looked for in the whole queue: that reads 1 µs a message of 1 KiB, in the memory of one load.
+
+        Raises SettingsError when the id is not a str; Closed; MessagesUnreadable when some messages can't be read, and
+        none of the others is it.
         """
         return self.parts.browsers.find(self._area, message_id)
 
@@ -202,16 +231,20 @@ class Queue(Sender):
         return self.parts.queue_admin.purge(self.current)
 
     def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
-        """Move what is pending and matches to another queue of this store, in order; returns how many messages.
+        """Move what is pending and matches to another queue of this store, in order; return how many messages.
 
-        A crash leaves each of them in exactly one of the two. Headers, body,
-        priority, timestamp and own id stay; an id that the store generated is
-        replaced, attempts begin at 1, and the delay of a nack ends. What is in
-        flight, and what comes meanwhile, stays. limit: so many at most.
-        In constant memory, 256 messages at a time. Where the other queue's
-        policy limits it, as a sender waits there or fails. SettingsError,
-        SelectorError; StoreFull, StoreFailed, MessageTooLarge, Closed, of
-        which `stored` says how many had moved.
+        A crash leaves each of them in exactly one of the two. Headers, body, priority, timestamp and own id stay. An id
+        that the store generated is replaced, attempts begin at 1, and the delay of a nack ends. What is in flight, and
+        what comes meanwhile, stays. Memory is constant: 256 messages at a time. If the policy of the other queue limits
+        it, the move waits or fails there as a sender does.
+
+        Args:
+            to: The other queue, or its name.
+            selector: Which messages move, in the words of JMS; None: all.
+            limit: So many messages at most; None: no bound.
+
+        Raises SettingsError, SelectorError; StoreFull, StoreFailed, MessageTooLarge, Closed, of which `stored` says how
+        many messages had moved.
         """
         chosen = compiled(selector)
         if limit is not None and (type(limit) is not int or limit < 0):
@@ -255,7 +288,7 @@ class Queue(Sender):
             self.parts.queue_admin.pause(queue)
 
     def resume(self) -> None:
-        """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
+        """Hand out again, and wake the takes that wait. Does nothing when the queue is not paused. Closed."""
         self.parts.queue_admin.resume(self.current)
 
     @property
@@ -284,13 +317,17 @@ class Queue(Sender):
         return self.depth
 
     def __bool__(self) -> bool:
-        """Return True, with or without messages: who asks for emptiness asks for `depth`."""
+        """Return True, with or without messages. To ask whether there are any, use `depth`."""
         return True
 
     def statistics(self) -> DestinationStatistics:
         """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
         with self.parts.monitor.lock:
             return destination_statistics(self.for_report)
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
 
 
 class TemporaryQueue(Queue, Temporary):
@@ -303,5 +340,9 @@ class TemporaryQueue(Queue, Temporary):
 
     @property
     def _temporaries(self) -> Temporaries:
-        """See Temporary."""
+        """Return what makes and deletes temporary queues."""
         return self.parts.temporaries
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return [*PUBLIC, "close"]

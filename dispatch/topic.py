@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, StoreFull
 from ..store.format.properties import encode_properties
@@ -20,19 +21,34 @@ from .core.publisher import Confirmer
 from .engine.doors import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.send_pipeline import Batch
+from .producer.sender import PUBLIC as SENDER_PUBLIC
 from .producer.sender import Sender
 from .temporary import Temporary
 from .topics.cursors import Edge, Landing, Moment, Target, parse_target
 from .topics.reader import TopicReader
 from .topics.registry import Topics
 from .topics.state import TopicState
+from .topics.subscription_admin import SubscriptionAdmin
+
+PUBLIC: Final = (
+    *SENDER_PUBLIC,
+    "delete",
+    "reader",
+    "statistics",
+    "subscribe",
+    "subscription",
+    "subscriptions",
+    "unsubscribe",
+)
+"""What a topic has for users."""
 
 
 class TopicSubscription:
     """Made by `Topic.subscription`. Thread-safe."""
 
-    def __init__(self, topics: Topics, topic: TopicState, name: str) -> None:
+    def __init__(self, topics: Topics, admin: SubscriptionAdmin, topic: TopicState, name: str) -> None:
         self._topics = topics
+        self._admin = admin
         self._topic = topic
         self.name = name
 
@@ -44,22 +60,27 @@ class TopicSubscription:
         time: Moment | float | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Landing:
-        """Move the cursor, back or forward: what exists from there on is delivered, again too, and nothing before it.
+        """Move the cursor, back or forward. What exists from there on is delivered, again too, and nothing before it.
 
-        to: "begin" is the first message that exists, "end" what is sent next. time: a datetime with a time zone, or
-        seconds since 1970: the first message sent then or later. sequence: that of a delivery, among the messages of
-        one `priority`; other priorities stay where they are. Back it goes as far as messages exist: those that the
-        policy retains, and those that some durable subscription has not acknowledged; `Landing` says how far that
-        was. Attempts begin anew.
+        Back it goes as far as messages exist: those that the policy retains, and those that some durable subscription
+        has not acknowledged. The Landing that it returns says how far that was. Attempts begin anew.
 
-        It is one record of the journal: a crash leaves it done, or not done. Close the consumer first: while there is
-        one, it raises SubscriptionInUse, so no delivery of before can acknowledge anything behind it. SettingsError
-        where there is no such subscription, TransactionError, StoreFull, StoreFailed, Closed. A time costs a few
-        dozen small reads, however deep it lies.
+        It is one record of the journal: a crash leaves it done, or not done. Close the consumer first: so no delivery
+        of before can acknowledge anything behind the cursor. A time costs a few dozen small reads, however deep it
+        lies.
+
+        Args:
+            to: "begin" is the first message that exists, "end" what is sent next. Give this, sequence, or time.
+            sequence: That of a delivery, among the messages of one `priority`. Other priorities stay where they are.
+            time: A datetime with a time zone, or seconds since 1970: the first message sent then or later.
+            priority: 0 to 9, which the sequence is of.
+
+        Raises SubscriptionInUse while there is a consumer, SettingsError where there is no such subscription,
+        TransactionError, StoreFull, StoreFailed, Closed.
         """
         target = parse_target(to, sequence, time, priority)
         with self._topics.held_open(self._topic) as self._topic:
-            return self._topics.seek(self._topic, self.name, target)
+            return self._admin.seek(self._topic, self.name, target)
 
     def __repr__(self) -> str:
         return f"<TopicSubscription {self.name!r} of {self._topic.name!r}>"
@@ -68,22 +89,19 @@ class TopicSubscription:
 class Topic(Sender):
     """Made by `Forebay.topic`. Thread-safe. Costs next to nothing to hold and nothing to make again.
 
-    A message is stored once, however many subscriptions get it, and until
-    each of them has acknowledged it. What nobody subscribed to is not stored
-    at all; it has an id, like every other. A non-persistent message is for
-    the subscriptions that have a consumer when it is sent: each gets its own,
-    in RAM first and in tmp-storage when it is slow.
+    A message is stored once, however many subscriptions get it, and until each of them has acknowledged it. A message
+    that has no subscription is not stored at all; it has an id, like every other. A non-persistent message is for the
+    subscriptions that have a consumer when it is sent: each gets its own, in RAM first and in tmp-storage when it is
+    slow.
 
-    `send(..., retain=True)` sends a message that is also the topic's retained
-    message from then on, in the place of the one before: each subscription
-    made later is given it first, with `Delivery.retained`. With the name of a
-    header, `send(..., retain="symbol")`, it takes the place of the one with the
-    same value of that header: a topic retains one for each value, and gives
-    them in the order in which they were sent. An empty body is sent, and leaves
-    none. They are in the journal and in RAM, and count as properties, see
-    `Properties` (PropertiesFull: nothing was sent). A commit of its own, so two
-    records. SettingsError with a delay or a transaction, and where the header
-    is not there, or no str, bytes, number or bool, or too long.
+    `send(..., retain=True)` sends a message that is also the topic's retained message from then on, in the place of the
+    one before. Each subscription made later is given it first, with `Delivery.retained`. With the name of a header,
+    `send(..., retain="symbol")`, it takes the place of the one with the same value of that header: a topic retains one
+    for each value, and gives them in the order in which they were sent. An empty body is sent, and leaves none.
+
+    Retained messages are in the journal and in RAM, and count as properties, see `Properties` (PropertiesFull: nothing
+    was sent). A send with retain is a commit of its own, so two records. SettingsError with a delay or a transaction,
+    and where the header is not there, or no str, bytes, number or bool, or too long.
     """
 
     __slots__ = ("parts", "_topic")
@@ -113,17 +131,23 @@ class Topic(Sender):
     ) -> Consumer:
         """Return a consumer of what is sent from now on.
 
-        durable: name of a subscription that goes on without its consumer, and
-        over restarts, until `unsubscribe`; subscribing again finds what came
-        meanwhile. It keeps its selector, and has one consumer at a time.
-        shared: it may have several, all of which say so; they compete for its
-        messages as consumers of a queue do, and what one gives back the others
-        get. exclusive, priority, on_slow, prefetch, ack_deadline_seconds: as
-        of a queue, among the consumers of one subscription. Without a name the
-        subscription ends with its consumer, a close or a crash. Raises
-        SubscriptionInUse, SelectorError, SettingsError (another selector than
-        it was made with, shared without a name; nothing was changed),
-        StoreFull, Closed.
+        Args:
+            durable: Name of a subscription that goes on without its consumer, and over restarts, until `unsubscribe`.
+                Subscribing again finds what came meanwhile. It keeps its selector. None: the subscription ends with its
+                consumer, a close or a crash.
+            shared: True: the durable subscription may have several consumers, all of which say so. They compete for its
+                messages as consumers of a queue do, and what one gives back the others get. False: it has one at a
+                time.
+            selector: Which messages it gets, in the words of JMS; None: all.
+            prefetch: As of Queue.subscribe, among the consumers of one subscription; so are the arguments that follow.
+            exclusive: As of Queue.subscribe.
+            priority: As of Queue.subscribe.
+            on_ready: As of Queue.subscribe.
+            on_slow: As of Queue.subscribe.
+            ack_deadline_seconds: As of Queue.subscribe.
+
+        Raises SubscriptionInUse, SelectorError, SettingsError (another selector than it was made with, shared without a
+        name; nothing was changed), StoreFull, Closed.
         """
         options = consumer_options(
             self.parts.policies.of(self._destination.name),
@@ -141,13 +165,16 @@ class Topic(Sender):
         if shared and name is None:
             raise SettingsError("a shared subscription needs a name, by which its consumers find it: give durable too")
         try:
-            return self.parts.topics.subscribe(self._topic, name, options, is_shared=shared)
+            return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
         except Closed as refused:
             with self._anew(refused):
-                return self.parts.topics.subscribe(self._topic, name, options, is_shared=shared)
+                return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
-        """See Sender."""
+        """Send a message that is kept for new subscriptions; return its id.
+
+        SettingsError with a delay or a transaction.
+        """
         if transaction is not None:
             raise SettingsError("a message with retain is a transaction of its own: send it without transaction")
         if message.delay != 0.0:
@@ -161,7 +188,7 @@ class Topic(Sender):
                 raise
         # What deletes must not lack the memory for a transaction. Between the two a crash leaves what a caller repeats.
         if not self._pipeline.is_known(batch):
-            self.parts.topics.forget_retained(retained_name(self._topic.number, key))
+            self.parts.retained.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
@@ -180,7 +207,7 @@ class Topic(Sender):
         return own_id
 
     def _held_reopened(self) -> AbstractContextManager[DestinationState]:
-        """See Sender."""
+        """Keep the topic open, which is made anew if it was deleted for want of use. Requires: no lock."""
         return self._while_held()
 
     @contextmanager
@@ -190,7 +217,7 @@ class Topic(Sender):
 
     @property
     def current(self) -> TopicState:
-        """Return the open topic of this name, not one that was deleted for want of use if another has begun.
+        """Return the open topic of this name: also one that was made after this one was deleted for want of use.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -205,15 +232,16 @@ class Topic(Sender):
         return self.parts.topics.for_report(self._topic)
 
     def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
+        """End a durable subscription. What it alone had not acknowledged is gone, and its data logs are freed.
 
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
-        self.parts.topics.unsubscribe(self.current, check_name(durable, "a durable subscription"))
+        self.parts.subscription_admin.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def subscription(self, name: str) -> TopicSubscription:
         """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
-        return TopicSubscription(self.parts.topics, self.current, check_name(name, "a durable subscription"))
+        checked = check_name(name, "a durable subscription")
+        return TopicSubscription(self.parts.topics, self.parts.subscription_admin, self.current, checked)
 
     def reader(
         self,
@@ -226,16 +254,23 @@ class Topic(Sender):
     ) -> TopicReader:
         """Return a reader of what exists from a place on, retained or pending, and then of what is sent.
 
-        from_: "begin" or "end"; sequence, time, priority: as of TopicSubscription.seek, with the other priorities at
-        the end. selector: for those messages alone that it matches. Any number of readers may be open, each with the
-        memory of a subscription; nothing of them is on disk, and `subscriber_max_messages` is not for them.
-        ArgumentError, SettingsError, SelectorError, StoreFull (memory), StoreFailed, Closed.
+        Any number of readers may be open, each with the memory of a subscription. Nothing of them is on disk, and
+        `subscriber_max_messages` is not for them.
+
+        Args:
+            from_: "begin" or "end". Give this, sequence, or time.
+            sequence: As of TopicSubscription.seek, with the other priorities at the end.
+            time: As of TopicSubscription.seek.
+            priority: As of TopicSubscription.seek.
+            selector: For those messages alone that it matches; None: all.
+
+        Raises ArgumentError, SettingsError, SelectorError, StoreFull (memory), StoreFailed, Closed.
         """
         target = parse_target(from_, sequence, time, priority, "from_")
         return TopicReader(self.read_from(target, selector, None))
 
     def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
-        """Return the consumer of a reader: what an event loop makes one of its own of. As `reader`."""
+        """Return the consumer of a reader, of which an event loop makes a reader of its own. As `reader`."""
         options = consumer_options(
             self.parts.policies.of(self._destination.name),
             selector=selector,
@@ -247,7 +282,7 @@ class Topic(Sender):
             ack_deadline_seconds=0,
         )
         with self.parts.topics.held_open(self.current) as topic:
-            return self.parts.topics.read(topic, target, options)
+            return self.parts.topic_consumers.read(topic, target, options)
 
     def delete(self) -> None:
         """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
@@ -273,6 +308,10 @@ class Topic(Sender):
             topic = self.for_report
         return statistics_of_topic(self.parts.monitor, topic)
 
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return list(PUBLIC)
+
 
 class TopicPattern(Topic):
     """Made by `Forebay.topic` for a name with "*" or ">". It has consumers, and nothing can be sent to it.
@@ -283,7 +322,7 @@ class TopicPattern(Topic):
     __slots__ = ()
 
     def __init__(self, parts: TopicParts, pattern: str, confirmer: Confirmer | None = None) -> None:
-        Sender.__init__(self, parts.producers, parts.topics.no_destination(pattern), confirmer)
+        Sender.__init__(self, parts.producers, parts.patterns.state(pattern), confirmer)
         self.parts = parts
 
     def subscribe(
@@ -302,10 +341,22 @@ class TopicPattern(Topic):
         """Return a consumer of what is sent from now on to all topics that match, also to those made later.
 
         `Delivery.destination` names the topic. Messages of one topic come in order, the highest priority of all first,
-        and topics of one priority in turns. prefetch, ack_deadline_seconds: of the whole. It ends with its close, and
-        a deleted topic leaves it, with what it held of that. Temporary topics are not among them. A take costs
-        O(topics that match), and each topic is charged as a subscription. SettingsError: durable or shared;
-        SelectorError, StoreFull, Closed.
+        and topics of one priority take turns. Temporary topics are not among them. The subscription ends with its
+        close. A topic that is deleted leaves it, with what it held of that topic. A take costs O(topics that match),
+        and each topic is charged as a subscription.
+
+        Args:
+            durable: Must be None: a durable subscription is of one topic.
+            shared: Must be False, likewise.
+            selector: As of Topic.subscribe.
+            prefetch: As of Topic.subscribe, for all topics together.
+            exclusive: As of Topic.subscribe.
+            priority: As of Topic.subscribe.
+            on_ready: As of Topic.subscribe.
+            on_slow: As of Topic.subscribe.
+            ack_deadline_seconds: As of Topic.subscribe, for all topics together.
+
+        Raises SettingsError with durable or shared; SelectorError, StoreFull, Closed.
         """
         if durable is not None or shared:
             raise self._refusal("a durable subscription is of one topic: subscribe to each with that name")
@@ -319,7 +370,7 @@ class TopicPattern(Topic):
             on_slow=on_slow,
             ack_deadline_seconds=ack_deadline_seconds,
         )
-        return self.parts.topics.subscribe_pattern(self._destination.name, options)
+        return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
 
     def delete(self) -> None:
         """Refuse, as whatever is for one topic. SettingsError."""
@@ -349,5 +400,9 @@ class TemporaryTopic(Topic, Temporary):
 
     @property
     def _temporaries(self) -> Temporaries:
-        """See Temporary."""
+        """Return what makes and deletes temporary topics."""
         return self.parts.temporaries
+
+    def __dir__(self) -> list[str]:
+        """Return what is public; the rest is for the engine."""
+        return [*PUBLIC, "close"]

@@ -29,10 +29,10 @@ class Uncounted:
     """An open account that counts nothing: for what is gone with the call that made it."""
 
     def charge(self, charge_bytes: int) -> None:
-        """See OpenAccount."""
+        """Do nothing: what is charged is not counted."""
 
     def release(self, charge_bytes: int) -> None:
-        """See OpenAccount."""
+        """Do nothing: what was charged was not counted."""
 
 
 class Unlimited:

@@ -220,7 +220,7 @@ class Checkpointer:
 
 
 def checkpoint_of_replay(parts: StoreParts, position: int, epoch: int, state: State) -> None:
-    """Checkpoint in the middle of a replay, so that the index stays bounded. No lock: nobody else is here.
+    """Checkpoint in the middle of a replay, so that the index stays bounded. Requires: no other thread uses the store.
 
     TooManyFiles, StoreFailed.
     """
@@ -233,7 +233,7 @@ def checkpoint_of_replay(parts: StoreParts, position: int, epoch: int, state: St
 
 
 def store_at_standstill(parts: StoreParts, position: int, epoch: int, state: State) -> None:
-    """Store a checkpoint while nobody else is here. MetadataFull, MetadataDamaged."""
+    """Store a checkpoint. Requires: no other thread uses the store. MetadataFull, MetadataDamaged."""
     index, subscriptions = parts.index, parts.subscriptions
     changes = _changes_of(index)
     is_stored = False

@@ -25,7 +25,7 @@ class Clock(Protocol):
         """Return the CPU time of the calling thread, and of all threads of the process."""
 
     def random_bytes(self, count: int) -> bytes:
-        """Return so many bytes that nobody can foresee: for ids and for what tells copies of a store apart."""
+        """Return this many unpredictable bytes, for ids and for the mark that tells copies of a store apart."""
 
     def wait(self, waiter: Lock, seconds: float) -> bool:
         """Acquire the lock that ends a wait of this thread; False: so many seconds of this clock passed. -1: no limit.

@@ -81,7 +81,7 @@ _waiting: deque[tuple[logging.Logger, logging.LogRecord]] = deque(maxlen=WAITING
 
 
 def emit_late() -> None:
-    """Log what waits. Does nothing inside a section: whoever leaves it comes by."""
+    """Log what waits. Does nothing inside a section, whose end calls this again."""
     if not _waiting or owned_locks():
         return
     if len(_waiting) == WAITING_MAX:

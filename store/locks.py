@@ -78,7 +78,7 @@ class OwnedLock(_RLock):
         return True
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it, this thread included; return whether it did."""
+        """Take the lock if no thread has it, this one included; return whether the lock was taken."""
         if self._is_owned():
             return False
         try:
@@ -103,7 +103,7 @@ class OwnedLock(_RLock):
         return made
 
     def break_by(self, error: BaseException) -> None:
-        """Let nobody in any more, because a change of what the lock guards was not done whole. Requires: the lock.
+        """Refuse all later entries, because a change of what the lock guards was not done whole. Requires: the lock.
 
         Every entry raises StoreFailed from now on, and whoever has let the lock go to wait for something is woken to
         the same. An error of ours changes nothing: who raises one has left everything whole. A nested call is refused
@@ -131,7 +131,7 @@ class OwnedLock(_RLock):
             self.release()
 
     def rest(self, waiter: threading.Lock, seconds: float) -> bool:
-        """Let the lock go until somebody releases the waiter; return whether that came in time. -1: there is no limit.
+        """Let the lock go until the waiter is released; return whether that came in time. -1: there is no limit.
 
         Whatever breaks in, this thread has the lock behind it. StoreFailed: the lock broke meanwhile.
         """
@@ -173,7 +173,7 @@ class OwnedCondition:
         """Who waits, first come first. A dict of its own only while somebody does: each consumer has a condition."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Let the lock go until somebody notifies; return whether that came in time. Requires: the lock."""
+        """Let the lock go until a notification; return whether it came in time. Requires: the lock."""
         waiter = threading.Lock()
         waiter.acquire()
         is_in_time = False
@@ -232,7 +232,7 @@ class Wakeup:
         self._calls: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
-        """Return whether somebody has called since `clear`."""
+        """Return whether there was a call since `clear`."""
         return not self._calls.empty()
 
     def set(self) -> None:
@@ -241,7 +241,7 @@ class Wakeup:
             self._calls.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Return as soon as somebody has called; False: nobody did in time."""
+        """Wait for a call; return False if none came in time."""
         try:
             self._calls.get(timeout=seconds)
         except Empty:

@@ -141,7 +141,7 @@ class MessageStore:
         on_progress: OnProgress = tell_nobody,
         host_properties: PropertyTable | None = None,
     ) -> None:
-        """Make a store that `open` is to open. An account of None: nobody counts what it would pay for.
+        """Make a store that `open` is to open. An account of None: what it would pay for is not counted.
 
         metadata: makes the metadata store for a store id.
         account: pays for the index's blocks.

@@ -51,7 +51,7 @@ class SubscriptionRecords:
             self._subscriptions.unsubscribe(number)
 
     def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Let what exists from there on be pending for a subscription that nobody reads yet, and nothing before it.
+        """Make pending what exists from there on, and nothing before it. Requires: the subscription has no consumer.
 
         firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
         the subscription is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.

@@ -172,7 +172,7 @@ class Branches:
             self.adopt(branch)  # it may lie elsewhere by now
 
     def forget_open(self) -> None:
-        """Forget the transactions that were not prepared: whoever could have committed them is gone."""
+        """Forget the transactions that were not prepared: the process that could have committed them is gone."""
         for branch in self.open:
             self.forget(branch.number)
 

@@ -368,7 +368,7 @@ class DeadLetterMover:
         return known.get(sequence) if known is not None else 0
 
     def _stamped(self, lane: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
-        """With its id, and with headers that say why it is there."""
+        """Return the message with its id, and with headers that say why it is a dead letter."""
         sequence, properties, body, timestamp = message
         added: dict[str, HeaderValue] = {
             FROM: lane.destination.name,

@@ -106,7 +106,7 @@ class ExpirySweeper:
         return buried
 
     def _remove(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> int:
-        """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. Requires: the lock."""
+        """Acknowledge those that are not in flight, and let lists and caches forget them. Requires: the lock."""
         readers = lane.every_reader()  # what expires is counted for each
         gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]

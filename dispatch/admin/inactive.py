@@ -114,7 +114,7 @@ class InactiveDestinations:
         return due
 
     def _delete(self, find: Callable[[], A | None], delete: Callable[[A], None]) -> None:
-        """Delete one, unless somebody began to use it since the look. Requires: no lock."""
+        """Delete one, unless it came into use since it was found unused. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             destination = find()

@@ -71,7 +71,7 @@ class Temporaries:
         return topic
 
     def restore(self) -> None:
-        """Take over those that a killed process left: nobody has a handle of any. Requires: the lock."""
+        """Take over those that a killed process left. None of them has a handle. Requires: the lock."""
         self._released = dict.fromkeys(self._numbers())
 
     def _numbers(self) -> list[int]:
@@ -87,7 +87,7 @@ class Temporaries:
         self.sweep()
 
     def sweep(self) -> int:
-        """Delete those that nobody has a handle of; return how many went. Requires: no lock."""
+        """Delete those that have no handle any more; return how many were deleted. Requires: no lock."""
         if not self._released:
             return 0
         with self._monitor.lock, self._monitor.whole:
@@ -102,7 +102,7 @@ class Temporaries:
         return deleted
 
     def _delete(self, number: int) -> bool:
-        """Delete one that nobody has a handle of; return False where it must wait. It may be gone by its name."""
+        """Delete one that has no handle; return False where it must wait. It may have been deleted by its name."""
         try:
             is_deleted = self._delete_at_once(number)
         except (StoreFull, TransactionError) as error:

@@ -150,7 +150,7 @@ class DestinationLimits:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for room or has some reserved."""
+        """Whether a send waits for room or has some reserved."""
         return bool(self._waiting or self._reserved_messages)
 
     def require_room(self, size: int) -> None:

@@ -32,6 +32,7 @@ from ..consumer.processing import (
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
 from ..consumer.statistics import ConsumerStatistics
+from ..core.delivery import PUBLIC as INNER_PUBLIC
 from ..core.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
 from ..core.model import ConsumerGroup
 from .awaiting import Awaited, asynchronous
@@ -45,6 +46,29 @@ RUNS_A_PART: Final = 16
 MESSAGES_A_PART: Final = 1024
 """What settles more is done in parts, and other tasks run between them."""
 NUMBERS: Final = frozenset((int, float))
+DELIVERY_PUBLIC: Final = (*INNER_PUBLIC, "read")
+"""What a delivery has for users."""
+CONSUMER_PUBLIC: Final = (
+    "ack",
+    "ack_deadline_seconds",
+    "ack_up_to",
+    "batches",
+    "close",
+    "drain",
+    "extend",
+    "in_flight",
+    "is_draining",
+    "is_slow",
+    "nack",
+    "prefetch",
+    "priority",
+    "process",
+    "reject",
+    "release",
+    "statistics",
+    "take",
+)
+"""What a consumer has for users."""
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")
@@ -171,7 +195,7 @@ class AsyncDelivery:
 
     def __dir__(self) -> list[str]:
         """Return what is public; the rest is for the event loop."""
-        return [name for name in object.__dir__(self) if name not in ("is_lazy", "is_owed")]
+        return list(DELIVERY_PUBLIC)
 
     def __repr__(self) -> str:
         return repr(self._delivery)
@@ -360,7 +384,7 @@ class AsyncConsumer:
             _wake(future)
 
     def _end(self) -> None:
-        """End this consumer's takes, whoever closed it; the takes of others rely on it no more."""
+        """End this consumer's takes, because it is closed. The takes of other consumers rely on it no more."""
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._consumer_group)
@@ -595,7 +619,7 @@ class AsyncConsumer:
 
     def __dir__(self) -> list[str]:
         """Return what is public; the rest is for the event loop."""
-        return [name for name in object.__dir__(self) if name not in ("wake",)]
+        return list(CONSUMER_PUBLIC)
 
     def __repr__(self) -> str:
         return repr(self._consumer)

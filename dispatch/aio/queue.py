@@ -363,7 +363,7 @@ class AsyncTopic(AsyncSender):
     _sender: Topic
 
     def _for_threads(self) -> Sender:
-        """See AsyncSender."""
+        """Return a Topic that sends to the same topic from a worker thread."""
         return Topic(self._sender.parts, self._sender.current)
 
     def subscribe(

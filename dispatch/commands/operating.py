@@ -129,7 +129,7 @@ def _add_queue(parser: ArgumentParser) -> None:
 
 
 def ask(disk: OsDisk, request: dict[str, Any]) -> Result:
-    """Return what the process answers that has a store open. StateError where nobody listens."""
+    """Return the answer of the process that has a store open. StateError where no process listens."""
     result = ask_store(disk.root, request)
     if result is None:
         raise StateError(_nobody_listens(disk.root))

@@ -216,15 +216,17 @@ class Consumer(Taker):
     ) -> list[Delivery]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
-        With a selector a take without a timeout searches one load and may
-        return [] though a later message matches: the search goes on in the
-        background, or with the next take.
-        max_bytes bounds the bodies and headers together, but for the first
-        message. timeout=None waits for ever. Never more than `prefetch` leaves.
-        O(messages) without a disk read where the eager loader is ahead; else
-        one load, counted as misses. The loader stands back from a thread that
-        takes and never pauses: that loads for itself. Raises Closed, also
-        while the consumer drains.
+        With a selector, a take without a timeout searches one load and may return [] though a later message matches:
+        the search goes on in the background, or with the next take. O(messages) without a disk read where the eager
+        loader is ahead; else one load, counted as misses. The loader stands back from a thread that takes and never
+        pauses: that loads for itself.
+
+        Args:
+            max_messages: From 1 on. Never more than `prefetch` leaves.
+            timeout: Seconds to wait for the first message; 0: not at all; None: for ever.
+            max_bytes: Bounds the bodies and headers together, but for the first message; None: no bound.
+
+        Raises Closed, also while the consumer drains.
         """
         if type(max_messages) is not int or max_messages < 1:
             check_max_messages(max_messages)
@@ -415,21 +417,23 @@ class Consumer(Taker):
     def process(
         self, handler: Callable[[Delivery], object], concurrency: int = 1, *, reject_on: ExceptionTypes = ()
     ) -> None:
-        """Call handler(delivery) for each message, and settle it; returns when the consumer is closed or has drained.
+        """Call handler(delivery) for each message, and settle it; return when the consumer is closed or has drained.
 
-        A handler that returns acknowledges. One that raises an Exception gives
-        back, to be tried again as the policy says; reject_on: exceptions that
-        make a dead letter of it at once, with their text as the reason. What
-        the handler settled itself stays as it is. Each failure is logged
-        (event `handler_raised`).
-        concurrency: so many calls at a time, in this thread and others; never
-        more than `prefetch`. 1: strictly in order, where nothing comes back
-        after a delay. Messages of one group are handled one after the other
-        and in order, whatever the concurrency.
-        KeyboardInterrupt gives back what this thread works on, uncounted;
-        that, SystemExit, and an error of an ack, let the consumer drain, and
-        are raised when all handlers have returned. ArgumentError, StoreFull,
-        StoreFailed.
+        A handler that returns acknowledges. One that raises an Exception gives the message back, to be tried again as
+        the policy says. What the handler settled itself stays as it is. Each failure is logged (event
+        `handler_raised`). Messages of one group are handled one after the other and in order, whatever the concurrency.
+
+        KeyboardInterrupt gives back what this thread works on, uncounted. It, SystemExit and an error of an ack let the
+        consumer drain, and are raised when all handlers have returned.
+
+        Args:
+            handler: Any callable but a coroutine function.
+            concurrency: So many calls at a time, in this thread and others; never more than `prefetch`. 1: strictly in
+                order, where nothing comes back after a delay.
+            reject_on: Exceptions that make a dead letter of the message at once, with their text as the reason; none by
+                default.
+
+        Raises ArgumentError, StoreFull, StoreFailed.
         """
         rejections = Rejections(handler, concurrency, reject_on)
         iteration = iter(self)
@@ -464,7 +468,7 @@ class Consumer(Taker):
 
     @property
     def is_waiting(self) -> bool:
-        """See Receiver."""
+        """Return whether a take waits, or a callback is due for the next arrival. Requires: the lock."""
         return not self._takes_no_more and (self._waits_for_credit or self._readiness.is_armed or self._waiting > 0)
 
     @property
@@ -485,12 +489,16 @@ class Consumer(Taker):
     # ------------------------------------------------------------------ settling
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
-        """Settle deliveries as done: after this returns none is ever delivered again. One journal record for each run.
+        """Settle deliveries as done: after this returns none is ever delivered again. O(deliveries).
 
-        In a transaction that is true from the commit on, and until then they
-        stay in flight. SettingsError when one of them is another consumer's,
-        StateError when it was settled before, TransactionError when it is a
-        transaction's; then none of them is settled. O(deliveries).
+        It writes one journal record for each run of sequences.
+
+        Args:
+            deliveries: One, or a list or tuple of them.
+            transaction: They are acknowledged with its commit, and in flight until then; None: now.
+
+        Raises SettingsError when one of them is another consumer's, StateError when it was settled before,
+        TransactionError when it is a transaction's; then none of them is settled.
         """
         if transaction is not None:
             self._ack_in(transaction, deliveries)
@@ -572,7 +580,7 @@ class Consumer(Taker):
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
-        """Even the reserve is full: delete at once what earlier acks have freed. Raises full where that is nothing.
+        """Delete at once what earlier acks have freed: even the reserve is full. Raises `full` if that is nothing.
 
         Requires: no lock.
         """
@@ -610,11 +618,15 @@ class Consumer(Taker):
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
-        """Give back as not done: deliveries return to their places, for delay seconds at least, with attempts + 1.
+        """Give back as not done: deliveries return to their places, with attempts + 1. O(deliveries).
 
-        Where the queue's policy has a longer delay, after that; and after
-        `max_attempts` not again, but from the dead-letter queue. The attempts
-        are in the journal when this returns. O(deliveries).
+        The attempts are in the journal when this returns. After `max_attempts` a message comes no more, but from the
+        dead-letter queue.
+
+        Args:
+            deliveries: One, or a list or tuple of them.
+            delay: Seconds before which nobody is handed them again; where the queue's policy has a longer delay, that
+                counts.
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
@@ -649,12 +661,16 @@ class Consumer(Taker):
     ) -> None:
         """Make deliveries dead letters now, however many attempts they had.
 
-        They go to the dead-letter queue of their policy, where the header
-        `dead_letter_reason` has the reason; where there is none, and from a
-        dead-letter queue itself, they are gone. A crash leaves each in exactly
-        one of the two. In a transaction that is so from the commit on.
-        SettingsError, StateError, TransactionError: as ack. StoreFull: what is
-        left is still held, and a transaction is to be rolled back.
+        They go to the dead-letter queue of their policy. Without one, and from a dead-letter queue itself, they are
+        gone. A crash leaves each in exactly one of the two.
+
+        Args:
+            deliveries: One, or a list or tuple of them.
+            reason: What the header `dead_letter_reason` of the dead letter has.
+            transaction: They are dead letters from its commit on; None: now.
+
+        Raises SettingsError, StateError, TransactionError as `ack`. StoreFull: what is left is still held, and a
+        transaction is to be rolled back.
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
@@ -665,12 +681,17 @@ class Consumer(Taker):
         self._parts.reject(batch, reason, checked, self.check_held)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
-        """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
+        """Give deliveries so many seconds from now on until their ack deadline passes, more or fewer than were left.
 
-        Call it again and again for work that takes long. Does nothing where the
-        consumer has no deadline. AckTooLate where it has passed already;
-        SettingsError, StateError, TransactionError: as ack. StoreFull: memory
-        has no room to note it, and nothing was changed. O(deliveries).
+        Call it again and again for work that takes long. Does nothing where the consumer has no deadline.
+        O(deliveries).
+
+        Args:
+            deliveries: One, or a list or tuple of them.
+            seconds: From 0 on.
+
+        Raises AckTooLate where the deadline has passed already; SettingsError, StateError, TransactionError as `ack`;
+        StoreFull where memory has no room to note it, and nothing was changed.
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("seconds", seconds)
@@ -761,17 +782,21 @@ class Consumer(Taker):
     # ------------------------------------------------------------------ the rest
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, and wait until all that it holds is settled; returns whether it is.
+        """Take nothing more, and wait until all that it holds is settled; return whether it is.
 
-        From now on takes raise Closed, those that wait among them, and
-        iterations end; it can't be undone. Others get at once what it was to
-        get, and of its groups each as soon as it holds no message of it; an
-        exclusive consumer stays it until it is closed. Settle what is in
-        flight meanwhile, then close it: no attempt is lost.
-        timeout: seconds to wait; None: for ever. When they have passed it
-        goes on draining: call again, or close. In a handler inside a call of
-        the store it begins when that call has ended, and returns False. It
-        looks 40 times a second. Closed: the store is.
+        From now on takes raise Closed, those that wait among them, and iterations end. It can't be undone. Other
+        consumers get at once what this one was to get, and each of its groups as soon as it holds no message of the
+        group. An exclusive consumer stays exclusive until it is closed. Settle what is in flight meanwhile, then close:
+        no attempt is lost.
+
+        In a handler inside a call of the store, the drain begins when that call has ended, and this returns False. It
+        looks 40 times a second.
+
+        Args:
+            timeout: Seconds to wait; None: for ever. When they have passed the consumer goes on draining: call again,
+                or close.
+
+        Raises Closed: the store is closed.
         """
         check_bounds(timeout, None)
         if self.monitor.lock.is_owned():
@@ -815,12 +840,16 @@ class Consumer(Taker):
         distribution.wake_others(self.consumer_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
-        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
+        """Give back what it holds, for others to take in its place, and wake its own waiting takes. Twice is once.
 
-        That is an attempt at what somebody has looked at: see `count_on_close` of the policy. processed: an attempt
-        at these and at no others, whatever the policy says; what of them is settled is passed over. ArgumentError,
-        and SettingsError for another consumer's delivery; then it is not closed. From a signal handler or
-        finalizer inside a call of the store it is done when that call has ended.
+        From a signal handler or finalizer inside a call of the store it is done when that call has ended.
+
+        Args:
+            processed: An attempt counts at these deliveries and at no others, whatever the policy says; what of them is
+                settled is passed over. None: an attempt counts at what somebody has looked at, see `count_on_close` of
+                the policy.
+
+        Raises ArgumentError, and SettingsError for another consumer's delivery; then it is not closed.
         """
         tried: frozenset[Delivery] | None = None
         if processed is not None:
@@ -875,14 +904,17 @@ class Consumer(Taker):
         self.destination.on_consumer_closed()
 
     def wake_on_failure(self) -> None:
-        """See Receiver."""
+        """Make the descriptor readable, wake the loop, and call on_ready. The next take says what failed.
+
+        Requires: the lock.
+        """
         self._readiness.end()
         if self.when_closed is not None:
             self.when_closed()
         self._readiness.tell(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:
-        """See Receiver."""
+        """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
         return self._parts.transactions.held_by(self)
 
     def die(self) -> None:
@@ -919,7 +951,7 @@ def as_message(delivery: Delivery) -> Message:
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:
-    """Return a copy, which nobody changes under us."""
+    """Return a copy, which the caller can't change meanwhile."""
     if not isinstance(deliveries, list | tuple):
         raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
     return tuple(deliveries)

@@ -199,7 +199,7 @@ class Processing:
 
 
 class LostRaces:
-    """Lets pass that somebody else settled a delivery while a handler worked: the queue was deleted, for example."""
+    """Ignores that a delivery was settled elsewhere while a handler worked: the queue was deleted, for example."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery

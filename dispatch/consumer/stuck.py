@@ -69,7 +69,7 @@ class StuckConsumers:
 
 
 class AckReminder:
-    """Says once for each open store that somebody closed a consumer without having acknowledged anything."""
+    """Warns once for each open store that a consumer was closed without having acknowledged anything."""
 
     def __init__(self) -> None:
         self._is_said = False

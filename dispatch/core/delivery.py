@@ -70,7 +70,7 @@ class Settler(ABC):
 
     @abstractmethod
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
-        """Settle deliveries that nobody tried."""
+        """Settle deliveries that were not tried."""
 
     @abstractmethod
     def reject(
@@ -238,6 +238,16 @@ class LaneMessages(ABC):
     def dequeued_bytes(self) -> int:
         """Content bytes of messages that have left since then, whatever way."""
         return self.pending_lane.removed_bytes - self.first_removed_bytes
+
+    def park(self, delivery: Delivery) -> None:
+        """Take a delivery out of flight, for a transaction that decides about it. Requires: it is in flight."""
+        del self.in_flight[delivery.sequence]
+        self.parked.add(delivery.sequence, delivery.sequence)
+
+    def unpark(self, delivery: Delivery) -> None:
+        """Let a delivery be in flight again, as if no transaction had known it."""
+        self.parked.remove(delivery.sequence, delivery.sequence)
+        self.in_flight[delivery.sequence] = delivery
 
     def forget_attempts(self, first: int, last: int) -> None:
         """Forget the counted attempts of messages that are gone. Nothing to do where `delivery_counts` is None."""
@@ -463,12 +473,12 @@ def content_bytes(delivery: Delivery) -> int:
 
 
 def is_seen(delivery: Delivery) -> bool:
-    """Return whether somebody has looked at its body or headers, or was handed it by an iteration."""
+    """Return whether its body or headers were looked at, or an iteration handed it out."""
     return getattr(delivery, "is_seen", False)
 
 
 def mark_seen(delivery: Delivery) -> None:
-    """Note that somebody has it in hand."""
+    """Note that the host has looked at a delivery."""
     delivery.is_seen = True
 
 

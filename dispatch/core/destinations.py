@@ -294,7 +294,7 @@ class Destinations:
         return self._counted.find(number)
 
     def current(self, queue: QueueState) -> QueueState:
-        """Return what stands for a queue that somebody knows: opened again where it was closed. Requires: no lock.
+        """Return the open queue that a known one is now: opened again where it was closed. Requires: no lock.
 
         Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
         """
@@ -306,7 +306,7 @@ class Destinations:
 
     @contextmanager
     def held_open(self, queue: QueueState, *, is_to_go: bool = False) -> Iterator[QueueState]:
-        """Keep a queue that somebody knows open while a call works with it. Requires: no lock. StoreFull.
+        """Keep a known queue open while a call works with it. Requires: no lock. StoreFull.
 
         is_to_go: the call deletes it, and needs no room for that.
         """
@@ -352,7 +352,7 @@ class Destinations:
                 held.calls_under_way -= 1
 
     def for_report(self, queue: QueueState) -> QueueState:
-        """Return what a report tells of a queue that somebody knows. Requires: the lock."""
+        """Return what a report tells of a known queue. Requires: the lock."""
         if not queue.is_reopenable:
             return queue
         number = self.number_now(queue)
@@ -414,7 +414,7 @@ class Destinations:
         return not (is_temporary or self._publisher.is_to_publish(opened))
 
     def close(self, opened: DestinationState, charge_bytes: int) -> None:
-        """Make a queue or topic a row, which nobody finds open any more. Requires: the lock, and that it can be.
+        """Make a queue or topic a row: it is no longer found open. Requires: the lock, and `can_close`.
 
         charge_bytes: what it was charged as an open one.
         """
@@ -442,7 +442,7 @@ class Destinations:
         self._non_persistent.put(number, next_sequence)
 
     def take_non_persistent(self, number: int) -> int:
-        """Return where they go on, and forget it: somebody has the lane now."""
+        """Return the next sequence of a lane and forget it, because the caller makes an object of the lane."""
         return self._non_persistent.take(number)
 
     def make_room(self, charge_bytes: int) -> None:

@@ -64,11 +64,11 @@ class GroupMemory:
             self.owed_bytes = 0
 
     def refuse(self, asker: object, call: Callable[[], None]) -> None:
-        """Remember to call whoever found memory full, once there is some again."""
+        """Remember to call a waiting owner that found memory full, once there is room again."""
         self._refused[asker] = call
 
     def go_on(self) -> None:
-        """Call whom memory was refused, if there is some again. Requires: nobody is in the middle of a change."""
+        """Call the owners that found memory full, if there is room again. Requires: no change is under way."""
         if self._refused and not self.is_full:
             refused, self._refused = self._refused, {}
             for call in refused.values():

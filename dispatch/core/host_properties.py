@@ -51,13 +51,13 @@ class StoreProperties(PropertySource):
         self._confirmer = confirmer
 
     def find(self, name: str) -> bytes | None:
-        """See PropertySource."""
+        """Return a property of the store; None: there is none of that name. Closed."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
             return self._store.host_properties.values.get(name)
 
     def snapshot(self) -> dict[str, bytes]:
-        """See PropertySource."""
+        """Return a copy of all properties of the store. Closed."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
             return dict(self._store.host_properties.values)

@@ -154,7 +154,7 @@ class LoadRequests:
         return True
 
     def poll(self) -> None:
-        """Request loads for lists that nobody has taken from since the last look, if it is time."""
+        """Request loads for lists from which nothing was taken since the last look, if it is time."""
         assert self._clock is not None
         now = self._clock.monotonic()
         if now < self._look_at:

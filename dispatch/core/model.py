@@ -443,6 +443,25 @@ class LaneState(LaneMessages):
     def passed_over(self, first: int, end: int) -> None:
         """Note that no message matches from a sequence to before another one. Requires: the lock."""
 
+    def acknowledge_parked(self, first: int, last: int) -> None:
+        """Count a run as acknowledged that a transaction held, which is committed. Requires: the lock; it is removed.
+
+        Its distribution and its limits learn of it now.
+        """
+        messages = last - first + 1
+        self.acknowledged += messages
+        self.parked.remove(first, last)
+        self.destination.distribution.settled(self, first, messages)
+        if self.delivery_counts is not None:
+            self.forget_attempts(first, last)
+        if self.destination.admission is not None:
+            self.destination.admission.room_came()
+
+    def count_as_dead_letters(self, messages: int) -> None:
+        """Count as dead letters so many messages that were counted as acknowledged. Requires: the lock."""
+        self.acknowledged -= messages
+        self.destination.dead_lettered += messages
+
     @property
     def reads_for_others(self) -> bool:
         """Tell whether what is read for one of its lists is what others are about to need."""

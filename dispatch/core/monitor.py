@@ -38,10 +38,25 @@ class Monitor:
         self.is_inside = self.lock.is_owned
         """Whether this thread is inside a section."""
         self.bare_lock = self.lock.bare()
-        """The same lock for the sections of single messages, which say themselves what its entry says else.
+        """The same lock for the four sections of single messages: Sender._store_persistent and _store_non_persistent,
+        Consumer.take and ack. They have one form, and do in place what `with lock, whole:` does by calls:
 
-        The four of them, in Sender and Consumer, look alike. With `with lock, whole:` each would cost 51 instructions
-        of the interpreter and not 24, which is 6 % of a message's 1,355; see decision 17.
+            if monitor.is_inside():
+                raise NestedCall
+            with monitor.bare_lock:
+                try:
+                    if monitor.lock.failure is not None:
+                        raise monitor.lock.failure
+                    if monitor.entries != entries:  # as they were before; not in a take
+                        monitor.step_aside()
+                    monitor.entries += 1
+                    ...
+                except BaseException as error:
+                    monitor.lock.break_by(error)
+                    raise
+
+        By calls each would cost 51 instructions of the interpreter and not 24, which is 6 % of a message's 1,355; see
+        decision 17.
         """
         self.entries = 0
         """Sections of single messages that have begun. A call that finds another number inside than before has waited.

@@ -46,7 +46,7 @@ class SpillingLane(NonPersistentLaneState):
             cache.keepers[pending_lane.number] = self.pager.page_out_at_once
 
     def drop(self) -> None:
-        """See LaneState."""
+        """Drop all messages, in RAM and in tmp-storage."""
         self.overflow.drop(self.tmp_lane)
 
     # ------------------------------------------------------------------ arrivals
@@ -138,7 +138,7 @@ class SpillingLane(NonPersistentLaneState):
             self.overflow.keep(pending_lane, (message,))
 
     def give_up(self, sequence: int) -> None:
-        """Give a message up that nobody can have, now or later, unless somebody has it."""
+        """Give up a message that can't be read any more, unless it is in flight."""
         if sequence not in self.in_flight:
             self.overflow.remove(self.tmp_lane, sequence, sequence)
 

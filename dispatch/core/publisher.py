@@ -59,7 +59,7 @@ class Postponed(ABC):
 
     @abstractmethod
     def reserve_again(self) -> None:
-        """Take the charge again, as far as nobody else has it by now. Requires: the lock."""
+        """Charge for it again, if no lane has the charge by now. Requires: the lock."""
 
     @abstractmethod
     def give(self) -> None:

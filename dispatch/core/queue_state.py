@@ -18,7 +18,7 @@ class QueueState(DestinationState):
     kind: ClassVar[int] = QUEUE
 
     def make_lane(self, priority: int) -> PersistentLaneState:
-        """See DestinationState."""
+        """Return a new lane of the queue for one priority."""
         store = self.target_area.store
         pending_lane = store.index.lane(self.number, priority)
         return StoredLaneState(self, pending_lane, store.id_prefix(self.number, priority))

@@ -105,7 +105,7 @@ class Redelivery:
             self._return_untried(lane, uncounted, rule)
 
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
-        """Give deliveries that nobody tried their places again, at once; no attempt counts."""
+        """Return deliveries that were not tried to their places, at once; no attempt counts."""
         for lane, held in _by_lane(deliveries).items():
             self._return_untried(lane, held, self._policies.redelivery(lane.destination.name))
 

@@ -120,7 +120,7 @@ class SharedConsumerGroup(ConsumerGroup):
         put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
     def reserve_for(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
-        """Reserve a message that nobody owns for this consumer, whose priority is higher than that of who asks."""
+        """Reserve a message without an owner for this consumer, which has a higher priority than the one that asks."""
         put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
@@ -179,11 +179,11 @@ class SingleConsumerGroup(ConsumerGroup):
 
     @property
     def shared(self) -> ConsumerGroup:
-        """See ConsumerGroup."""
+        """Return the group of messages without an owner that its consumer shares with others."""
         return self.unassigned
 
     def arm(self) -> None:
-        """See Members."""
+        """Call on_ready of the owner with the next arrival, in its own lists or the shared ones. Requires: the lock."""
         self.is_armed = True
         self.unassigned.note_waiting(self.owner)
 
@@ -329,21 +329,21 @@ class Assigning:
             self.target_area.loads.request(target)
 
     def _give(self, group: str, consumer: Taker) -> None:
-        """Give a group that nobody owned an owner. Who waited for that to be decided looks again."""
+        """Give a group without an owner one. Consumers that waited for the decision look again."""
         self.groups.give(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
         for unassigned in self.all_unassigned():
             unassigned.end_promise(bucket_of(group))
 
     def _neediest(self, assigned: SingleConsumerGroup) -> Taker:
-        """Choose who gets a group: of the one who asks and those who found nothing, whoever owns least."""
+        """Choose the owner of a group: of the consumer that asks and those that found nothing, the one with least."""
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.groups.owned(assigned.owner)
         return assigned.idle.neediest(fewest, partial(demand_within, self.queue)) or assigned.owner
 
     def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Return whether nobody owns the group, and it need not wait."""
+        """Return whether the group has no owner, and need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
     def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> Taker | None:

@@ -23,11 +23,11 @@ class Distributions(DistributionKeeper):
         """One for all destinations whose messages and consumers are alike."""
 
     def first(self, destination: DestinationState) -> Distribution:
-        """See DistributionKeeper."""
+        """Return Turns for what spans several destinations, and the ordinary rule for all others."""
         return Turns(self._target_area, destination) if destination.spans_others else self._ordinary
 
     def require_assignable(self, destination: DestinationState) -> None:
-        """See DistributionKeeper."""
+        """Raise StateError if the rule neither honours groups and priorities nor is the ordinary one."""
         distribution = destination.distribution
         if not (distribution.honours_groups or distribution.is_ordinary):
             rule = type(distribution).__name__

@@ -79,7 +79,7 @@ class _Line:
             heapify(self._heap)
 
     def first(self) -> Taker | None:
-        """Return who comes first; None: nobody is here."""
+        """Return the consumer that comes first; None: the line is empty."""
         while self._heap and self._heap[0][2] not in self._consumers:
             heappop(self._heap)
         return self._heap[0][2] if self._heap else None

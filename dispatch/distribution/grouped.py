@@ -70,7 +70,7 @@ class GroupAssigner(Distribution):
         self.target_area.find_sole_lists(self.queue)
 
     def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> SharedConsumerGroup:
-        """See HandsOut."""
+        """Return a group for messages without an owner, which consumers with this selector share."""
         return SharedConsumerGroup(self._assigning, selector)
 
     def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
@@ -153,7 +153,7 @@ class GroupAssigner(Distribution):
 
     @property
     def collectors(self) -> Collectors:
-        """See HandsOut."""
+        """Return one way to hand out for takes of any size: each message is looked at for its group."""
         return Collectors(self.collect, collect_nothing)
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -318,7 +318,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ what explanations and audits ask
 
     def by_owner(self, lane: LaneState, messages: Iterable[StoredMessage]) -> dict[Taker | None, list[StoredMessage]]:
-        """See ExplainsItself."""
+        """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
         found: dict[Taker | None, list[StoredMessage]] = {}
         for message in messages:
             group = self.names.of(lane, message)
@@ -329,13 +329,13 @@ class GroupAssigner(Distribution):
         return found
 
     def kind_of(self, consumer: Taker) -> tuple[SharedConsumerGroup, int]:
-        """See ExplainsItself."""
+        """Return the selector's shared group and the priority: consumers with both alike compete."""
         return self._assigned_by_consumer[consumer].unassigned, consumer.priority
 
     def unowned_of(
         self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
-        """See ExplainsItself."""
+        """Return those of free messages without an owner that would be this consumer's if it took now."""
         shared, precedence = self._assigned_by_consumer[consumer].unassigned, self._precedence
         if precedence.quota(shared, consumer.priority) <= 0:
             return
@@ -362,15 +362,15 @@ class GroupAssigner(Distribution):
         return direct + sum(_count_free(own.lane, [*own.returned, *own.references]) for own in lists)
 
     def count_waiting(self) -> int:
-        """See ExplainsItself."""
+        """Return how many messages wait behind one of their group that comes back later, or somewhat more."""
         return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
 
     def is_outranked(self, consumer: Taker) -> bool:
-        """See ExplainsItself."""
+        """Return whether the priorities of others leave this consumer no message without an owner."""
         return not self._precedence.quota(self._assigned_by_consumer[consumer].unassigned, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
-        """See ExplainsItself."""
+        """Return the bytes that message groups hold, and those of them for groups that are held back."""
         return self.groups.held_bytes, self.groups.held_back_bytes
 
 

@@ -117,7 +117,7 @@ class MessageGroups:
         return self._owned.keys()
 
     def give(self, group: str, consumer: Taker) -> None:
-        """Give a bucket that nobody owned so far an owner."""
+        """Give a bucket without an owner one."""
         if not self._owners:
             self._owners = [None] * BUCKETS
         self._owners[bucket_of(group)] = consumer

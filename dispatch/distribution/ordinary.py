@@ -23,18 +23,18 @@ class OrdinaryDistribution(Distribution):
 
     @property
     def collectors(self) -> Collectors:
-        """See HandsOut."""
+        """Return the hand-outs of the DispatchArea, for one message and for several."""
         return self._collectors
 
     def leave(self, consumer: Taker) -> None:
-        """See HandsOut."""
+        """Take a closed consumer from its group, and end the group with its last one."""
         consumer_group = consumer.consumer_group
         consumer_group.remove_consumer(consumer)
         if not consumer_group.consumers:
             self._target_area.unsubscribe(consumer.destination, consumer_group)
 
     def wake_others(self, consumer_group: ConsumerGroup) -> None:
-        """See HandsOut."""
+        """Wake others of the consumer group: one that was woken takes nothing any more."""
         self._target_area.wake(consumer_group)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:

@@ -32,7 +32,7 @@ class Turns(OrdinaryDistribution):
 
     @property
     def collectors(self) -> Collectors:
-        """See HandsOut."""
+        """Return one way to hand out for takes of any size: each looks whose turn it is."""
         return Collectors(self.collect, collect_nothing)
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:

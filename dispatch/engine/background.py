@@ -22,7 +22,7 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Wakeups:
-    """What is asked of the background threads, made before whoever asks. May be asked under any lock."""
+    """Requests to the background threads. Made before all that make such requests; callable under any lock."""
 
     def __init__(self, *, has_threads: bool) -> None:
         """has_threads: False: what is due is done by the host's calls of `step`, and by whoever asks."""

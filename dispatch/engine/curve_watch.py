@@ -108,7 +108,7 @@ class CurveWatch(ListObserver):
 
     @property
     def charge_bytes(self) -> int:
-        """See ListObserver."""
+        """Return what the curve is charged, computed anew. AssertionError where it follows what is not there."""
         assert self._tracks.keys() <= self._target_area.lists.keys(), "a list that is gone is followed"
         return TRACK_BYTES * len(self._tracks)
 

@@ -15,7 +15,11 @@ from ..core.destinations import Destinations
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..producer.producers import Producers
+from ..topics.consumers import TopicConsumers
+from ..topics.patterns import PatternRegistry
 from ..topics.registry import Topics
+from ..topics.retained import RetainedMessages
+from ..topics.subscription_admin import SubscriptionAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,4 +47,8 @@ class TopicParts:
     producers: Producers
     policies: Policies
     topics: Topics
+    patterns: PatternRegistry
+    topic_consumers: TopicConsumers
+    subscription_admin: SubscriptionAdmin
+    retained: RetainedMessages
     temporaries: Temporaries

@@ -32,15 +32,8 @@ from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
 from ...store.progress import OnProgress, tell_nobody
 from ...store.property_table import PropertyTable, limit_bytes_of
-from ..admin.browse import Browsers
-from ..admin.dead_letters import DeadLetterMover
-from ..admin.expiry import ExpirySweeper
-from ..admin.idle import IdleDestinations
-from ..admin.inactive import InactiveDestinations
-from ..admin.move import Mover
 from ..admin.oldest import OldestMessages
-from ..admin.queue_admin import QueueAdmin
-from ..admin.temporaries import Temporaries
+from ..admin.owners import make_admin_owners
 from ..admin.unreadable import Quarantine
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
@@ -80,10 +73,12 @@ from ..core.removal import Removals
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
+from ..producer.full_policy import FullPolicy
 from ..producer.producers import Producers
+from ..producer.slice_writer import SliceWriter
 from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
-from ..topics.registry import Topics
+from ..topics.owners import make_topic_owners
 from ..transactions.transaction import TransactionRegistry
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
@@ -379,7 +374,7 @@ class Engine:
             reject=self.late_calls.reject,
         )
         self.consumers = Consumers(parts, self.overhead)
-        self.topics = Topics(
+        self.topic_owners = make_topic_owners(
             self.parts,
             overflow=self.overflow,
             overhead=self.overhead,
@@ -390,7 +385,7 @@ class Engine:
             reading=self.budget.holders["read_buffers"],
             keys=KeyMemory(self.budget.holder("keys"), self.late_calls.make_room),
         )
-        self.late_calls.topics = self.topics
+        self.topics = self.late_calls.topics = self.topic_owners.topics
         self.space = Space(
             monitor,
             store,
@@ -401,65 +396,29 @@ class Engine:
         )
         self.producers = Producers(
             self.parts,
-            topics=self.topics,
+            fan_outs=self.topic_owners.fan_outs,
             transactions=self.transactions,
             timed=self.timed,
-            windows=self.windows,
+            slices=SliceWriter(monitor, store, publisher, self.timed, self.windows),
             space=self.space,
-            policies=self.policies,
+            full_policy=FullPolicy(monitor, store, publisher, self.destinations, self.removals, self.policies),
             settings=settings,
         )
 
     def _make_admin(self, clock: Clock) -> None:
-        monitor, store, target_area, publisher = self.monitor, self.store, self.target_area, self.publisher
-        self.browsers = Browsers(
-            monitor,
-            target_area,
-            self.timed.is_expired,
-            self.budget.holder("browsers"),
-            self.budget.holders["read_buffers"],
-            self.destinations.for_report,
-        )
-        self.mover = Mover(
+        self.admin = make_admin_owners(
             self.parts,
+            budget=self.budget,
             timed=self.timed,
-            browsers=self.browsers,
-            slice_messages_max=self.producers.slice_messages_max,
-        )
-        self.dead_letters = DeadLetterMover(
-            self.parts,
             redelivery=self.redelivery,
             topics=self.topics,
-            browsers=self.browsers,
-            mover=self.mover,
+            transactions=self.transactions,
             policies=self.policies,
+            slice_messages_max=self.producers.slice_messages_max,
             wake_maintenance=self.wakeups.wake_maintenance,
-        )
-        self.late_calls.dead_letters = self.dead_letters
-        self.sweeper = ExpirySweeper(
-            monitor, store, self.timed, self.removals, self.browsers, self.dead_letters, self.policies
-        )
-        self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
-        self.temporaries = Temporaries(
-            monitor=monitor,
-            store=store,
-            publisher=publisher,
-            destinations=self.destinations,
-            topics=self.topics,
-            queue_admin=self.queue_admin,
             random_bytes=clock.random_bytes,
         )
-        self.inactive = InactiveDestinations(
-            monitor=monitor,
-            store=store,
-            publisher=publisher,
-            destinations=self.destinations,
-            topics=self.topics,
-            queue_admin=self.queue_admin,
-            transactions=self.transactions,
-            shortest_seconds=self.policies.shortest_inactive_seconds,
-        )
-        self.idle = IdleDestinations(monitor, self.destinations, self.topics, self.transactions)
+        self.late_calls.dead_letters = self.admin.dead_letters
 
     def _gather_parts_of_queues(self) -> QueueParts:
         """Return what queues reach."""
@@ -471,10 +430,10 @@ class Engine:
             destinations=self.destinations,
             consumers=self.consumers,
             deadlines=self.deadlines,
-            browsers=self.browsers,
-            mover=self.mover,
-            queue_admin=self.queue_admin,
-            temporaries=self.temporaries,
+            browsers=self.admin.browsers,
+            mover=self.admin.mover,
+            queue_admin=self.admin.queue_admin,
+            temporaries=self.admin.temporaries,
         )
 
     def _gather_parts_of_topics(self) -> TopicParts:
@@ -484,7 +443,11 @@ class Engine:
             producers=self.producers,
             policies=self.policies,
             topics=self.topics,
-            temporaries=self.temporaries,
+            patterns=self.topic_owners.patterns,
+            topic_consumers=self.topic_owners.consumers,
+            subscription_admin=self.topic_owners.admin,
+            retained=self.topic_owners.retained,
+            temporaries=self.admin.temporaries,
         )
 
     def _make_ledger_audit(self) -> LedgerAudit:
@@ -501,7 +464,7 @@ class Engine:
             transactions=self.transactions,
             windows=self.windows,
             deadlines=self.deadlines,
-            browsers=self.browsers,
+            browsers=self.admin.browsers,
             recorder=self.recorder,
             all_consumers=self.all_consumers,
         )
@@ -521,7 +484,7 @@ class Engine:
             space=self.space,
             due=self.due,
             delayed=self.delayed,
-            sweeper=self.sweeper,
+            sweeper=self.admin.sweeper,
             has_background=settings.background,
         )
 
@@ -571,8 +534,8 @@ class Engine:
             ),
             quarantine=quarantine if settings.on_missing_data_log == "report" else None,
             timed=self.timed,
-            sweeper=self.sweeper,
-            browsers=self.browsers,
+            sweeper=self.admin.sweeper,
+            browsers=self.admin.browsers,
             wakeups=self.wakeups,
             settings=settings,
             others=self._duties(memory_figures, stuck),
@@ -597,12 +560,12 @@ class Engine:
             Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
             Duty("stuck consumers", stuck.tell),
             Duty("publishing", self.publisher.publish_left),
-            Duty("dead letters", self.dead_letters.steps),
+            Duty("dead letters", self.admin.dead_letters.steps),
             Duty("duplicate windows", self.windows.warn),
-            Duty("temporary destinations", self.temporaries.sweep),
-            Duty("inactive destinations", self.inactive.step),
-            Duty("idle destinations", self.idle.step),
-            Duty("retention of topics", self.topics.trim),
+            Duty("temporary destinations", self.admin.temporaries.sweep),
+            Duty("inactive destinations", self.admin.inactive.step),
+            Duty("idle destinations", self.admin.idle.step),
+            Duty("retention of topics", self.topic_owners.retention.trim),
             *([Duty("status", self.status.step)] if self.status is not None else []),
         ]
 
@@ -633,7 +596,7 @@ class Engine:
 
     def _sift_topics(self) -> int:
         """Let topics do some of what there is, and come back soon where there is more. Requires: no lock."""
-        if not self.topics.sift():
+        if not self.topic_owners.subscriptions.step():
             return 0
         self.wakeups.wake_maintenance()
         return 1
@@ -649,18 +612,18 @@ class Engine:
             subscriptions = self.store.subscriptions
             rows_bytes = subscriptions.rows_charge + self.store.index.idle.charge_bytes
             self.overhead.restore(self.ledger_audit.census(), subscriptions.count, rows_bytes)
-            self.topics.apply_retention_rules()
+            self.topic_owners.retention.apply_all(self.topics.by_name.values())
             for lane in self.destinations.restore_lanes():
                 if lane.pending_lane.pending_messages:
                     self.warmer.begin(lane)
             self.transactions.recover(self.topics.lane)
             if self.recorder is not None:
                 self.recorder.begin(lane for queue in self.destinations.queues.values() for lane in queue.all_lanes())
-            self.dead_letters.recover(was_killed=not self.recovery.clean)
+            self.admin.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
             forgotten = self.delayed.restore()
-            self.temporaries.restore()
-        self.temporaries.sweep()
+            self.admin.temporaries.restore()
+        self.admin.temporaries.sweep()
         if forgotten:
             logger.warning(
                 "%d messages with a group come back before their delay is over: memory_limit has no room to hold their "
@@ -714,9 +677,13 @@ class Engine:
             monitor.is_closed = True
             monitor.deferred.clear()
         self.transactions.close()
-        self.temporaries.delete_all()
+        self.admin.temporaries.delete_all()
         self.overflow.close()
-        for taken_from in [*self.destinations.queues.values(), *self.topics.patterns, *self.topics.online()]:
+        for taken_from in [
+            *self.destinations.queues.values(),
+            *self.topic_owners.patterns.all(),
+            *self.topics.online(),
+        ]:
             taken_from.end_consumers()
         for destination in [*self.destinations.queues.values(), *self.topics.by_name.values()]:
             if destination.admission is not None:
@@ -769,7 +736,7 @@ class Engine:
         require_outside(self.monitor.lock, self.store.sync_lock, self.store.checkpoint_lock)
         self.monitor.raise_if_closed()
         done = self.maintenance.step()
-        while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.background.load_once():
+        while self.admin.dead_letters.step() or self.topic_owners.sweeper.step() or self.background.load_once():
             done += 1
         if self.monitor.deferred:
             self.monitor.run_deferred()

@@ -51,7 +51,7 @@ class LateCalls:
         self.warmer.begin(lane)
 
     def forget_lane(self, lane: LaneState) -> None:
-        """For TargetArea: warm a lane no longer that is gone. Requires: the lock."""
+        """For TargetArea: stop warming a lane that is gone. Requires: the lock."""
         self.warmer.forget(lane)
 
     def lane(self, number: int) -> LaneState | None:

@@ -30,7 +30,7 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 
 
 class Maintenance:
-    """No thread of its own: whoever has the time calls `step`, and again after `pause`."""
+    """Has no thread of its own: a thread or the host calls `step`, and again after `pause`."""
 
     def __init__(
         self,

@@ -212,7 +212,7 @@ def _places(owners: Owners, queue: DestinationState) -> _Places:
 
 
 def _count_timed(owners: Owners, lane: LaneState, places: _Places) -> None:
-    """Add what is not due yet, and what has expired and is in nobody's hands. O(blocks)."""
+    """Add what is not due yet, and what has expired and is not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = owners.store.steady.now_ms()
     at = 0
@@ -350,7 +350,7 @@ def _elsewhere(owners: Owners, consumer: Consumer, places: _Places) -> list[Caus
 
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
-    """Return whether it may match: of a lazy one nobody knows without a read."""
+    """Return whether a message may match. Without a read that is unknown of a lazy one."""
     if is_lazy(delivery):
         return True
     try:
@@ -363,7 +363,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 
 
 def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[Cause]:
-    """Return who has messages that nobody else can get, as seen by a consumer, or by nobody."""
+    """Return as causes the consumers that have messages in hand, as seen by the one that asks, or by none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
     groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
@@ -396,7 +396,7 @@ def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[C
 
 
 def _free_causes(owners: Owners, queue: DestinationState, places: _Places) -> list[Cause]:
-    """Return what the messages that nobody has wait for."""
+    """Return what the messages wait for that no consumer has."""
     if not places.free:
         return []
     consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]

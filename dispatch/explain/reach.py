@@ -92,7 +92,7 @@ def _can_be_had(lane: LaneState, sequence: int) -> bool:
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
-    """In the order in which a hand-out looks at them."""
+    """Return them in the order in which a hand-out looks at them."""
     for target in lists:
         if target.counterpart is None:
             yield target

@@ -187,7 +187,7 @@ class CacheWarmer:
         return runs, total, begin
 
     def _install(self, load: _HeadLoad, messages: list[StoredMessage]) -> None:
-        """Put what was read into the cache, unless somebody came who reads it himself. Requires: the lock."""
+        """Put what was read into the cache, unless a consumer has come meanwhile. Requires: the lock."""
         lane, cache = load.lane, load.lane.memory.head_queue_cache
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)

@@ -187,7 +187,7 @@ class Recorder:
             self._put(GONE, self._lane(lane).number, first, last - first + 1, 0)
 
     def forget(self, lane: LaneState) -> None:
-        """Know nothing more of a lane that has ended, or that is closed until somebody uses its queue again."""
+        """Forget a lane that has ended, or that is closed until its queue is used again."""
         if self._lanes.pop(lane, None) is not None:
             self._holder.release(LANE_BYTES)
 

@@ -7,26 +7,30 @@ dead letter is taken whatever the limits of its queue are, and also where sends 
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import Final, cast
 
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.message import HeaderValue
+from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
+from ..core.destinations import Destinations
 from ..core.model import DestinationState, LaneState
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
 from ..core.removal import Removals
-from .producers import Producers
 
 INDEX_BLOCKS: Final = 3
 """Blocks of the index that a dead letter makes dirty at most."""
 
 
 class _Oldest:
-    """A lane from its front on, of which messages are dropped that nobody holds."""
+    """A lane, of which messages are dropped from the front on that are not in flight."""
 
     def __init__(self, removals: Removals, lane: LaneState) -> None:
         self.lane = lane
@@ -54,30 +58,89 @@ class _Oldest:
         return removed
 
 
-def drop_oldest(removals: Removals, destination: DestinationState, messages: int, size_bytes: int) -> int:
-    """Remove the oldest messages, so many at least and of so many bytes, as far as there are; return how many.
+class FullPolicy:
+    """One for each open store. The state lock guards it."""
 
-    Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
-    """
-    removed = 0
-    for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
-        lanes = [_Oldest(removals, lane) for lane in (persistent, non_persistent) if lane is not None]
-        try:
-            while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
-                oldest, first, last = found
-                lengths = list(oldest.lane.pending_lane.lengths(first, last))
-                count = dropped_bytes = 0
-                while count < len(lengths) and (count < messages or dropped_bytes < size_bytes):
-                    dropped_bytes += lengths[count]
-                    count += 1
-                removed += oldest.drop(first, first + count - 1)
-                messages -= count
-                size_bytes -= dropped_bytes
-        finally:
-            for oldest in lanes:
-                removals.forget(oldest.lane, oldest.gone)
-    destination.dropped += removed
-    return removed
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        destinations: Destinations,
+        removals: Removals,
+        policies: Policies,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._publisher = publisher
+        self._destinations = destinations
+        self._removals = removals
+        self._policies = policies
+        self._drop_numbers = count(1)
+
+    def drop_oldest(self, destination: DestinationState, messages: int, size_bytes: int) -> int:
+        """Remove the oldest messages, so many at least and of so many bytes, as far as there are; return how many.
+
+        Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
+        """
+        removed = 0
+        for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
+            lanes = [_Oldest(self._removals, lane) for lane in (persistent, non_persistent) if lane is not None]
+            try:
+                while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
+                    oldest, first, last = found
+                    lengths = list(oldest.lane.pending_lane.lengths(first, last))
+                    chosen = dropped_bytes = 0
+                    while chosen < len(lengths) and (chosen < messages or dropped_bytes < size_bytes):
+                        dropped_bytes += lengths[chosen]
+                        chosen += 1
+                    removed += oldest.drop(first, first + chosen - 1)
+                    messages -= chosen
+                    size_bytes -= dropped_bytes
+            finally:
+                for oldest in lanes:
+                    self._removals.forget(oldest.lane, oldest.gone)
+        destination.dropped += removed
+        return removed
+
+    def dead_letter(
+        self, destination: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
+    ) -> str | None:
+        """Store a new message in the dead-letter queue of its destination; return its id. None: it is lost.
+
+        It is lost if the policy names no such queue. What is written is not synced yet. StoreFull: nothing is stored,
+        the disk takes no dead letters either. Requires: no lock.
+        """
+        store, monitor = self._store, self._monitor
+        to = self._policies.redelivery(destination.name).dead_letter_queue
+        if to is None:
+            with monitor.lock, monitor.whole:
+                destination.dropped += 1
+            return None
+        store.require_index_room(INDEX_BLOCKS)
+        timestamp = monitor.clock_ms()
+        own_id, group, properties = _stamped(destination, timestamp, properties)
+        with monitor.lock, monitor.whole:
+            monitor.raise_if_closed()
+            with store.journal.accepting_replacements():
+                dead_letters = self._destinations.queue_locked(to)
+                if group is not None:
+                    self._destinations.note_groups(dead_letters)
+                if persistent:
+                    target = self._destinations.lane(dead_letters.number << LANE_SHIFT | priority)
+                    id_prefix = target.id_prefix
+                    sequence = store.append_slice(target.sent_lane, timestamp, [(properties, body)])
+                    self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
+                else:
+                    non_persistent = self._destinations.non_persistent_lane(dead_letters, priority)
+                    id_prefix = non_persistent.id_prefix
+                    sequence = non_persistent.add(timestamp, properties, body)
+            destination.dead_lettered += 1
+        return own_id if own_id is not None else f"{id_prefix}{sequence}"
+
+    def dropped_id(self, id_prefix: str) -> str:
+        """Return an id for a message that was never stored: only its sender has it."""
+        return f"{id_prefix}dropped-{self._store.journal.epoch}-{next(self._drop_numbers)}"
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
@@ -94,42 +157,6 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)
     return non_persistent, of_non_persistent[0], min(of_non_persistent[1], pending_lane.behind(of_persistent[0]) - 1)
-
-
-def dead_letter_on_overflow(
-    producers: Producers, destination: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
-) -> str | None:
-    """Store a new message in the dead-letter queue of a destination; return its id. None: no such queue, so it is lost.
-
-    What is written is not synced yet. StoreFull: nothing is stored, the disk takes no dead letters either. Requires: no
-    lock.
-    """
-    store = producers.store
-    to = producers.policies.redelivery(destination.name).dead_letter_queue
-    if to is None:
-        with producers.lock, producers.monitor.whole:
-            destination.dropped += 1
-        return None
-    store.require_index_room(INDEX_BLOCKS)
-    timestamp = producers.clock_ms()
-    own_id, group, properties = _stamped(destination, timestamp, properties)
-    with producers.lock, producers.monitor.whole:
-        producers.monitor.raise_if_closed()
-        with store.journal.accepting_replacements():
-            dead_letters = producers.destinations.queue_locked(to)
-            if group is not None:
-                producers.destinations.note_groups(dead_letters)
-            if persistent:
-                target = producers.destinations.lane(dead_letters.number << LANE_SHIFT | priority)
-                id_prefix = target.id_prefix
-                sequence = store.append_slice(target.sent_lane, timestamp, [(properties, body)])
-                producers.publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
-            else:
-                non_persistent = producers.destinations.non_persistent_lane(dead_letters, priority)
-                id_prefix = non_persistent.id_prefix
-                sequence = non_persistent.add(timestamp, properties, body)
-        destination.dead_lettered += 1
-    return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
 
 def _stamped(destination: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:

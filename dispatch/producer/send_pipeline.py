@@ -20,7 +20,6 @@ from ..core.model import DestinationState, NonPersistentLaneState, PersistentLan
 from ..core.publisher import Confirmer
 from ..topics.state import FanOut, TopicState
 from ..transactions.transaction import Transaction
-from .full_policy import dead_letter_on_overflow, drop_oldest
 from .producers import Producers
 
 UNPUBLISHED_SLICES_MAX: Final = 8
@@ -147,7 +146,7 @@ class SendPipeline:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
         if not self._destination.is_watched or batch.transaction is not None:
             return len(batch.contents) - begin
-        return self._producers.fresh(self._destination, batch.contents[begin:])
+        return self._producers.slices.fresh(self._destination, batch.contents[begin:])
 
     def _admit(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
@@ -210,9 +209,9 @@ class SendPipeline:
             batch.transaction.add(lane, timestamp, contents, own_ids, ids)
             return
         if self._destination.is_watched:
-            producers.store_once(lane, timestamp, contents, own_ids, ids)
+            producers.slices.store_once(lane, timestamp, contents, own_ids, ids)
         elif has_times(contents[0][0]):
-            producers.store_timed(lane, contents, own_ids, ids)
+            producers.slices.store_timed(lane, contents, own_ids, ids)
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
         if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
@@ -228,7 +227,7 @@ class SendPipeline:
     ) -> None:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
-        with producers.lock, producers.monitor.whole:
+        with producers.monitor.lock, producers.monitor.whole:
             pending_lane = lane.sent_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + pending_lane.slice_room]
@@ -254,11 +253,11 @@ class SendPipeline:
         if batch.transaction is not None:
             batch.transaction.add_non_persistent(lane, timestamp, batch.contents, batch.own_ids, ids)
             return
-        with producers.lock, producers.monitor.whole:
+        with producers.monitor.lock, producers.monitor.whole:
             if producers.monitor.is_closed:
                 raise Closed("the store")
             if self._destination.is_watched:
-                producers.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
+                producers.slices.keep_once(lane, timestamp, batch.contents, batch.own_ids, ids)
                 return
             times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []
             for at, ((properties, body), own) in enumerate(zip(batch.contents, batch.own_ids, strict=True)):
@@ -272,7 +271,7 @@ class SendPipeline:
 
     def _drop_oldest(self, messages: int, size_bytes: int) -> int:
         """Remove so much of what waits, as far as there is; return how many messages. Requires: the lock."""
-        return drop_oldest(self._producers.removals, self._destination, messages, size_bytes)
+        return self._producers.full_policy.drop_oldest(self._destination, messages, size_bytes)
 
     def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
         """Put one message where the policy says, and return its id."""
@@ -283,13 +282,13 @@ class SendPipeline:
         own_id = batch.own_ids[0]
         if limits.diverts:
             priority, content = lane.pending_lane.priority, batch.contents[0]
-            stored_id = dead_letter_on_overflow(self._producers, self._destination, priority, is_persistent, *content)
+            full_policy = self._producers.full_policy
+            stored_id = full_policy.dead_letter(self._destination, priority, is_persistent, *content)
             if stored_id is not None:
                 return stored_id
         if own_id is not None:
             return own_id
-        # Nobody has the id but its sender.
-        return f"{lane.id_prefix}dropped-{self._producers.journal.epoch}-{next(self._producers.drop_numbers)}"
+        return self._producers.full_policy.dropped_id(lane.id_prefix)
 
     # ------------------------------------------------------------------ lanes
 
@@ -308,7 +307,7 @@ class SendPipeline:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         destination = self._destination
         if isinstance(destination, TopicState):
-            return destination.fan_outs.get(priority) or self._producers.topics.fan_out(destination, priority)
+            return destination.fan_outs.get(priority) or self._producers.fan_outs.ensure(destination, priority)
         return destination.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
             destination, priority
         )

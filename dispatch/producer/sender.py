@@ -1,7 +1,7 @@
 """Sender: what queue and topic have in common: messages are sent there.
 
-A send checks and encodes before it takes the lock. One message for which there is room is stored in `_store` if it is
-persistent, in `_keep` if it is not; all else becomes batches, which SendPipeline stores.
+A send checks and encodes before it takes the lock. One message for which there is room is stored in `_store_persistent`
+or `_store_non_persistent`; all else becomes batches, which SendPipeline stores.
 """
 
 from __future__ import annotations
@@ -37,22 +37,8 @@ from ..transactions.transaction import Transaction
 from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
-INTERNAL: Final = frozenset(
-    (
-        "checked_transaction",
-        "current",
-        "destination",
-        "for_report",
-        "monitor",
-        "parts",
-        "producers",
-        "read_from",
-        "send_many_steps",
-        "send_message",
-        "send_steps",
-    )
-)
-"""What senders, queues and topics have for the engine's sake."""
+PUBLIC: Final = ("name", "send", "send_many")
+"""What every sender has for users. Queue and Topic add theirs."""
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
@@ -130,13 +116,25 @@ class Sender:
         timeout: float | None = None,
         retain: bool | str = False,
     ) -> str:
-        """Store one message and return its id. When it returns the message is safe as `sync` promises.
+        """Store one message and return its id. When it returns the message is as safe as `sync` promises.
 
-        One journal record, no wait for memory. A bytearray or memoryview is copied, bytes are not. Messages of a group
-        go to one consumer at a time, in order. In a transaction it counts with the commit. persistent=False: nothing is
-        journaled, it ends with the process. expires_in, delay: seconds after which, and before which, nobody is handed
-        it; in a transaction a delay counts from the commit. With a duplicate_window an id that this producer has sent
-        is returned and nothing stored. timeout: seconds to wait for room; None: as the policy says. retain: see Topic.
+        One journal record, no wait for memory. Where the policy has a duplicate_window, an id that this producer has
+        sent before is returned, and nothing is stored.
+
+        Args:
+            body: The bytes to send. A bytearray or memoryview is copied, bytes are not.
+            headers: Names and values that travel with the body; None: there are none.
+            priority: 0 to 9. Messages of a higher priority are delivered first.
+            message_id: The id of the message; None: the store generates one.
+            transaction: The message counts with its commit; None: at once.
+            persistent: False: nothing is journaled, and the message ends with the process.
+            group: Messages of one group go to one consumer at a time, in order; None: the message is in no group.
+            expires_in: Seconds after which nobody is handed the message; None: it never expires.
+            delay: Seconds before which nobody is handed the message; in a transaction they count from the commit.
+            producer: Who gave the message_id: each producer has a duplicate_window of its own.
+            timeout: Seconds to wait for room; None: as the policy of the destination says.
+            retain: True, or the name of a header: a topic keeps the message for later subscriptions, see Topic.
+
         Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError, Closed, and has stored nothing;
         StoreFailed, and it may have.
         """
@@ -171,11 +169,11 @@ class Sender:
             content = properties, body
             return self._send_batch(self._batch_of_one(content, priority, persistent, message_id, transaction, timeout))
         if persistent is True:
-            return self._store(priority, now_ms, expires_at, properties, body, message_id, timeout)
-        return self._keep(persistent, priority, now_ms, properties, body, message_id, timeout)
+            return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
+        return self._store_non_persistent(persistent, priority, now_ms, properties, body, message_id, timeout)
 
-    # The sections of _store and _keep are no methods of their own: the three calls more would be 3 % of a send.
-    def _store(
+    # The sections of the next two have the form that Monitor.bare_lock describes.
+    def _store_persistent(
         self,
         priority: object,
         now_ms: int,
@@ -193,12 +191,12 @@ class Sender:
                 lane = self._pipeline.ensure_lane(priority)
             monitor = producers.monitor
             entries = monitor.entries
-            if producers.is_inside():
+            if monitor.is_inside():
                 raise NestedCall
-            with producers.bare_lock:
+            with monitor.bare_lock:
                 try:
-                    if producers.lock.failure is not None:
-                        raise producers.lock.failure
+                    if monitor.lock.failure is not None:
+                        raise monitor.lock.failure
                     if monitor.entries != entries:
                         monitor.step_aside()
                     monitor.entries += 1
@@ -217,7 +215,7 @@ class Sender:
                     else:  # as publish_when_durable does by three calls more, which would be 14 % of a send
                         lane.arrive(message)
                 except BaseException as error:
-                    producers.lock.break_by(error)
+                    monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
             batch = self._batch_of_one((properties, body), priority, True, message_id, None, timeout)
@@ -225,7 +223,7 @@ class Sender:
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
-    def _keep(
+    def _store_non_persistent(
         self,
         persistent: object,
         priority: object,
@@ -245,12 +243,12 @@ class Sender:
             if lane is None or persistent is not False:
                 lane = self._pipeline.ensure_non_persistent_target(persistent, priority)
             entries = monitor.entries
-            if producers.is_inside():
+            if monitor.is_inside():
                 raise NestedCall
-            with producers.bare_lock:
+            with monitor.bare_lock:
                 try:
-                    if producers.lock.failure is not None:
-                        raise producers.lock.failure
+                    if monitor.lock.failure is not None:
+                        raise monitor.lock.failure
                     if monitor.entries != entries:
                         monitor.step_aside()
                     monitor.entries += 1
@@ -260,7 +258,7 @@ class Sender:
                         self._limits.require_room(len(properties) + len(body))
                     sequence = lane.add(now_ms, properties, body)
                 except BaseException as error:
-                    producers.lock.break_by(error)
+                    monitor.lock.break_by(error)
                     raise
         except (StoreFull, Closed) as refused:
             batch = self._batch_of_one((properties, body), priority, persistent, message_id, None, timeout)
@@ -356,12 +354,18 @@ class Sender:
     def send_many(
         self, messages: Iterable[Message], *, transaction: Transaction | None = None, timeout: float | None = None
     ) -> list[str]:
-        """Store messages in order and return their ids.
+        """Store messages in order and return their ids. O(messages).
 
-        Written in slices of up to 256 messages or 256 KiB, each atomic, one write each (of one message with
-        use_vectored_io=False); synced at the end, and on the way every 2 MiB. An error says in `.stored` how many of
-        the first are in; all or nothing needs a transaction. timeout: seconds to wait for room in all, where a limit or
-        the disk is full; None: as the policy says. O(messages).
+        They are written in slices of up to 256 messages or 256 KiB, each atomic and one write (of one message with
+        use_vectored_io=False). They are synced at the end, and on the way every 2 MiB.
+
+        Args:
+            messages: Any iterable of Message; it may be longer than memory.
+            transaction: The messages count with its commit; None: at once.
+            timeout: Seconds to wait for room in all, where a limit or the disk is full; None: as the policy says.
+
+        Raises what `send` raises. The error says in `.stored` how many of the first are in; all or nothing needs a
+        transaction.
         """
         ids: list[str] = []
         self._confirmer.run(self.send_many_steps(messages, ids, transaction, self._deadline(timeout)))
@@ -386,7 +390,7 @@ class Sender:
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
-            if ids and checked is None and self.producers.lock.failure is None:
+            if ids and checked is None and self.producers.monitor.lock.failure is None:
                 self._confirm_all()
 
     def _confirm_all(self) -> None:
@@ -553,7 +557,7 @@ class Sender:
 
     def __dir__(self) -> list[str]:
         """Return what is public; the rest is for the engine."""
-        return [name for name in object.__dir__(self) if name not in INTERNAL]
+        return list(PUBLIC)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

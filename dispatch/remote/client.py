@@ -21,7 +21,7 @@ Result = dict[str, Any]
 
 
 def ask_store(root: str, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Result | None:
-    """Return what the process answers that has a store open; None: nobody listens.
+    """Return the answer of the process that has a store open; None: no process listens.
 
     seconds: to wait for the answer. Behind that it may still be doing what it was asked for. SettingsError or
     StateError as the process says, or where its answer makes no sense.

@@ -38,7 +38,7 @@ class ArrivalOrder:
             self._tidy_at = 2 * len(self._runs) + SPARE_RUNS
 
     def waiting(self, *, by_priority: bool) -> Iterator[Run]:
-        """Yield what is pending and in nobody's hands, in order; by_priority: the lowest first.
+        """Yield what is pending and not in flight, in order; by_priority: the lowest first.
 
         What was handed out last may be removed meanwhile.
         """

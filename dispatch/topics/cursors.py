@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -61,6 +61,12 @@ class Target(NamedTuple):
         if self.time_ms is not None:
             return [(lane.priority, positions.at(lane, self.time_ms)) for lane in lanes]
         return [(lane.priority, 0 if self.edge == BEGIN else SEQUENCE_MAX) for lane in lanes]
+
+
+def within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
+    """Return the places, none of them behind what is sent next. Requires: the lock."""
+    ends = {lane.priority: lane.next_sequence for lane in lanes}
+    return [(priority, min(first, ends[priority])) for priority, first in firsts]
 
 
 def parse_target(edge: object, sequence: object, time: object, priority: object, name: str = "to") -> Target:

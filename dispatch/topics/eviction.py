@@ -39,7 +39,7 @@ class Evictor(EvictionRule):
         self._key_name = key_name
 
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
-        """Return how many of those just stored, and not published yet, the subscriber gets at all."""
+        """Return how many messages that were just stored, and are not published yet, the subscriber gets at all."""
         return min(self._room(lane.subscription), arriving)
 
     def has_room(self, subscription: SubscriptionState) -> bool:
@@ -93,7 +93,7 @@ class Evictor(EvictionRule):
         lane.published = last + 1
 
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """See EvictionRule."""
+        """Pass over the messages first to last that were not admitted, and drop what is too much behind them."""
         if end <= last:
             self.pass_over(lane, end, last)
         self.came(lane.subscription, lane, first, last)
@@ -128,7 +128,7 @@ class Evictor(EvictionRule):
         yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
 
     def _waiting(self, subscription: SubscriptionState) -> int:
-        """Published, and in nobody's hands."""
+        """Return how many are published and not in flight."""
         for pending_lane in filter(None, subscription.subscriber.lanes):
             pending_lane.catch_up()
         waiting = subscription.depth

@@ -10,46 +10,81 @@ priority. Nothing of it is in the journal; a crash ends it.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 
 from ...store.errors import SettingsError
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
+from ...store.subscription_records import SubscriptionRecords
+from ..config.policy import matches
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState
 from ..distribution.turns import Turns
 from ..selectors.selector import Selector
-from .state import SubscriptionConsumerGroup, SubscriptionRegistry, SubscriptionState, TopicState
+from .open_subscriptions import OpenSubscriptions
+from .state import SubscriptionConsumerGroup, SubscriptionState, TopicState, Verdicts
 
 
-class PatternRegistry(SubscriptionRegistry):
-    """The Topics, as far as a pattern knows them. The state lock guards it."""
+class PatternRegistry:
+    """The patterns that have a consumer. The state lock guards it."""
 
-    @abstractmethod
-    def forget_pattern(self, pattern: PatternState) -> None:
+    def __init__(self, target_area: TargetArea, records: SubscriptionRecords, subscriptions: OpenSubscriptions) -> None:
+        self._target_area = target_area
+        self._records = records
+        self._subscriptions = subscriptions
+        self._selectors: dict[PatternState, Selector | None] = {}
+
+    def state(self, pattern: str) -> PatternState:
+        """Return what stands for a pattern: it refuses whatever is sent to it, and may get a consumer."""
+        return PatternState(self._target_area, pattern, self, self._subscriptions.verdicts)
+
+    def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
+        """Let topics join a pattern, which has a consumer now. Requires: the lock."""
+        self._selectors[pattern_state] = selector
+
+    def forget(self, pattern_state: PatternState) -> None:
         """Let nothing new join a pattern whose consumer is closed. Requires: the lock."""
+        del self._selectors[pattern_state]
+
+    def all(self) -> list[PatternState]:
+        """Return all patterns that have a consumer. Requires: the lock."""
+        return list(self._selectors)
+
+    def matching(self, name: str) -> list[PatternState]:
+        """Return the patterns that name a topic, and have a consumer. Requires: the lock."""
+        return [pattern for pattern in self._selectors if matches(pattern.name, name)]
+
+    def join(self, pattern_state: PatternState, topic: TopicState) -> None:
+        """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
+        selector = self._selectors[pattern_state]
+        text = selector.text if selector is not None else None
+        subscriber = self._records.subscribe(topic.number, None, text)
+        member = pattern_state.members[topic] = PatternMember(topic, subscriber, selector, pattern_state)
+        self._subscriptions.begin(member)
+        self._subscriptions.go_online(member, is_shared=False)
+        self._target_area.subscribe(member, selector)
 
 
 class PatternState(DestinationState):
     """All topics that match, as their one consumer sees them. `name` is the pattern. The state lock guards it."""
 
-    __slots__ = ("registry", "members", "turns")
+    __slots__ = ("registry", "members", "turns", "_verdicts")
     noun = "topic"
     kind = TOPIC
     keeps_groups = False
     spans_others = True
 
-    def __init__(self, target_area: TargetArea, pattern: str, registry: PatternRegistry) -> None:
+    def __init__(self, target_area: TargetArea, pattern: str, registry: PatternRegistry, verdicts: Verdicts) -> None:
         super().__init__(target_area, 0, pattern)
         self.registry = registry
+        self._verdicts = verdicts
         self.members: dict[TopicState, PatternMember] = {}
         assert isinstance(self.distribution, Turns)
         self.turns = self.distribution
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """See DestinationState."""
-        return SubscriptionConsumerGroup(selector, self.registry.verdicts)
+        """Return a new consumer group, which all members have in the place of one of their own."""
+        return SubscriptionConsumerGroup(selector, self._verdicts)
 
     @property
     def consumer_group(self) -> ConsumerGroup:
@@ -58,7 +93,7 @@ class PatternState(DestinationState):
         return found
 
     def raise_if_not_sendable(self) -> None:
-        """See DestinationState. SettingsError: nothing can be sent to a pattern."""
+        """Raise SettingsError: nothing can be sent to a pattern."""
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def sources(self) -> Iterable[DestinationState]:
@@ -75,7 +110,7 @@ class PatternState(DestinationState):
         self.members.clear()
         for member in members:
             member.on_consumer_closed()
-        self.registry.forget_pattern(self)
+        self.registry.forget(self)
 
     @property
     def depth(self) -> int:

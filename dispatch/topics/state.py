@@ -151,7 +151,7 @@ class EvictionRule(ABC):
 
 
 class SubscriptionRegistry(ABC):
-    """The Topics, as far as one topic knows them. The state lock guards it."""
+    """What a topic knows of the owner of subscriptions. The state lock guards it."""
 
     unrecorded: BackingStore
     """Settles what subscriptions without a name acknowledge."""
@@ -238,7 +238,7 @@ class TopicState(DestinationState):
         self.subscribers.sweep(SWEEP_BLOCKS)
 
     def qualified_names(self) -> list[str]:
-        """See LimitedDestination."""
+        """Return the name of the topic, and those of its durable subscriptions."""
         own_name = self.qualified_name
         return [own_name, *(f"{own_name}/{name}" for name in self.durable)]
 
@@ -300,7 +300,7 @@ class TopicState(DestinationState):
 
     @property
     def first_lists(self) -> int:
-        """See DestinationState."""
+        """Return how many lists of a new lane would be the first of their consumer group."""
         return sum(subscription.first_lists for subscription in self.online)
 
     @property
@@ -326,12 +326,12 @@ class TopicState(DestinationState):
 
     @property
     def counted(self) -> EarlierCounts:
-        """See CountedDestination."""
+        """Return what was counted, with non-persistent messages sent and what was evicted. O(lanes)."""
         whole = super().counted
         return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
 
     def count_on(self, earlier: EarlierCounts) -> None:
-        """See CountedDestination."""
+        """Go on counting from there, evicted messages too."""
         super().count_on(earlier)
         self.evicted = earlier.evicted
 
@@ -397,7 +397,7 @@ class TopicLaneState(StoredLaneState):
         self.topic = topic
 
     def readers(self) -> Iterator[LaneState]:
-        """See LaneState."""
+        """Yield this lane, and its part in each subscription that is read or remembered."""
         yield self
         for subscription in self.topic.subscriptions():
             reader = subscription.lanes[self.pending_lane.priority]
@@ -405,7 +405,7 @@ class TopicLaneState(StoredLaneState):
                 yield reader
 
     def every_reader(self) -> list[LaneState]:
-        """See LaneState."""
+        """Return the readers, once the durable subscriptions that are rows are opened."""
         for name in self.topic.durable:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
@@ -489,7 +489,7 @@ class TopicLaneState(StoredLaneState):
             evictor.limit(lane, first, first + count, last)
 
     def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
-        """Return who gets a message: not those that subscribed after it was stored and before it was published."""
+        """Yield the lanes that get a message: none of a subscription made between its storing and its publication."""
         for subscription in self.topic.online:
             lane = subscription.lane_of(self)
             if sequence >= lane.first_sequence:
@@ -550,7 +550,7 @@ class SubscriptionLaneState(StoredLaneState):
 
     @property
     def is_recorded(self) -> bool:
-        """See LaneState."""
+        """Return whether the subscription is durable: only then its acks are in the journal."""
         return self.subscription.is_durable
 
     @property
@@ -563,7 +563,7 @@ class SubscriptionLaneState(StoredLaneState):
 
     @property
     def reads_for_others(self) -> bool:
-        """See LaneState."""
+        """Return whether another subscription was close behind at the last load."""
         return self._is_followed
 
     def load_room(self, list_bytes: int, first: int) -> int:
@@ -592,12 +592,12 @@ class SubscriptionLaneState(StoredLaneState):
             self.destination.target_area.shorten(load.target)
 
     def peek(self, sequence: int) -> StoredMessage | None:
-        """See LaneState."""
+        """Return a message from the cache that the topic's subscriptions share; None: it is not there."""
         return self._shared.peek(self.pending_lane.number, sequence)
 
     @property
     def swept_lane(self) -> LaneState:
-        """See LaneState."""
+        """Return the topic's lane, from which messages are removed when they have expired."""
         return self.topic_lane
 
 
@@ -609,7 +609,7 @@ class UnrecordedStore:
 
     @property
     def timetable(self) -> LaneDueTimes:
-        """See BackingStore."""
+        """Return what finds the messages whose time has come."""
         return self._store.timetable
 
     def remove(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
@@ -621,17 +621,17 @@ class UnrecordedStore:
         return pending_lane.remove(sequence, sequence, NO_RECORD)
 
     def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """See BackingStore."""
+        """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
         return self._store.plan(pending_lane, runs)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See BackingStore."""
+        """Read from the journal what was planned. Requires: no lock."""
         return self._store.read(regions)
 
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See BackingStore."""
+        """Read the one message that was planned, in pieces, with an empty body. Requires: no lock."""
         return self._store.read_headers(regions, pay)
 
 
@@ -691,12 +691,12 @@ class SubscriptionState(DestinationState):
 
     @property
     def subscription_name(self) -> str | None:
-        """See DestinationState."""
+        """Return the name of a durable subscription; None for one without a name."""
         return self.subscriber.facts.name if self.subscriber.is_durable else None
 
     @property
     def qualified_name(self) -> str:
-        """See LimitedDestination."""
+        """Return the topic's qualified name, and the subscription's behind a slash if it has one."""
         own_name = self.subscription_name
         return super().qualified_name if own_name is None else f"{super().qualified_name}/{own_name}"
 
@@ -722,7 +722,7 @@ class SubscriptionState(DestinationState):
         return lane
 
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
-        """Open all its lanes, with what was published while nobody read."""
+        """Open all its lanes, with what was published while it had no consumer."""
         for topic_lane in self.topic.all_lanes():
             lane = self.lane_of(topic_lane)
             lane.published = topic_lane.published
@@ -746,7 +746,7 @@ class SubscriptionState(DestinationState):
             self.memory.head_queue_cache.reopen(pending_lane.number)
 
     def let_go(self) -> None:
-        """Note that nobody knows this object and its lanes any more: what is just read for it is for no cache."""
+        """Note that this object and its lanes are not used any more: what is just read for it goes to no cache."""
         for lane in self.all_lanes():
             self.target_area.on_lane_gone(lane)
         if self.is_charged:
@@ -758,7 +758,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether nobody reads it and its state could be made anew with nothing lost. O(lanes)."""
+        """Return whether it has no consumer, and its state could be made anew with nothing lost. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
@@ -871,7 +871,7 @@ class FanOut:
             self.destination.evictor.given((lane,), message)
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Give one message to all who want it; returns its sequence. StoreFull, SpillFailed: nobody has it."""
+        """Give a message to all who want it; return its sequence. StoreFull, SpillFailed: no subscription has it."""
         return self._give(timestamp, properties, body, None)
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
@@ -927,5 +927,5 @@ class FanOut:
         return lane
 
     def _take_back(self, lane: NonPersistentLaneState, sequence: int) -> None:
-        """Take back a message that somebody else found no room for: all get it, or nobody."""
+        """Take a message back, because another subscription has no room for it: all get it, or none."""
         self._removals.remove(lane, ((sequence, sequence),))

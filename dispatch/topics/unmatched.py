@@ -122,7 +122,7 @@ class UnmatchedSweeper:
         return None
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
-        """Return a few who are to examine what is read for one: those of its topic that have come to the same place."""
+        """Return a few lanes that examine what is read for one: those of its topic that have come to the same place."""
         found = {chosen: first}
         for subscription in islice(self.subscriptions, EXAMINERS_MAX):
             lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
@@ -134,7 +134,7 @@ class UnmatchedSweeper:
         return found
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
-        """Choose the next pending messages that nobody has examined. None: there are none, or no memory for them."""
+        """Choose the next pending messages that are not examined yet. None: there are none, or no memory for them."""
         pending_lane = lane.subscription_lane
         found = _unexamined(lane)
         if found is None or found[0] >= lane.published:

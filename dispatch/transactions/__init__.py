@@ -2,6 +2,9 @@
 
 Read `Transaction` in `transaction.py`: taking in (`add`, `hold`), then `prepare`, `commit` and `rollback`; last
 `TransactionRegistry`, which has all that are open or prepared, and finds them again after a crash.
-`staged_properties.py` has what one sets of the host's properties. What lies in the journal of a transaction without an
-outcome is store/transactions; docs/internals/store-transactions.md has both.
+
+What waits for the outcome has an owner for each kind: staged_slices.py for persistent messages, for the others
+staged_non_persistent.py, staged_acks.py for deliveries, staged_properties.py for what is set of the host. memory.py
+charges for it. What lies in the journal of a transaction without an outcome is store/transactions;
+docs/internals/store-transactions.md has both.
 """

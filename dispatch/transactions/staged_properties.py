@@ -21,14 +21,14 @@ class StagedProperties(PropertySource):
         self._require_open = require_open
 
     def find(self, name: str) -> bytes | None:
-        """See PropertySource."""
+        """Return a property as the commit would leave it; None: there is none of that name."""
         with self._monitor.lock:
             self._require_open()
             staged = self._branch.properties
             return staged[name] if name in staged else self._store.host_properties.values.get(name)
 
     def snapshot(self) -> dict[str, bytes]:
-        """See PropertySource."""
+        """Return all properties as the commit would leave them."""
         with self._monitor.lock:
             self._require_open()
             return self._seen()

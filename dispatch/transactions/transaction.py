@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
@@ -29,11 +29,9 @@ from ...store.errors import (
     argument_error,
 )
 from ...store.format.branch import XID_BYTES_MAX, Branch
-from ...store.format.identity import Identity
 from ...store.format.properties import encode_properties
-from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.retained import Retained, encode_retained
-from ...store.format.times import Times, has_times, split_times, times_of, with_times
+from ...store.format.times import split_times
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
@@ -44,32 +42,20 @@ from ..core.delays import TimedLanes
 from ..core.delivery import Delivery, content_bytes
 from ..core.host_properties import Properties
 from ..core.lists import TargetArea
-from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of, lane_of
+from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
 from ..core.monitor import Monitor
-from ..core.publisher import Postponed, Publisher
+from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
+from .memory import TransactionMemory
+from .staged_acks import HELD_CHARGE_BYTES, StagedAcks
+from .staged_non_persistent import NonPersistentTarget, StagedNonPersistent
 from .staged_properties import StagedProperties
+from .staged_slices import SLICE_CHARGE_BYTES, StagedSlices
 
 BRANCH_CHARGE_BYTES: Final = 3_072
 """A transaction without content: its objects and columns."""
-SLICE_CHARGE_BYTES: Final = 192
-"""A slice's place, and its part of the commit record while that is written."""
-HELD_CHARGE_BYTES: Final = 112
-"""An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
-of that charge, so that all that may be in flight can be acknowledged in transactions."""
 IDENTITY_CHARGE_BYTES: Final = 448
 """A message whose id counts once: its digests, its places here and among the undecided, its part of the records."""
-GATHERED_CHARGE_BYTES: Final = 192
-"""A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
-KEPT_CHARGE_BYTES: Final = 448
-"""A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""
-GATHERED_BYTES_MAX: Final = 1 << 20
-"""The most that one transaction gathers in RAM. Beyond it slices are written before they are full."""
-ROOM_BYTES: Final = 1 << 16
-"""The caches are asked for so much at a time."""
-TIMESTAMP_SPREAD_MS: Final = 1_000
-"""The messages of a slice have one timestamp: of the first."""
-
 OPEN: Final = "is open"
 PREPARED: Final = "is prepared"
 COMMITTED: Final = "was committed"
@@ -77,87 +63,6 @@ ROLLED_BACK: Final = "was rolled back"
 
 PUBLIC: Final = ("commit", "is_open", "is_prepared", "prepare", "properties", "rollback", "xid")
 """What a transaction has for users."""
-
-
-class _Gathered:
-    """Messages of one lane that become one slice."""
-
-    __slots__ = ("lane", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
-
-    def __init__(self, lane: PersistentLaneState, timestamp: int) -> None:
-        self.lane = lane
-        self.timestamp = timestamp
-        self.contents: list[tuple[bytes, bytes]] = []
-        self.content_bytes = 0
-        self.position = 0
-        """Where the slice lies, once it is written."""
-        self.lengths: list[int] = []
-        self.is_timed = False
-        """Some are due later, or expire."""
-
-    @property
-    def charge_bytes(self) -> int:
-        return self.content_bytes + GATHERED_CHARGE_BYTES * len(self.contents)
-
-
-class NonPersistentTarget(Protocol):
-    """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
-
-    @property
-    def destination(self) -> DestinationState: ...
-
-    @property
-    def id_prefix(self) -> str: ...
-
-    def add(self, timestamp: int, properties: bytes, body: bytes) -> int: ...
-
-    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int: ...
-
-
-class _Kept(Postponed):
-    """A non-persistent message of a transaction, in RAM until that is committed."""
-
-    def __init__(
-        self,
-        registry: TransactionRegistry,
-        target: NonPersistentTarget,
-        timestamp: int,
-        properties: bytes,
-        body: bytes,
-        found: Identity | None,
-    ) -> None:
-        """found: what of it must not be stored twice."""
-        self._registry = registry
-        self._target = target
-        self.destination = target.destination
-        self._timestamp = timestamp
-        self._properties = properties
-        self._body = body
-        self.found = found
-        self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
-
-    def commit(self, time_ms: int) -> None:
-        """Let its delay and its id count from now on."""
-        times = times_of(self._properties)
-        self._properties = with_times(self._properties, times.committed(time_ms))
-        if self.found is not None:
-            self._registry.windows.non_persistent.note(self.found)
-
-    def give(self) -> None:
-        """See Postponed."""
-        if has_times(self._properties):
-            self._target.add_timed(self._timestamp, self._properties, self._body, times_of(self._properties))
-        else:
-            self._target.add(self._timestamp, self._properties, self._body)
-
-    def release(self) -> None:
-        """See Postponed."""
-        self._registry.holder.release(self.charge_bytes)
-
-    def reserve_again(self) -> None:
-        """See Postponed."""
-        if not self._registry.holder.reserve_again(self.charge_bytes):
-            self.charge_bytes = 0  # a lane's block has it, which other messages share
 
 
 class Transaction:
@@ -175,25 +80,20 @@ class Transaction:
         self.registry = registry
         self._monitor = registry.monitor
         self._store = registry.store
-        self._holder = registry.holder
+        self._memory = registry.memory
         self._publisher = registry.publisher
-        self._redelivery = registry.redelivery
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
-        self._gathered: dict[PersistentLaneState, _Gathered] = {}
-        self._gathered_bytes = 0
-        self._written: list[_Gathered] = []
-        """Written by a commit, and still in RAM because it is about to arrive."""
-        self._held: dict[LaneState, dict[int, Delivery]] = {}
-        """Deliveries that are acknowledged with the commit."""
         self._lanes: dict[int, LaneState] = {}
         """Every lane to which it sends or in which it acknowledges, by number."""
-        self._kept: list[_Kept] = []
-        """The non-persistent messages that it sends."""
-        self._kept_bytes = 0
-        self._rejected: dict[LaneState, int] = {}
-        """How many of what it acknowledges are dead letters then."""
+        self._slices = StagedSlices(
+            registry.store, registry.publisher, registry.timed, registry.memory, branch, self._lanes
+        )
+        self._non_persistent = StagedNonPersistent(
+            registry.store.duplicates, registry.windows, registry.publisher, registry.memory, branch
+        )
+        self._acks = StagedAcks(registry.dispatch_area, registry.redelivery, branch, self._lanes)
         self._replaces = False
         """What it sends takes the place of a retained message that it deletes: a full disk has room for that."""
         self._room: dict[DestinationLimits, Reservation] = {}
@@ -255,24 +155,20 @@ class Transaction:
                     continue
                 if own_id is None:
                     own_id, properties = self._identified(lane.id_prefix, properties)
-                self._gather(lane, timestamp, properties, body)
+                self._slices.add(lane, timestamp, properties, body)
                 self._sent += 1
                 ids.append(own_id)
 
     def _add_once(self, lane: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Unless it is stored already, or of this transaction."""
+        """Gather a message whose id counts once, unless it is stored already or in this transaction."""
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
         duplicates = self._store.duplicates
         if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
             return
-        self.registry.charge(IDENTITY_CHARGE_BYTES)
-        try:
-            self._gather(lane, timestamp, properties, body)
-        except BaseException:
-            self._holder.release(IDENTITY_CHARGE_BYTES)
-            raise
+        with self._memory.charged(IDENTITY_CHARGE_BYTES):
+            self._slices.add(lane, timestamp, properties, body)
         branch.identities.append(found)
         duplicates.hold((found,), branch.number)
         self._sent += 1
@@ -300,19 +196,13 @@ class Transaction:
                         continue
                 if own_id is None:
                     own_id, properties = self._identified(target.id_prefix, properties)
-                self._keep(target, timestamp, properties, body, found)
+                self._non_persistent.add(target, timestamp, properties, body, found)
                 self._sent += 1
                 ids.append(own_id)
 
-    def _keep(
-        self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
-    ) -> None:
-        kept = _Kept(self.registry, target, timestamp, properties, body, found)
-        self.registry.charge(kept.charge_bytes)
-        self._kept.append(kept)
-        self._kept_bytes += kept.charge_bytes
-        if found is not None:
-            self._store.duplicates.hold((found,), self._branch.number)
+    def write_gathered(self) -> None:
+        """Write what waits in RAM for a full slice. StoreFull: what is written is written. Requires: the lock."""
+        self._slices.write_all()
 
     def _identified(self, prefix: str, properties: bytes) -> tuple[str, bytes]:
         """Return an id for a message, and its properties with that: its sequence comes with the commit."""
@@ -329,78 +219,6 @@ class Transaction:
                 kept.size_bytes += reservation.size_bytes
                 reservation.messages = reservation.size_bytes = 0
 
-    def _gather(
-        self,
-        lane: PersistentLaneState,
-        timestamp: int,
-        properties: bytes,
-        body: bytes,
-        spread_ms: int = TIMESTAMP_SPREAD_MS,
-    ) -> None:
-        """spread_ms: the message may have a timestamp so much older than its own."""
-        size = len(properties) + len(body)
-        self._lanes[lane.pending_lane.number] = lane
-        gathered = self._gathered.get(lane)
-        if gathered is not None and (
-            len(gathered.contents) >= SLICE_MESSAGES_MAX
-            or gathered.content_bytes + size > SLICE_CONTENT_BYTES_MAX
-            or not 0 <= timestamp - gathered.timestamp <= spread_ms
-        ):
-            self._write(gathered)
-            gathered = None
-        charge = size + GATHERED_CHARGE_BYTES
-        if gathered is None:
-            charge += SLICE_CHARGE_BYTES  # so that no commit lacks it
-        if self._gathered_bytes + charge > GATHERED_BYTES_MAX or not self.registry.reserve(charge):
-            # No room to wait for others: what came before goes first.
-            self._write_all()
-            alone = _Gathered(lane, timestamp)
-            alone.contents.append((properties, body))
-            alone.is_timed = has_times(properties)
-            self.registry.charge(SLICE_CHARGE_BYTES)
-            try:
-                self._write_slice(alone)
-            except BaseException:
-                self._holder.release(SLICE_CHARGE_BYTES)
-                raise
-            return
-        if gathered is None:
-            gathered = self._gathered[lane] = _Gathered(lane, timestamp)
-        gathered.contents.append((properties, body))
-        gathered.is_timed = gathered.is_timed or has_times(properties)
-        gathered.content_bytes += size
-        self._gathered_bytes += charge
-
-    def _write_all(self, *, keeps: bool = False) -> None:
-        """keeps: their messages stay in RAM, because they arrive next."""
-        for gathered in list(self._gathered.values()):
-            self._write(gathered, keeps=keeps)
-
-    def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
-        self._write_slice(gathered)
-        del self._gathered[gathered.lane]
-        self._gathered_bytes -= SLICE_CHARGE_BYTES  # which is charged for its place from now on
-        if keeps:
-            self._written.append(gathered)
-        else:
-            self._let_go(gathered)
-
-    def _let_go(self, gathered: _Gathered) -> None:
-        self._holder.release(gathered.charge_bytes)
-        self._gathered_bytes -= gathered.charge_bytes
-
-    def _write_slice(self, gathered: _Gathered) -> None:
-        """Requires: its place is charged."""
-        branch = self._branch
-        gathered.lengths = self._store.transactions.append_slice(
-            branch,
-            gathered.lane.sent_lane,
-            gathered.timestamp,
-            gathered.contents,
-            is_timed=gathered.is_timed,
-        )
-        gathered.position = branch.last_position
-
     # ------------------------------------------------------------------ acknowledging
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
@@ -409,8 +227,8 @@ class Transaction:
         Requires: the lock; they are in flight.
         """
         self._require(OPEN)
-        self.registry.charge(HELD_CHARGE_BYTES * len(deliveries))
-        self._hold(deliveries)
+        self._memory.charge(HELD_CHARGE_BYTES * len(deliveries))
+        self._acks.hold(deliveries)
 
     def hold_rejected(
         self,
@@ -426,37 +244,21 @@ class Transaction:
         the lock; the delivery is in flight.
         """
         self._require(OPEN)
-        self.registry.charge(HELD_CHARGE_BYTES)
         _, properties, body, timestamp = message
-        try:
+        with self._memory.charged(HELD_CHARGE_BYTES):
             if target is not None:
-                self._gather(target, timestamp, properties, body or b"", 0)
+                self._slices.add(target, timestamp, properties, body or b"", 0)
             if non_persistent_target is not None:
-                self._keep(non_persistent_target, timestamp, properties, body or b"")
-        except BaseException:
-            self._holder.release(HELD_CHARGE_BYTES)
-            raise
-        self._hold((delivery,))
-        self._rejected[lane_of(delivery)] = self._rejected.get(lane_of(delivery), 0) + 1
-
-    def _hold(self, deliveries: Sequence[Delivery]) -> None:
-        """Requires: they are charged."""
-        for delivery in deliveries:
-            lane, sequence = lane_of(delivery), delivery.sequence
-            del lane.in_flight[sequence]
-            lane.parked.add(sequence, sequence)
-            self._held.setdefault(lane, {})[sequence] = delivery
-            self._lanes[lane.pending_lane.number] = lane
-            self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
+                self._non_persistent.add(non_persistent_target, timestamp, properties, body or b"")
+        self._acks.hold_rejected(delivery)
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether its outcome decides about this delivery. Requires: the lock."""
-        return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
+        return self._acks.holds(delivery)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
         """Return what it acknowledges in a lane, recorded or not. Requires: the lock."""
-        branch = self._branch
-        return branch.acks.get(lane_number) or branch.unrecorded_acks.get(lane_number) or SequenceSet()
+        return self._acks.acknowledged_in(lane_number)
 
     def messages_by_destination(self) -> dict[DestinationState, tuple[int, int]]:
         """Return how many messages it sent to each destination, and how many it acknowledges there. O(slices + lanes).
@@ -468,8 +270,8 @@ class Transaction:
         for part in self._branch:
             queue = self._lanes[part.lane_number].destination
             sent[queue] = sent.get(queue, 0) + part.messages
-        for kept in self._kept:
-            sent[kept.destination] = sent.get(kept.destination, 0) + 1
+        for destination in self._non_persistent.destinations():
+            sent[destination] = sent.get(destination, 0) + 1
         for number, lane in self._lanes.items():
             acknowledged[lane.destination] = acknowledged.get(lane.destination, 0) + self.acknowledged_in(number).count
         return {queue: (sent.get(queue, 0), acknowledged.get(queue, 0)) for queue in {**sent, **acknowledged}}
@@ -482,29 +284,19 @@ class Transaction:
         return any(number in numbers for number in self.destination_numbers())
 
     def destination_numbers(self) -> Iterator[int]:
-        """Yield the numbers of those to which it sent, or where it acknowledged; some twice. Requires: the lock."""
+        """Yield the numbers of destinations where it sent or acknowledged; some twice. Requires: the lock."""
         for lane in self._lanes.values():
             yield lane.destination.number
-        for kept in self._kept:
-            yield kept.destination.number
+        for destination in self._non_persistent.destinations():
+            yield destination.number
 
-    def add_lanes(self, lanes: Iterable[LaneState]) -> None:
-        """Learn of lanes in which it sends or acknowledges: it is found again after a restart. Requires: the lock."""
+    def recover(self, lanes: Iterable[LaneState]) -> None:
+        """Take up a prepared transaction that was found at the open, and park what it acknowledges. Requires: the lock.
+
+        lanes: those in which it sends or acknowledges.
+        """
         self._lanes.update((lane.pending_lane.number, lane) for lane in lanes)
-
-    def _take_back(self, delivery: Delivery) -> None:
-        """Take a delivery back: it is in flight as if nothing had been."""
-        lane_of(delivery).parked.remove(delivery.sequence, delivery.sequence)
-        lane_of(delivery).in_flight[delivery.sequence] = delivery
-
-    def _settle_held(self) -> None:
-        """Take the deliveries from their consumers with their charge."""
-        dispatch_area = self.registry.target_area.dispatch_area
-        for held in self._held.values():
-            for delivery in held.values():
-                lane_of(delivery).in_flight[delivery.sequence] = delivery
-                dispatch_area.settle(delivery)
-                consumer_of(delivery).on_credit()
+        self._acks.park_again()
 
     # ------------------------------------------------------------------ outcomes
 
@@ -527,7 +319,7 @@ class Transaction:
             require_outside(self._monitor.lock, store.sync_lock)
             with store.checkpoint_lock, store.sync_lock, self._monitor.lock, self._monitor.whole:
                 self._require(OPEN, PREPARED)
-                self._write_all(keeps=True)
+                self._slices.write_all(keeps=True)
                 store.make_index_room(store.position, store.next_sequence)
                 self._commit(is_large=True)
                 position = store.position
@@ -537,94 +329,26 @@ class Transaction:
         """Write what is still in RAM, and keep it there, because it arrives next. Requires: the lock."""
         if self._replaces:
             with self._store.journal.accepting_replacements():
-                self._write_all(keeps=True)
+                self._slices.write_all(keeps=True)
         else:
-            self._write_all(keeps=True)
+            self._slices.write_all(keeps=True)
 
     def _commit(self, *, is_large: bool) -> None:
         """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""
         branch = self._branch
         store = self._store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            lengths = {written.position: written.lengths for written in self._written}
-            store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
+            store.transactions.commit(branch, self._slices.written_lengths, store.make_index_room if is_large else None)
         else:
             store.branches.forget(branch.number)
         store.adds += branch.messages
         for number, holes in branch.holes.items():
             for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued them
-        self._arrive()
-        self._count_acks()
-        self._settle_held()
-        self._give_kept()
+        self._slices.arrive()
+        self._acks.commit()
+        self._non_persistent.give(store.steady.now_ms())
         self._end(COMMITTED)
-
-    def _count_acks(self) -> None:
-        """Let what it acknowledges be acknowledged: in lanes, distributions and limits, which did not know it yet."""
-        branch = self._branch
-        for number, first, messages in branch.unrecorded_runs():
-            lane = self._lanes[number]
-            lane.backing_store.remove(lane.pending_lane, first, first + messages - 1)
-        for number, first, messages in (*branch.runs(), *branch.unrecorded_runs()):
-            lane = self._lanes[number]
-            lane.acknowledged += messages
-            lane.parked.remove(first, first + messages - 1)
-            lane.destination.distribution.settled(lane, first, messages)
-            if lane.delivery_counts is not None:
-                lane.forget_attempts(first, first + messages - 1)
-            if lane.destination.admission is not None:
-                lane.destination.admission.room_came()
-        for rejected_from, rejected in self._rejected.items():
-            rejected_from.acknowledged -= rejected
-            rejected_from.destination.dead_lettered += rejected
-
-    def _give_kept(self) -> None:
-        """Hand over what is not persistent, with its charge."""
-        time_ms = self._store.steady.now_ms() if self._kept else 0
-        self._let_ids_go()
-        for kept in self._kept:
-            kept.commit(time_ms)
-        given, self._kept, self._kept_bytes = self._kept, [], 0
-        self._publisher.give(given)
-
-    def _let_ids_go(self) -> None:
-        self._store.duplicates.let_go([kept.found for kept in self._kept if kept.found is not None])
-
-    def _arrive(self) -> None:
-        """Let the transaction's messages be dispatched.
-
-        Those still in RAM arrive as if just sent, the others as places in the journal.
-        """
-        written = {gathered.position: gathered for gathered in self._written}
-        unloaded: dict[LaneState, range] = {}
-        lane: LaneState | None = None
-        for number, first, position, messages, is_timed in self._branch.committed():
-            if lane is None or lane.pending_lane.number != number:
-                lane = self._lanes[number]
-            gathered = written.get(position)
-            if is_timed:
-                self.registry.timed.note(lane)
-                if gathered is not None:
-                    self._let_go(gathered)
-            if gathered is None or is_timed:
-                known = unloaded.get(lane)
-                unloaded[lane] = range(first if known is None else known.start, first + messages)
-                continue
-            if lane in unloaded:
-                self._publisher.publish_when_durable(lane, unloaded.pop(lane))
-            self._let_go(gathered)
-            timestamp = gathered.timestamp
-            self._publisher.publish_when_durable(
-                lane,
-                [
-                    (sequence, properties, body, timestamp)
-                    for sequence, (properties, body) in enumerate(gathered.contents, first)
-                ],
-            )
-        for lane, sequences in unloaded.items():
-            self._publisher.publish_when_durable(lane, sequences)
-        self._written.clear()
 
     def rollback(self) -> None:
         """Undo all of it: what it sent is gone, what it acknowledged goes back to its place.
@@ -646,7 +370,7 @@ class Transaction:
                 # What comes back to the consumers must not be a transaction's again after a power cut.
                 self._publisher.confirm(position)
                 with self._monitor.lock:
-                    self._release_acks()
+                    self._acks.free()
                     self._end(ROLLED_BACK)
             except BaseException as error:
                 self._monitor.lock.break_between(error)
@@ -664,34 +388,24 @@ class Transaction:
         except ForebayError:
             pass  # a crash would leave no more of it than this does
         self._store.branches.forget(branch.number)
-        for gathered in [*self._gathered.values(), *self._written]:
-            self._let_go(gathered)
-        self._let_ids_go()
-        returned = self.held
-        for delivery in returned:
-            self._take_back(delivery)
-        is_put_off = self._redelivery.take_back(returned, 0.0)
-        for delivery in returned:
-            consumer_of(delivery).on_credit()
+        self._slices.end()
+        self._non_persistent.let_ids_go()
+        is_put_off = self._acks.take_back()
         self._end(ROLLED_BACK)
         return is_put_off
 
-    def _release_acks(self) -> None:
-        """Free the messages again that a prepared branch wanted gone."""
-        for number, first, messages in self._branch.runs():
-            lane = self._lanes[number]
-            lane.parked.remove(first, first + messages - 1)
-            self._redelivery.release(lane, first, first + messages - 1)
-
     def prepare(self, xid: bytes) -> None:
-        """Make it survive whatever comes, until somebody commits it or rolls it back: this object, or `prepared()`.
+        """Make it survive whatever comes, until this object, or one of `prepared()`, commits it or rolls it back.
 
-        xid: 1 to 255 bytes, unique among the prepared ones. Its consumers
-        have their prefetch credit back; nobody is delivered what it
-        acknowledged. As safe as `sync` promises when this returns.
-        TransactionError, and it is still open, where it has sent or
-        acknowledged what is not persistent, or acknowledged what a
-        subscription without a name got: no restart would leave that.
+        It is as safe as `sync` promises when this returns. Its consumers have their prefetch credit back. What it
+        acknowledged is not delivered to anybody.
+
+        Args:
+            xid: 1 to 255 bytes, unique among the prepared ones.
+
+        Raises TransactionError, and it is still open, where it has sent or acknowledged what is not persistent, or
+        acknowledged what a subscription without a name got: no restart would leave that. StoreFull, StoreFailed,
+        Closed.
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
@@ -699,21 +413,17 @@ class Transaction:
             self._require(OPEN)
             if self._store.branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
-            if self._kept or self._branch.unrecorded_acks:
+            if len(self._non_persistent) or self._branch.unrecorded_acks:
                 raise TransactionError(
                     "a transaction that sends or acknowledges non-persistent messages, or acknowledges messages of a "
                     "subscription without a name, can't be prepared, because a restart would lose that part: "
                     "commit it without, or roll it back"
                 )
-            self._write_all()
-            for written in self._written:
-                self._let_go(written)
-            self._written.clear()
+            self.write_gathered()
+            self._slices.leave_ram()
             self._store.transactions.prepare(self._branch, xid)
             self._state = PREPARED
-            self._redelivery.count(self.held)
-            self._settle_held()
-            self._held.clear()
+            self._acks.prepare()
             position = self._store.position
         self._publisher.confirm(position)
 
@@ -729,15 +439,12 @@ class Transaction:
         self._require(OPEN)
 
     def _end(self, state: str) -> None:
-        self._holder.release(self.charge_bytes)
-        self._state = state
-        self._kept.clear()
-        self._kept_bytes = 0
-        self._gathered.clear()
-        self._written.clear()
-        self._held.clear()
+        self._memory.release(self._branch_bytes)
+        self._slices.end()
+        self._non_persistent.end()
+        self._acks.end()
         self._lanes.clear()
-        self._rejected.clear()
+        self._state = state
         for admission, kept in self._room.items():
             admission.release(kept)
         self._room.clear()
@@ -751,16 +458,12 @@ class Transaction:
 
         Requires: the lock.
         """
-        return self._branch_bytes + self._gathered_bytes + self._kept_bytes
+        return self._branch_bytes + self._slices.charge_bytes + self._non_persistent.charge_bytes
 
     @property
     def counted_bytes(self) -> int:
         """Return what `charge_bytes` should be, from the messages that are in RAM. O(those). Requires: the lock."""
-        contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
-        gathered_bytes = sum(len(properties) + len(body) for properties, body in contents)
-        gathered_bytes += SLICE_CHARGE_BYTES * len(self._gathered) + GATHERED_CHARGE_BYTES * len(contents)
-        kept_bytes = sum(kept.charge_bytes for kept in self._kept)
-        return self._branch_bytes + gathered_bytes + kept_bytes
+        return self._branch_bytes + self._slices.counted_bytes + self._non_persistent.counted_bytes
 
     @property
     def _branch_bytes(self) -> int:
@@ -772,7 +475,7 @@ class Transaction:
     @property
     def held(self) -> list[Delivery]:
         """In flight for as long as it is open. Requires: the lock."""
-        return [delivery for held in self._held.values() for delivery in held.values()]
+        return self._acks.deliveries
 
     @property
     def is_open(self) -> bool:
@@ -822,12 +525,12 @@ class TransactionRegistry:
     ) -> None:
         self.monitor = monitor
         self.store = store
-        self.target_area = target_area
+        self.dispatch_area = target_area.dispatch_area
         self.publisher = publisher
         self.redelivery = redelivery
         self.timed = timed
         self.windows = windows
-        self.holder = holder
+        self.memory = TransactionMemory(holder, target_area)
         self.undecided: dict[int, Transaction] = {}
         """By number, in the order in which they were begun."""
 
@@ -835,7 +538,7 @@ class TransactionRegistry:
         """Begin a transaction. StoreFull when memory_limit has no room for another."""
         with self.monitor.lock, self.monitor.whole:
             self.monitor.raise_if_closed()
-            self.charge(BRANCH_CHARGE_BYTES)
+            self.memory.charge(BRANCH_CHARGE_BYTES)
             return self._add(self.store.transactions.begin())
 
     def _add(self, branch: Branch) -> Transaction:
@@ -843,7 +546,7 @@ class TransactionRegistry:
         return transaction
 
     def recover(self, lane: Callable[[int], LaneState]) -> None:
-        """Take up the branches that survived; what they acknowledged is delivered to nobody until their outcome.
+        """Take up the branches that survived. What they acknowledged is not delivered until their outcome.
 
         lane: of a queue, topic, or durable subscription, by its number. SettingsError when memory_limit is smaller
         than they need.
@@ -851,25 +554,11 @@ class TransactionRegistry:
         for branch in self.store.branches.prepared:
             transaction = self._add(branch)
             charge = transaction.charge_bytes
-            if not self.holder.reserve(charge):
+            if not self.memory.reserve(charge):
                 raise SettingsError(
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )
-            transaction.add_lanes(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
-            for number, first, messages in branch.runs():
-                lane(number).parked.add(first, first + messages - 1)
-
-    def reserve(self, charge_bytes: int) -> bool:
-        """Reserve from what the caches have if need be: a larger slice costs less than many small ones."""
-        if self.holder.reserve(charge_bytes):
-            return True
-        self.target_area.make_room(max(charge_bytes, ROOM_BYTES), None)
-        return self.holder.reserve(charge_bytes)
-
-    def charge(self, charge_bytes: int) -> None:
-        """Reserve, or raise StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
-        if not self.reserve(charge_bytes) and not self.holder.reserve_last(charge_bytes):
-            raise StoreFull(charge_bytes, max(self.target_area.budget.free_bytes, 0), "memory_limit")
+            transaction.recover(lane(number) for number in {*branch.acks, *(placed.lane_number for placed in branch)})
 
     def checked(self, transaction: object) -> Transaction:
         """Return what a call was given as its transaction. ArgumentError, TransactionError. The lock may be free."""
@@ -884,7 +573,7 @@ class TransactionRegistry:
         return any(transaction.concerns(numbers) for transaction in self.undecided.values())
 
     def destination_numbers(self) -> set[int]:
-        """Return the numbers of those to which one without an outcome sent, or where it acknowledged."""
+        """Return the numbers of destinations where a transaction without an outcome sent or acknowledged."""
         return {number for transaction in self.undecided.values() for number in transaction.destination_numbers()}
 
     def raise_if_held(self, delivery: Delivery) -> None:

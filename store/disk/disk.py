@@ -172,7 +172,7 @@ class OsDisk:
                 return
 
     def _create_directory(self, path: str, *, has_parent: bool = False) -> None:
-        """Create a directory and missing parents, whoever else does so at the same time."""
+        """Create a directory and missing parents. Another process may create them at the same time."""
         try:
             os.mkdir(path, 0o700)
         except FileNotFoundError:

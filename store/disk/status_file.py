@@ -38,7 +38,7 @@ class StatusFile:
         os.rename(self._new, self._path)
 
     def remove(self) -> None:
-        """Take the status away: nobody owns the store any more."""
+        """Remove the status, because this process no longer owns the store."""
         for path in (self._new, self._path):
             with suppress(OSError):
                 os.unlink(path)

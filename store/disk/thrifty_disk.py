@@ -39,31 +39,31 @@ class ThriftyDisk:
         self._givers.append(give_up)
 
     def open(self, name: str, *, create: bool = False) -> File:
-        """See `Disk.open`."""
+        """Open a file. Without a free descriptor, give up readers and try again."""
         return self._tried_twice(lambda: self._disk.open(name, create=create))
 
     def open_for_reading(self, name: str) -> File:
-        """See `Disk.open_for_reading`."""
+        """Open a file for reading. Without a free descriptor, give up readers and try again."""
         return self._tried_twice(lambda: self._disk.open_for_reading(name))
 
     def exists(self, name: str) -> bool:
-        """See `Disk.exists`."""
+        """Return whether there is such a file or directory."""
         return self._disk.exists(name)
 
     def list(self, directory: str) -> list[str]:
-        """See `Disk.list`."""
+        """Return the names in a directory. Without a free descriptor, give up readers and try again."""
         return self._tried_twice(lambda: self._disk.list(directory))
 
     def make_directory(self, name: str) -> None:
-        """See `Disk.make_directory`."""
+        """Create a directory. Without a free descriptor, give up readers and try again."""
         self._tried_twice(lambda: self._disk.make_directory(name))
 
     def rename(self, name: str, to: str) -> None:
-        """See `Disk.rename`."""
+        """Rename a file, which needs no descriptor."""
         self._disk.rename(name, to)
 
     def remove(self, name: str) -> None:
-        """See `Disk.remove`."""
+        """Remove a file, which needs no descriptor."""
         self._disk.remove(name)
 
     def sync_directory(self, name: str) -> None:
@@ -71,11 +71,11 @@ class ThriftyDisk:
         self._tried_twice(lambda: self._disk.sync_directory(name))
 
     def open_directory(self, name: str) -> Directory:
-        """See `Disk.open_directory`."""
+        """Open a directory. Without a free descriptor, give up readers and try again."""
         return self._tried_twice(lambda: self._disk.open_directory(name))
 
     def free_bytes(self) -> int:
-        """See `Disk.free_bytes`."""
+        """Return how many bytes of the disk are free."""
         return self._disk.free_bytes()
 
     def _tried_twice(self, call: Callable[[], T]) -> T:

@@ -38,7 +38,7 @@ class Retained(NamedTuple):
     body: bytes
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether nobody is given it any more."""
+        """Return whether its time is over, so that new subscriptions are not given it."""
         return has_times(self.properties) and 0 < times_of(self.properties).expires_at <= now_ms
 
 
@@ -107,7 +107,7 @@ def decode_retained(value: bytes) -> Retained:
 
 
 def has_expired(value: bytes, now_ms: int) -> bool:
-    """Return whether nobody is given the message of a value any more because its time is over."""
+    """Return whether the time of the message in a value is over, so that new subscriptions are not given it."""
     try:
         return decode_retained(value).is_expired(now_ms)
     except RecordDamaged:

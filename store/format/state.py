@@ -93,7 +93,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 class EncodedRows(Generic[Row]):
-    """Destinations or subscriptions as a record has them, made when somebody asks for one."""
+    """Destinations or subscriptions as a record has them. An object is made of each one that a caller asks for."""
 
     __slots__ = ("encoded", "_count", "_decode")
 

@@ -83,7 +83,7 @@ class ExactFingerprint(Fingerprint):
     def may_be(
         self, name: str, test: Callable[[Mapping[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
     ) -> bool:
-        """See Fingerprint."""
+        """Return whether the test holds for one of the values that messages of the block have."""
         for value in self.values:
             if test({name: value}):
                 return True
@@ -109,7 +109,7 @@ class SummaryFingerprint(Fingerprint):
     def may_be(
         self, name: str, test: Callable[[Mapping[str, HeaderValue]], bool], ask: Callable[[SummaryFingerprint], bool]
     ) -> bool:
-        """See Fingerprint."""
+        """Return whether the summary of the values leaves it open that the test holds."""
         return ask(self)
 
     @property

@@ -57,7 +57,7 @@ class IdleLanes:
             self._account.charge(IDLE_LANE_BYTES)
 
     def take(self, number: int) -> int:
-        """Return the next sequence of a lane, and forget it: somebody has the lane now."""
+        """Return the next sequence of a lane and forget the row, because the caller makes an object of the lane."""
         at = bisect_left(self._numbers, number)
         if at == len(self._numbers) or self._numbers[at] != number:
             return 0

@@ -142,7 +142,7 @@ class Index:
             lane.left()
 
     def put_away_all(self) -> None:
-        """Put away what has nothing, while nobody has any lane. O(lanes)."""
+        """Make rows of all empty lanes. Requires: no caller has a lane. O(lanes)."""
         for number in list(self.lanes):
             self.put_away(number)
 
@@ -153,7 +153,7 @@ class Index:
 
     @property
     def is_put_away(self) -> bool:
-        """Whether a checkpoint would let lanes go that nobody uses any more."""
+        """Whether a checkpoint would make rows of lanes that are no longer in use."""
         return bool(self._leaving)
 
     def put_off_lane(self, lane: PendingLane) -> PutOffLane:

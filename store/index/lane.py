@@ -38,7 +38,7 @@ class Lane(BlockHolder):
         """Messages are numbered instead of stored: it is a topic's lane, and nobody has subscribed."""
 
     def left(self) -> None:
-        """Note that the lane is a row of the index now, and that nobody finds this object any more."""
+        """Note that the lane is a row of the index now: the index no longer finds this object."""
 
     @property
     def is_idle(self) -> bool:
@@ -129,7 +129,7 @@ class Lane(BlockHolder):
         self.next_sequence = sequence
 
     def pass_over(self, messages: int, content_bytes: int) -> None:
-        """Give the next sequences to messages that nobody has subscribed to, and that are not stored."""
+        """Use up the next sequences for messages that have no subscription and are not stored."""
         self.skip_to(self.next_sequence + messages)
 
     def _touched(self, block: Block) -> Block:

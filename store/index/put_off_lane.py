@@ -31,7 +31,7 @@ class PutOffLane(BlockHolder):
         super().__init__(cache, PUT_OFF | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def unpack(self, number: int, packed: bytes) -> Block:
-        """See BlockHolder."""
+        """Return the block of put-off messages in these bytes. Raises BlockDamaged."""
         return PutOffBlock.unpack(number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:

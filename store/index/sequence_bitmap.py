@@ -64,7 +64,7 @@ class SequenceBitmap:
         return made
 
     def close(self) -> None:
-        """Let the set go: nobody asks it any more."""
+        """Release what the set is charged, because it is no longer in use."""
         self._account.release(self.charge_bytes)
         self._account, self._paid_masks = _UNCOUNTED, 0
 

@@ -261,7 +261,7 @@ class Cursors:
         self._account.charge(CURSOR_BYTES)
 
     def take(self, number: int) -> Cursor | None:
-        """Return a cursor, and forget it: somebody uses the subscription now. None: there is none."""
+        """Return a cursor and forget the row, because the subscription is in use now. None: there is none."""
         at = self._at(number)
         if at is None:
             return None

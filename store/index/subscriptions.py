@@ -63,12 +63,12 @@ class _Topic(LaneHome):
         topics[number] = self
 
     def lane_left(self, lane: TopicLane) -> None:
-        """See LaneHome."""
+        """Forget a lane that is a row of the index now, and the topic with its last one."""
         self.lanes.remove(lane)
         self.leave_if_empty()
 
     def open_subscription(self, number: int) -> None:
-        """See LaneHome."""
+        """Make lanes for a subscription that is a row."""
         self._open(number)
 
     def leave_if_empty(self) -> None:
@@ -137,7 +137,7 @@ class Subscriptions(LaneMaker):
         return self._topics.get(number) or _Topic(number, self._topics, self.opened)
 
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
-        """See LaneMaker."""
+        """Make a lane of a topic that goes on with that sequence, and let each subscription have it."""
         topic = self._topic(destination)
         lane = TopicLane(self._index.cache, self._index.uses, destination, priority, self._backlogs)
         lane.home = topic
@@ -220,7 +220,7 @@ class Subscriptions(LaneMaker):
         topic.leave_if_empty()
 
     def put_away_all(self) -> None:
-        """Put away what can be, while nobody has any. O(subscriptions)."""
+        """Make rows of all subscriptions that can be rows. Requires: no caller has one. O(subscriptions)."""
         for number in list(self.by_number):
             self.put_away(number)
 
@@ -281,7 +281,7 @@ class Subscriptions(LaneMaker):
         self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
-        """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(subscriptions).
+        """End a topic's subscriptions, those in use too. Does nothing for a queue. O(subscriptions).
 
         Requires: the index forgets the topic's lanes.
         """
@@ -369,7 +369,7 @@ class Subscriptions(LaneMaker):
         return [lane.note_backlogs() for lane in self._lanes()]
 
     def forget_noted(self) -> None:
-        """Forget the notes: nobody reads them any more."""
+        """Forget the notes, which the checkpoint has read."""
         for lane in self._lanes():
             lane.forget_noted()
         self._backlogs.forget_noted()

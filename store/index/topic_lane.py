@@ -87,7 +87,7 @@ class BacklogSets:
             pending.close()
 
     def forget_noted(self) -> None:
-        """Close what only notes had: nobody reads them any more."""
+        """Close the sets that only notes had. The notes are not read again."""
         for pending in self._noted:
             pending.close()
         self._noted.clear()
@@ -164,12 +164,12 @@ class TopicLane(Lane):
         return bool(self.subscribers) or len(self.cursors) > 0
 
     def add_cursor(self, number: int) -> None:
-        """Let a subscription that nobody uses have what is sent from now on."""
+        """Add a row for a subscription that is not in use: it gets what is sent from now on."""
         self.cursors.put(number, Cursor(self.next_sequence, self.sent_bytes, self.next_sequence, self.sent_bytes))
         self.is_unread = False
 
     def put_away(self, lane: SubscriptionLane, cursor: Cursor) -> None:
-        """Make a subscription's lane a row: nobody has it any more."""
+        """Make a subscription's lane a row. Requires: no caller has the lane."""
         del self.subscribers[lane.destination_number]
         lane.leave(self.nowhere)
         self.cursors.put(lane.destination_number, cursor)
@@ -182,7 +182,7 @@ class TopicLane(Lane):
         return self._nowhere
 
     def _open_before(self, end: int) -> None:
-        """Open the subscriptions that nobody uses and that need something before that sequence. O(subscriptions)."""
+        """Open each subscription that is a row and needs a message before that sequence. O(subscriptions)."""
         lowest = self.cursors.lowest
         if lowest is not None and lowest < end:
             assert self.home is not None
@@ -191,7 +191,7 @@ class TopicLane(Lane):
                     self.home.open_subscription(number)
 
     def left(self) -> None:
-        """See Lane."""
+        """Tell the topic that the lane is a row of the index now."""
         if self.home is not None:
             self.home.lane_left(self)
 
@@ -226,7 +226,7 @@ class TopicLane(Lane):
         super().add_singles(data_log, offsets, lengths, use)
 
     def pass_over(self, messages: int, content_bytes: int) -> None:
-        """See Lane."""
+        """Use up the next sequences, and count the bytes as sent all the same."""
         self.sent_bytes += content_bytes
         super().pass_over(messages, content_bytes)
 
@@ -241,7 +241,7 @@ class TopicLane(Lane):
             super().put_times(first, times)
 
     def skip_to(self, sequence: int) -> None:
-        """Leave whatever lies between here and there pending for nobody."""
+        """Skip to a sequence: what lies before it is pending for no subscription."""
         if sequence <= self.next_sequence:
             return
         self._open_before(sequence)
@@ -268,7 +268,7 @@ class TopicLane(Lane):
         return removed
 
     def readers(self) -> Iterable[PendingLane]:
-        """See JournaledLane."""
+        """Return this lane and that of each open subscription."""
         return (self, *self.subscribers.values())
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
@@ -342,7 +342,7 @@ class TopicLane(Lane):
         return NotedBacklogs(durable, self.cursors, self)
 
     def forget_noted(self) -> None:
-        """Let subscriptions change what was noted: nobody reads it any more."""
+        """Let subscriptions change the sets that were noted. The notes are not read again."""
         self.open_snapshot = 0
 
     @property
@@ -500,7 +500,7 @@ class SubscriptionLane(JournaledLane):
         return self.pending is not _NOTHING
 
     def _own(self) -> SequenceBitmap:
-        """Return the set of what is pending, to change it: another one than the note has that somebody reads."""
+        """Return the set of what is pending, for a change. A set that a note still needs is copied first."""
         if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
             self._replace(self._sets.copy(self.pending))
         return self.pending

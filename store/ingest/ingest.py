@@ -68,7 +68,7 @@ def open_and_ingest(
 def ingest_sets(
     disk: Disk, store: MessageStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
-    """Ingest all sets that are published. Requires: the store is open and serves nobody yet; no lock held.
+    """Ingest all sets that are published. Requires: the store is open and has no users yet; no lock.
 
     account: pays for one record at a time. message_bytes_max: a set with a larger message is refused. A set that cannot
     be taken is named, and does not keep the others. StoreFailed: the journal failed.

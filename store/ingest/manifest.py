@@ -205,7 +205,7 @@ def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
 
 
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:
-    """Return whether a part is old by its header; one without a header that verifies is nobody's."""
+    """Return whether a part is old by its header; False for one whose header does not verify."""
     file = disk.open_for_reading(name)
     try:
         return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).created + LEASE_MS < now_ms

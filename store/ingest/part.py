@@ -141,7 +141,7 @@ class PartsWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Close what is open. What was written stays until somebody sweeps it."""
+        """Close what is open. What was written stays until the next sweep."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -190,7 +190,7 @@ class _HeldFile(_ReadOnlyFile):
 
 
 class _ReadOnlyDisk:
-    """A disk of somebody else, on which nothing may be changed."""
+    """A disk that another process owns. Whatever would change it fails."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

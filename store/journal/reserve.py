@@ -64,7 +64,7 @@ class Reserve:
         return sum(self._wanted.values()) - sum(self._held.values())
 
     def clear(self) -> None:
-        """Remove both files, whoever made them."""
+        """Remove both files. They may be those of an earlier process."""
         self._held.clear()
         for part in (_JOURNAL_PART, _INDEX_PART):
             with suppress(FileNotFoundError):

@@ -70,7 +70,7 @@ class Archive:
             return b""
 
     def copy(self, data_logs: Sequence[int]) -> tuple[list[int], OSError | None]:
-        """Copy those that nothing needs, as long as they are in the journal: the slow part, which blocks nobody.
+        """Copy the data logs that nothing needs, while they are in the journal. This is slow, and blocks no other call.
 
         Returns which may be dropped now, and why not all of them.
         """

@@ -176,7 +176,7 @@ class RetentionReasons:
         return reasons
 
     def _bound(self, data_log: int) -> list[RetentionReason]:
-        """Yield the reasons that are not about messages that wait for somebody."""
+        """Yield the reasons beside pending messages."""
         undecided = [
             RetentionReason(TRANSACTION, transaction, data_logs=(data_log,))
             for transaction, data_logs in self._transactions.items()

@@ -55,7 +55,7 @@ class Trimmer:
 
     @property
     def is_retaining(self) -> bool:
-        """Whether some topic has a rule: something may be kept that nobody needs."""
+        """Whether a topic has a rule, so that it may keep messages that no subscription needs."""
         return bool(self.rules)
 
     def trim(self, now_ms: int) -> int:

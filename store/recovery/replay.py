@@ -83,7 +83,7 @@ class _Announcement(NamedTuple):
 
 
 class Replay:
-    """Applies records. Not thread-safe: nobody else is here."""
+    """Applies records. Not thread-safe: the store has no users yet."""
 
     def __init__(
         self,

@@ -229,7 +229,7 @@ class TmpFiles:
         return given_up
 
     def delete(self, file: TmpFile) -> None:
-        """Delete a file in which nobody holds anything. Reads under way go on: the handle is closed with the last
+        """Delete a file of which no lane holds a message. Reads under way go on: the handle is closed with the last
         of them.
         """
         if file is self.newest:

@@ -307,7 +307,7 @@ class TmpStorage:
         return dropped
 
     def _release(self, share: Share, messages: int) -> None:
-        """Take these bits from one owner: chunk and file go when nobody holds anything in them."""
+        """Take these bits from one owner. A chunk or file of which no message is held is deleted."""
         chunk = share.chunk
         if not share.held:
             chunk.shares.remove(share)

@@ -393,7 +393,7 @@ INTERNAL = {
     "add",
     "acknowledged_in",
     "add_non_persistent",
-    "add_lanes",
+    "recover",
     "keep_room",
     "retain",
     "hold",

@@ -59,8 +59,8 @@ TRIES_ITSELF = {
     "Consumer.ack",
     "Consumer.take",
     "Publisher._publish",
-    "Sender._keep",
-    "Sender._store",
+    "Sender._store_non_persistent",
+    "Sender._store_persistent",
     "Transaction.rollback",
 }
 """Hot paths, and those of two sections: they call break_by or break_between."""

@@ -206,7 +206,7 @@ class Inside:
 
     @property
     def dead_letters(self) -> DeadLetterMover:
-        return self.__engine.dead_letters
+        return self.__engine.admin.dead_letters
 
     @property
     def loader(self) -> EagerLoader:
@@ -238,7 +238,7 @@ class Inside:
 
     @property
     def browsers(self) -> Browsers:
-        return self.__engine.browsers
+        return self.__engine.admin.browsers
 
     @property
     def recorder(self) -> Recorder | None:

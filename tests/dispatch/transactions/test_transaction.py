@@ -545,7 +545,7 @@ def test_what_was_written_early_and_committed_late_is_read_back_in_its_place() -
     early = [bay.bay.transaction() for _ in range(4)]
     for number, transaction in enumerate(early):
         queue.send(b"early %d" % number, transaction=transaction)
-        transaction._write_all()
+        transaction.write_gathered()
     wanted = []
     for number in (2, 3, 0, 1):
         queue.send(b"alone %d" % number)

@@ -93,7 +93,7 @@ DISPATCH_BUGS = (
     Bug("a confirmed call is not synced", "Publisher.confirm", "self._journal.sync(position)", "pass", CRASHES),
     Bug(
         "with always a single message is delivered before it is durable",
-        "Sender._store",
+        "Sender._store_persistent",
         "position = producers.publisher.publish_when_durable(lane, (message,), charge)",
         "lane.arrive(message)",
         "tests/dispatch/producer/test_publication.py::test_message_is_delivered_once_its_sync_has_returned_and_not_before",
@@ -197,7 +197,7 @@ DISPATCH_BUGS = (
     Bug(
         "a non-persistent message of a transaction is sent at once",
         "Transaction.add_non_persistent",
-        "self._keep(target, timestamp, properties, body, found)",
+        "self._non_persistent.add(target, timestamp, properties, body, found)",
         "target.add(timestamp, properties, body)",
         f"{EVERYTHING}::test_each_subscription_gets_what_a_transaction_sent_to_its_topic_with_the_commit",
     ),
@@ -217,15 +217,15 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a durable subscription that a prepared transaction knows is ended",
-        "Topics._idle",
+        "SubscriptionAdmin._idle",
         "if self._transactions.concern((found.number,)): ...",
         "pass",
         f"{EVERYTHING}::test_a_topic_or_subscription_that_a_transaction_knows_is_neither_deleted_nor_ended",
     ),
     Bug(
         "a prepared transaction keeps the credit of its consumers",
-        "Transaction.prepare",
-        "self._settle_held()",
+        "StagedAcks.prepare",
+        "self._settle()",
         "pass",
         MACHINE,
     ),

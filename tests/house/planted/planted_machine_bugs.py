@@ -38,8 +38,8 @@ MACHINE_BUGS = (
     ),
     Bug(
         "a new subscription is given no retained message",
-        "Topics.subscribe",
-        "self._give_retained((subscription,)) if is_new else None",
+        "TopicConsumers.subscribe",
+        "self._retained.give((subscription,)) if is_new else None",
         "None",
         MACHINE,
     ),
@@ -95,7 +95,7 @@ MACHINE_BUGS = (
     Bug(
         "a pattern has no topic that is made later",
         "Topics.create",
-        "[] if is_temporary else [pattern for pattern in self.patterns if matches(pattern.name, name)]",
+        "[] if is_temporary else self._patterns.matching(name)",
         "[]",
         MACHINE,
     ),

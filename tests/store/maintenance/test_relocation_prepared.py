@@ -71,7 +71,7 @@ def test_transaction_with_a_message_in_each_data_log_pins_none_and_keeps_its_ord
     for n in range(12):
         bay.queue("held").send(b"%d" % n, transaction=transaction)
         with bay.lock:
-            transaction._write_all()
+            transaction.write_gathered()
         fill(bay)
     transaction.prepare(b"x")
     fill(bay)
@@ -90,7 +90,7 @@ def test_journal_stays_within_twice_what_is_live_with_prepared_transactions(is_o
     if is_open:
         bay.queue("held").send(b"open", transaction=kept)
         with bay.lock:
-            kept._write_all()
+            kept.write_gathered()
     for n in range(20):
         prepare(bay, b"%d" % n, bytes(3000))
         fill(bay)
@@ -178,7 +178,7 @@ def test_transaction_whose_record_would_be_half_of_what_comes_free_stays() -> No
     for n in range(1500):
         bay.queue("held").send(b"%d" % n, transaction=transaction)
         with bay.lock:
-            transaction._write_all()
+            transaction.write_gathered()
     transaction.prepare(b"x")
     for _ in range(8):
         fill(bay)
@@ -243,7 +243,7 @@ class MovedPrepared(CrashExplorer):
             self.bay.queue(name).send_many([Message(body) for body in bodies], transaction=transaction)
             sent[name].update(bodies)
             with inside(self.bay).lock:
-                transaction._write_all()
+                transaction.write_gathered()
                 if self.random.random() < 0.4:
                     inside(self.bay).journal.roll()
         transaction.prepare(xid)

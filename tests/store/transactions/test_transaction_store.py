@@ -77,7 +77,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     queue = bay.queue()
     transaction = bay.bay.transaction()
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
-    transaction._write_all()
+    transaction.write_gathered()
     home = {placed.position >> 32 for placed in transaction._branch}
     assert home and bay.store.branches.data_logs() == {f"{transaction._branch.number:x}": home}
     fill(bay)
@@ -111,7 +111,7 @@ def test_a_commit_record_stays_as_long_as_a_message_of_it(with_index: bool) -> N
     queue = bay.queue()
     transaction = bay.bay.transaction()
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
-    transaction._write_all()
+    transaction.write_gathered()
     fill(bay)
     transaction.commit()
     home = bay.journal.data_log
@@ -168,7 +168,7 @@ def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None
     queue.send(b"2", transaction=transaction)
     consumer = queue.subscribe()
     consumer.take()[0].ack(transaction)
-    transaction._write_all()
+    transaction.write_gathered()
     fill(bay)
     bay.journal.roll()
     transaction.prepare(b"x")
@@ -197,7 +197,7 @@ def test_an_index_found_damaged_on_the_way_leaves_no_second_copy_of_a_branch() -
     consumer = queue.subscribe()
     deliveries = consumer.take(2)
     queue.send(b"2", transaction=transaction)
-    transaction._write_all()
+    transaction.write_gathered()
     fill(bay)
     bay.journal.roll()
     transaction.prepare(b"x")
@@ -245,10 +245,10 @@ def test_what_was_open_at_a_crash_is_forgotten() -> None:
     transaction = bay.bay.transaction()
     for _ in range(2):
         bay.queue().send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
-        transaction._write_all()
+        transaction.write_gathered()
         bay.bay.checkpoint()
     bay.queue().send(b"behind the checkpoint", transaction=transaction)
-    transaction._write_all()
+    transaction.write_gathered()
     for with_index in (True, False):
         again = crashed(bay, with_index=with_index)
         assert again.queue().depth == 0 and not again.bay.prepared()
@@ -413,7 +413,7 @@ def test_a_commit_whose_slice_is_missing_is_corruption() -> None:
     queue = bay.queue()
     transaction = bay.bay.transaction()
     queue.send_many([Message(b"a"), Message(b"b")], transaction=transaction)
-    transaction._write_all()
+    transaction.write_gathered()
     transaction._branch._positions[0] += 8
     transaction.prepare(b"x")
     with pytest.raises(StoreFailed, match="read again"):
@@ -429,7 +429,7 @@ def test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit() -> 
     branches = []
     for transaction in (bay.bay.transaction(), bay.bay.transaction()):
         queue.send_many([Message(b"a"), Message(b"b")], transaction=transaction)
-        transaction._write_all()
+        transaction.write_gathered()
         transaction._branch.give_sequences(lambda lane: 0)
         branches.append(transaction._branch)
     (own,), (other,) = (branch.committed() for branch in branches)

@@ -1,0 +1,179 @@
+"""SliceWriter: writes slices of messages whose ids count once, or that have times.
+
+A crash leaves what the journal has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...store.format.identity import Identity
+from ...store.format.times import Times, has_times, times_of, times_of_each
+from ...store.message_store import MessageStore
+from ..admission.deduplication import DuplicateWindows, identity_of
+from ..core.delays import TimedLanes
+from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..topics.state import FanOut
+
+
+class SliceWriter:
+    """One for each open store. A plain message does not come here."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        timed: TimedLanes,
+        windows: DuplicateWindows,
+    ) -> None:
+        """timed: knows the lanes that have messages with times. windows: know the ids that were sent."""
+        self._monitor = monitor
+        self._store = store
+        self._publisher = publisher
+        self._timed = timed
+        self._windows = windows
+
+    def fresh(self, destination: DestinationState, batch: Sequence[tuple[bytes, bytes]]) -> int:
+        """Return how many of the first are not stored yet, and different from each other. Requires: no lock.
+
+        TransactionError as DuplicateWindows.is_stored.
+        """
+        seen: set[Identity] = set()
+        with self._monitor.lock, self._monitor.whole:
+            for count, (properties, _) in enumerate(batch):
+                found = identity_of(destination.number, properties)
+                if found is None:
+                    continue
+                if found in seen or self._windows.is_stored(found):
+                    return count
+                seen.add(found)
+        return len(batch)
+
+    def store_once(
+        self,
+        lane: PersistentLaneState,
+        timestamp: int,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Write the messages of a slice that are not stored yet; ids gets the ids of all. Requires: no lock.
+
+        StoreFull: ids says how many of the first are in.
+        """
+        identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
+        with self._monitor.lock, self._monitor.whole:
+            if has_times(batch[0][0]):
+                timestamp = self._store.steady.now_ms()
+            fresh = self._fresh_places(identities)
+            done = 0
+            while fresh:
+                room = lane.sent_lane.slice_room
+                part, fresh = fresh[:room], fresh[room:]
+                first = self._write_fresh(lane, timestamp, [batch[at] for at in part], _known(identities, part))
+                sequences = dict(zip(part, range(first, first + len(part)), strict=True))
+                behind = fresh[0] if fresh else len(batch)
+                ids += [own_ids[at] or f"{lane.id_prefix}{sequences[at]}" for at in range(done, behind)]
+                done = behind
+            ids += [own_id for own_id in own_ids[done:] if own_id is not None]
+
+    def _fresh_places(self, identities: Sequence[Identity | None]) -> list[int]:
+        """Return which of a slice are not stored yet, and no repetition of another. Requires: the lock."""
+        seen: set[Identity] = set()
+        fresh: list[int] = []
+        for at, found in enumerate(identities):
+            if found is None:
+                fresh.append(at)
+            elif found not in seen and not self._windows.is_stored(found):
+                fresh.append(at)
+                seen.add(found)
+        return fresh
+
+    def _write_fresh(
+        self,
+        lane: PersistentLaneState,
+        timestamp: int,
+        part: list[tuple[bytes, bytes]],
+        identities: list[Identity],
+    ) -> int:
+        """Store messages that are fresh and let them arrive; return the first sequence. Requires: the lock."""
+        times = times_of_each(part) if has_times(part[0][0]) else []
+        first = self._store.append_slice(lane.sent_lane, timestamp, part, times, identities)
+        if times:
+            self.arrive_timed(lane, timestamp, first, part, times)
+            return first
+        arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
+        self._publisher.publish_when_durable(lane, arrived)
+        return first
+
+    def keep_once(
+        self,
+        lane: NonPersistentLaneState | FanOut,
+        timestamp: int,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Store non-persistent messages once each. What no crash leaves, no id outlives. Requires: the lock."""
+        for (properties, body), own_id in zip(batch, own_ids, strict=True):
+            found = identity_of(lane.destination.number, properties)
+            if found is not None and own_id is not None and self._windows.is_stored(found):
+                ids.append(own_id)
+                continue
+            if has_times(properties):
+                sequence = lane.add_timed(timestamp, properties, body, times_of(properties))
+            else:
+                sequence = lane.add(timestamp, properties, body)
+            if found is not None:
+                self._windows.non_persistent.note(found)
+            ids.append(own_id if own_id is not None else f"{lane.id_prefix}{sequence}")
+
+    def store_timed(
+        self,
+        lane: PersistentLaneState,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Write one slice of messages with times, or two where it meets the end of a block. Requires: no lock.
+
+        StoreFull: ids says how many of the first are in.
+        """
+        begin = 0
+        with self._monitor.lock, self._monitor.whole:
+            timestamp = self._store.steady.now_ms()
+            while begin < len(batch):
+                part = list(batch[begin : begin + lane.sent_lane.slice_room])
+                times = times_of_each(part)
+                first = self._store.append_slice(lane.sent_lane, timestamp, part, times)
+                self.arrive_timed(lane, timestamp, first, part, times)
+                behind = begin + len(part)
+                ids += [
+                    own or f"{lane.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
+                ]
+                begin = behind
+
+    def arrive_timed(
+        self,
+        lane: PersistentLaneState,
+        timestamp: int,
+        first: int,
+        part: Sequence[tuple[bytes, bytes]],
+        times: Sequence[Times],
+    ) -> None:
+        """Let timed messages arrive that are stored, the first with that sequence. Requires: the lock."""
+        self._timed.note(lane)
+        if any([due_at for _, due_at in times]):
+            self._publisher.publish_when_durable(lane, range(first, first + len(part)))
+            return
+        self._publisher.publish_when_durable(
+            lane,
+            [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)],
+        )
+
+
+def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:
+    return [found for at in part if (found := identities[at]) is not None]

@@ -1,0 +1,154 @@
+"""TopicConsumers: makes the consumers of topics, and the subscriptions that they read."""
+
+from __future__ import annotations
+
+from ...store.errors import SettingsError, SubscriptionInUse
+from ...store.message_store import MessageStore
+from ..consumer.consumer import Consumer
+from ..consumer.consumers import Consumers
+from ..consumer.options import ConsumerOptions
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..selectors.selector import Selector
+from .cursors import Target, within
+from .open_subscriptions import OpenSubscriptions
+from .patterns import PatternRegistry
+from .registry import Topics
+from .retained import RetainedMessages
+from .state import SubscriptionState, TopicState
+from .subscription_admin import SubscriptionAdmin
+
+
+class TopicConsumers:
+    """Makes the consumers of topics: of a subscription, of a pattern, or of a reader. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        consumers: Consumers,
+        topics: Topics,
+        subscriptions: OpenSubscriptions,
+        patterns: PatternRegistry,
+        retained: RetainedMessages,
+        admin: SubscriptionAdmin,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._records = store.subscription_records
+        self._publisher = publisher
+        self._consumers = consumers
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._patterns = patterns
+        self._retained = retained
+        self._admin = admin
+
+    def subscribe(
+        self, topic: TopicState, name: str | None, options: ConsumerOptions, *, is_shared: bool = False
+    ) -> Consumer:
+        """Make a consumer of a subscription.
+
+        name: of the durable subscription, which is made if it is not there; None: one that ends with its consumer.
+        SubscriptionInUse; SettingsError for another selector than the subscription has.
+        """
+        deadlines = self._consumers.deadlines
+        with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            found = topic.subscription_for_report(name) if name is not None else None
+            if found is not None:
+                _require_joinable(found, _text(options.selector), is_shared=is_shared)
+            if found is None or found not in topic.online:
+                self._consumers.require_room((topic,), options)
+            subscription = topic.durable_subscription(name) if found is not None and name is not None else None
+            is_new = subscription is None
+            if subscription is None:
+                subscription = self._new_subscription(topic, name, options.selector)
+            if subscription not in topic.online:
+                self._subscriptions.go_online(subscription, is_shared=is_shared)
+            consumer = self._consumers.attach(subscription, options)
+            refused = self._retained.give((subscription,)) if is_new else None
+            position = self._store.position
+        if refused is not None:
+            consumer.close()
+            if name is not None:
+                self._admin.unsubscribe(topic, name)
+            raise refused
+        self._publisher.confirm(position)
+        return consumer
+
+    def _new_subscription(self, topic: TopicState, name: str | None, selector: Selector | None) -> SubscriptionState:
+        """Record a subscription, which is not synced yet. Requires: the lock."""
+        subscriber = self._records.subscribe(topic.number, name, _text(selector))
+        subscription = SubscriptionState(topic, subscriber, selector)
+        self._subscriptions.begin(subscription)
+        return subscription
+
+    def read(self, topic: TopicState, target: Target, options: ConsumerOptions) -> Consumer:
+        """Return a consumer of a subscription without a name that begins at that place. Requires: no lock."""
+        lanes, firsts = self._admin.places(topic, target)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            self._consumers.require_room((topic,), options)
+            subscriber = self._records.subscribe(topic.number, None, _text(options.selector))
+            self._records.seek(subscriber, within(firsts, lanes))
+            subscription = SubscriptionState(topic, subscriber, options.selector)
+            self._subscriptions.begin(subscription)
+            subscription.is_reader = True
+            self._subscriptions.go_online(subscription, is_shared=False)
+            consumer = self._consumers.attach(subscription, options)
+            position = self._store.position
+        self._publisher.confirm(position)
+        return consumer
+
+    def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
+        """Make a consumer of all topics that match, those that come later among them."""
+        with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
+            self._monitor.raise_if_closed()
+            with self._topics.held_matching(pattern) as found:
+                self._consumers.require_room(found, options)
+                pattern_state = self._patterns.state(pattern)
+                consumer = self._consumers.attach(pattern_state, options)
+                self._patterns.add(pattern_state, options.selector)
+                for topic in found:
+                    self._patterns.join(pattern_state, topic)
+            refused = self._retained.give(pattern_state.members.values())
+        if refused is not None:
+            consumer.close()
+            raise refused
+        self._monitor.run_deferred()
+        return consumer
+
+
+def _text(selector: Selector | None) -> str | None:
+    return selector.text if selector is not None else None
+
+
+def _require_joinable(subscription: SubscriptionState, text: str | None, *, is_shared: bool) -> None:
+    """Raise what refuses a durable subscription another consumer.
+
+    text: the selector that the consumer brings. SubscriptionInUse, SettingsError.
+    """
+    if subscription in subscription.topic.online and not (is_shared and subscription.is_shared):
+        raise _in_use(subscription, is_shared=is_shared)
+    facts = subscription.subscriber.facts
+    if text != facts.selector:
+        raise SettingsError(
+            f"subscription {facts.name!r} of topic {subscription.topic.name!r} was made with another selector: "
+            "subscribe with that one, or unsubscribe first and lose its backlog"
+        )
+
+
+def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> SubscriptionInUse:
+    """Return what says why a subscription that has a consumer admits no other."""
+    if subscription.is_shared:
+        remedy = "they share it: subscribe with shared=True as they did, or close them first"
+    elif is_shared:
+        remedy = "it is that consumer's alone: close it first, and let all subscribe with shared=True"
+    else:
+        remedy = "close that one first, or let both subscribe with shared=True"
+    return SubscriptionInUse(subscription.topic.name, subscription.subscriber.facts.name, remedy)

@@ -1,0 +1,45 @@
+"""FanOuts: makes the FanOut of each priority of a topic, on first use and charged first."""
+
+from __future__ import annotations
+
+from ...cache.spill.overflow import Overflow
+from ..core.destinations import Destinations
+from ..core.model import NON_PERSISTENT_LANE_BYTES
+from ..core.monitor import Monitor
+from ..core.overhead import FAN_OUT_BYTES, DestinationOverhead
+from ..core.removal import Removals
+from .state import FanOut, TopicState
+
+
+class FanOuts:
+    """Where non-persistent messages of topics go. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        destinations: Destinations,
+        removals: Removals,
+        overflow: Overflow,
+        overhead: DestinationOverhead,
+    ) -> None:
+        self._monitor = monitor
+        self._destinations = destinations
+        self._removals = removals
+        self._overflow = overflow
+        self._overhead = overhead
+
+    def ensure(self, topic: TopicState, priority: int) -> FanOut:
+        """Return the FanOut of one priority of a topic. StoreFull: memory has no room for it. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            topic.raise_if_deleted()
+            if priority not in topic.fan_outs:
+                lanes_bytes = NON_PERSISTENT_LANE_BYTES * len(topic.online)
+                self._overhead.require_lanes(topic, FAN_OUT_BYTES + lanes_bytes)
+            return self.ensure_locked(topic, priority)
+
+    def ensure_locked(self, topic: TopicState, priority: int) -> FanOut:
+        """Return the FanOut of one priority of a topic, whether memory has room or not. Requires: the lock."""
+        if priority not in topic.fan_outs:
+            topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
+        return topic.fan_outs[priority]

@@ -1,0 +1,68 @@
+"""RetainedMessages: what a topic gives to each new subscription first.
+
+Retained messages are host properties of the store, so they are in the journal and in RAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...store.errors import ForebayError
+from ...store.format.record import RecordDamaged
+from ...store.format.retained import decode_retained
+from ...store.late_log import LateLogger
+from ...store.message_store import MessageStore
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from .fan_outs import FanOuts
+from .state import SubscriptionState
+
+logger = LateLogger("forebay.dispatch")
+
+
+class RetainedMessages:
+    """Gives and deletes the retained messages of topics. The state lock guards it."""
+
+    def __init__(self, *, monitor: Monitor, store: MessageStore, publisher: Publisher, fan_outs: FanOuts) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._publisher = publisher
+        self._fan_outs = fan_outs
+
+    def give(self, subscriptions: Iterable[SubscriptionState]) -> ForebayError | None:
+        """Give new subscriptions the retained messages of their topics. Return why one can't have them: no room.
+
+        Requires: the lock; the subscriptions have a consumer. O(retained messages).
+        """
+        now_ms = self._store.steady.now_ms()
+        for subscription in subscriptions:
+            topic = subscription.topic
+            for value in self._store.host_properties.retained(topic.number):
+                try:
+                    retained = decode_retained(value)
+                    if not retained.is_expired(now_ms):
+                        fan_out = self._fan_outs.ensure_locked(topic, retained.priority)
+                        fan_out.give_retained(subscription, retained)
+                except RecordDamaged as damage:
+                    logger.error(
+                        "a retained message of topic %r can't be used: %s",
+                        topic.name,
+                        damage,
+                        event="retained_message_unusable",
+                    )
+                except ForebayError as error:
+                    return error
+        return None
+
+    def delete(self, name: str) -> None:
+        """Delete a retained message, if there is one of that name. One record, for which a full store has room.
+
+        name: of the host property. Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            if not self._store.host_properties.is_retained(name):
+                return
+            self._store.property_records.change({name: None})
+            position = self._store.position
+        self._publisher.confirm(position)

@@ -1,0 +1,94 @@
+"""TopicRetention: what topics keep though no subscription needs it, as their policies say.
+
+A record says that a topic retains, so a crash changes nothing. What is let go is let go again after one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ...store.errors import StoreFull
+from ...store.index.subscriptions import SUBSCRIBER_BYTES
+from ...store.late_log import LateLogger
+from ...store.maintenance.trimmer import RetentionRule, Trimmer
+from ...store.subscription_records import SubscriptionRecords
+from ..config.policies import Policies
+from ..core.monitor import Monitor
+from ..core.overhead import DestinationOverhead
+from .state import TopicState
+
+logger = LateLogger("forebay.dispatch")
+
+TRIM_SECONDS: Final = 1.0
+"""So much longer than its policy says may a topic retain a message."""
+
+
+class TopicRetention:
+    """Begins and ends what topics retain, and lets go of what is too old or too much. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        records: SubscriptionRecords,
+        trimmer: Trimmer,
+        policies: Policies,
+        overhead: DestinationOverhead,
+    ) -> None:
+        self._monitor = monitor
+        self._records = records
+        self._trimmer = trimmer
+        self._policies = policies
+        self._overhead = overhead
+        self._put_off: dict[TopicState, None] = {}
+        """Topics whose policy retains, or retains no more, and for which the record of that found no room yet."""
+        self._trim_at = 0.0
+
+    def apply_all(self, topics: Iterable[TopicState]) -> None:
+        """Begin and end what policies retain, as far as opening found it otherwise.
+
+        Requires: the lock, and that all that opening found is charged.
+        """
+        for topic in topics:
+            self.apply(topic)
+
+    def apply(self, topic: TopicState) -> None:
+        """Let the topic retain what its policy says; where that finds no room, `trim` tries again.
+
+        Requires: the lock.
+        """
+        policy = self._policies.of(topic.name)
+        rule = RetentionRule(policy.retain_seconds, policy.retain_size_bytes) if policy.retains else None
+        begins, topic.is_retained = topic.retention is None, rule is not None
+        self._put_off.pop(topic, None)
+        try:
+            if rule is not None and begins:
+                self._overhead.require(SUBSCRIBER_BYTES)
+            self._records.retain(topic.number, rule)
+        except StoreFull as full:
+            self._put_off[topic] = None
+            logger.warning(
+                "topic %r can't do yet what its policy says of retaining: %s",
+                topic.name,
+                full,
+                event="retention_put_off",
+            )
+
+    def forget(self, topic: TopicState) -> None:
+        """Try no more for a topic that is deleted. Requires: the lock."""
+        self._put_off.pop(topic, None)
+
+    def trim(self) -> int:
+        """Let go of what topics only retain and is too old or too much, once a second; return how many messages.
+
+        Requires: no lock.
+        """
+        now = self._monitor.monotonic()
+        if now < self._trim_at:
+            return 0
+        self._trim_at = now + TRIM_SECONDS
+        if self._put_off:
+            with self._monitor.lock, self._monitor.whole:
+                self.apply_all(list(self._put_off))
+        return self._trimmer.trim(self._monitor.clock_ms()) if self._trimmer.is_retaining else 0

@@ -1,0 +1,118 @@
+"""SubscriptionAdmin: ends durable subscriptions, and moves their cursors.
+
+Each is one record in the journal, so a crash leaves it done or not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ...store.errors import SettingsError, SubscriptionInUse, TransactionError
+from ...store.index.subscriptions import Subscriber
+from ...store.index.topic_lane import TopicLane
+from ...store.message_store import MessageStore
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..transactions.transaction import TransactionRegistry
+from .cursors import Landing, Target, within
+from .open_subscriptions import OpenSubscriptions
+from .state import SubscriptionState, TopicState
+
+
+class SubscriptionAdmin:
+    """What a host does to a durable subscription that nobody reads. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        transactions: TransactionRegistry,
+        subscriptions: OpenSubscriptions,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._records = store.subscription_records
+        self._publisher = publisher
+        self._transactions = transactions
+        self._subscriptions = subscriptions
+
+    def unsubscribe(self, topic: TopicState, name: str) -> None:
+        """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            with self._idle(topic, name) as subscription:
+                self._records.unsubscribe(subscription.subscriber)
+                topic.kept.pop(name, None)
+                self._subscriptions.forget(subscription)
+            position = self._store.position
+        self._publisher.confirm(position)
+
+    def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
+        """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
+
+        SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
+        transaction without an outcome knows it.
+        """
+        lanes, firsts = self.places(topic, target)
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            with self._idle(topic, name) as subscription:
+                self._records.seek(subscription.subscriber, within(firsts, lanes))
+                self._subscriptions.move(subscription)
+                sequences, messages = _cursor(subscription.subscriber)
+            position = self._store.position
+        self._publisher.confirm(position)
+        return self._landing(lanes, sequences, messages)
+
+    def places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
+        """Return the lanes of a topic, and (priority, sequence) where to go. Requires: no lock."""
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
+            lanes = topic.stored_lanes()
+        return lanes, target.firsts(lanes, self._store.positions)
+
+    @contextmanager
+    def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
+        """Open a durable subscription that nobody uses, and put it away at the end.
+
+        SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
+        transaction without an outcome knows it. Requires: the lock.
+        """
+        found = topic.subscription_for_report(name)
+        if found is None:
+            raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
+        if found in topic.online:
+            raise SubscriptionInUse(topic.name, name)
+        if self._transactions.concern((found.number,)):
+            raise TransactionError(
+                f"a transaction without an outcome knows the durable subscription {name!r} of topic "
+                f"{topic.name!r}: end it first"
+            )
+        subscription = topic.durable_subscription(name)
+        assert subscription is not None
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.put_away(subscription)
+
+    def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
+        """Return where a cursor is. A read of each lane says when its next message was sent. Requires: no lock."""
+        positions = self._store.positions
+        times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
+        return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
+
+
+def _cursor(subscriber: Subscriber) -> tuple[dict[int, int], int]:
+    """Return what comes next for a subscription, by priority, and how many messages wait. Requires: the lock."""
+    sequences, messages = {}, 0
+    for priority, lane in enumerate(subscriber.lanes):
+        if lane is not None:
+            run = lane.pending_run(0, 1)
+            sequences[priority] = run[0] if run is not None else lane.next_sequence
+            messages += lane.pending_messages
+    return sequences, messages

@@ -1,0 +1,121 @@
+"""StagedAcks: the deliveries that a transaction acknowledges. They stay in flight until its outcome.
+
+The commit record has them, but for what is in no record: non-persistent messages, and what a subscription without a
+name got. After a crash they are pending again, unless the transaction was prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ...store.format.branch import Branch
+from ...store.sequence_set import SequenceSet
+from ..core.delivery import Delivery
+from ..core.dispatch_area import DispatchArea
+from ..core.model import LaneState, consumer_of, lane_of
+from ..core.redelivery import Redelivery
+
+HELD_CHARGE_BYTES: Final = 112
+"""An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
+of that charge, so that all that may be in flight can be acknowledged in transactions."""
+
+
+class StagedAcks:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(
+        self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
+    ) -> None:
+        """lanes: by number every lane that the transaction knows, to which this adds those it acknowledges in."""
+        self._dispatch_area = dispatch_area
+        self._redelivery = redelivery
+        self._branch = branch
+        self._lanes = lanes
+        self._held: dict[LaneState, dict[int, Delivery]] = {}
+        """Deliveries that are acknowledged with the commit, by sequence."""
+        self._rejected: dict[LaneState, int] = {}
+        """How many of them are dead letters then."""
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """In flight for as long as the transaction is open."""
+        return [delivery for held in self._held.values() for delivery in held.values()]
+
+    def hold(self, deliveries: Sequence[Delivery]) -> None:
+        """Take deliveries from their lanes until the outcome. Requires: they are in flight, and charged."""
+        for delivery in deliveries:
+            lane, sequence = lane_of(delivery), delivery.sequence
+            lane.park(delivery)
+            self._held.setdefault(lane, {})[sequence] = delivery
+            self._lanes[lane.pending_lane.number] = lane
+            self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
+
+    def hold_rejected(self, delivery: Delivery) -> None:
+        """Take a delivery that is a dead letter from the commit on. Requires: it is in flight, and charged."""
+        self.hold((delivery,))
+        self._rejected[lane_of(delivery)] = self._rejected.get(lane_of(delivery), 0) + 1
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Return whether the outcome decides about this delivery."""
+        return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
+
+    def acknowledged_in(self, lane_number: int) -> SequenceSet:
+        """Return what is acknowledged in a lane, recorded or not."""
+        branch = self._branch
+        return branch.acks.get(lane_number) or branch.unrecorded_acks.get(lane_number) or SequenceSet()
+
+    def commit(self) -> None:
+        """Have all of it acknowledged. Requires: the commit record is written, if there is one."""
+        for number, first, messages in self._branch.unrecorded_runs():
+            lane = self._lanes[number]
+            lane.backing_store.remove(lane.pending_lane, first, first + messages - 1)
+        for number, first, messages in (*self._branch.runs(), *self._branch.unrecorded_runs()):
+            self._lanes[number].acknowledge_parked(first, first + messages - 1)
+        for lane, rejected in self._rejected.items():
+            lane.count_as_dead_letters(rejected)
+        self._settle()
+
+    def prepare(self) -> None:
+        """Count the attempts, and give consumers their credit back. The messages stay parked until the outcome."""
+        self._redelivery.count(self.deliveries)
+        self._settle()
+        self._held.clear()
+
+    def _settle(self) -> None:
+        """Take the deliveries from their consumers with their charge."""
+        for held in self._held.values():
+            for delivery in held.values():
+                lane_of(delivery).in_flight[delivery.sequence] = delivery
+                self._dispatch_area.settle(delivery)
+                consumer_of(delivery).on_credit()
+
+    def take_back(self) -> bool:
+        """Return the deliveries to their places, because an open transaction is rolled back.
+
+        Return whether something may have been put off.
+        """
+        returned = self.deliveries
+        for delivery in returned:
+            lane_of(delivery).unpark(delivery)
+        is_put_off = self._redelivery.take_back(returned, 0.0)
+        for delivery in returned:
+            consumer_of(delivery).on_credit()
+        return is_put_off
+
+    def park_again(self) -> None:
+        """Park the messages that a prepared transaction acknowledges, which was found at the open."""
+        for number, first, messages in self._branch.runs():
+            self._lanes[number].parked.add(first, first + messages - 1)
+
+    def free(self) -> None:
+        """Free the messages again that a prepared transaction wanted gone."""
+        for number, first, messages in self._branch.runs():
+            lane = self._lanes[number]
+            lane.parked.remove(first, first + messages - 1)
+            self._redelivery.release(lane, first, first + messages - 1)
+
+    def end(self) -> None:
+        """Hold nothing any more: the transaction has ended."""
+        self._held.clear()
+        self._rejected.clear()

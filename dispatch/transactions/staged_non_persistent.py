@@ -1,0 +1,143 @@
+"""StagedNonPersistent: the non-persistent messages that a transaction sends. They are in RAM until the commit.
+
+No record has any of it, so a crash leaves nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from ...store.format.branch import Branch
+from ...store.format.identity import Identity
+from ...store.format.times import Times, has_times, times_of, with_times
+from ...store.index.deduplication import Deduplication
+from ..admission.deduplication import DuplicateWindows
+from ..core.model import DestinationState
+from ..core.publisher import Postponed, Publisher
+from .memory import TransactionMemory
+
+KEPT_CHARGE_BYTES: Final = 448
+"""A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""
+
+
+class NonPersistentTarget(Protocol):
+    """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
+
+    @property
+    def destination(self) -> DestinationState: ...
+
+    @property
+    def id_prefix(self) -> str: ...
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int: ...
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int: ...
+
+
+class _Kept(Postponed):
+    """One message, in RAM until its transaction is committed, and then until it is published."""
+
+    def __init__(
+        self,
+        memory: TransactionMemory,
+        target: NonPersistentTarget,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        found: Identity | None,
+    ) -> None:
+        """found: what of it must not be stored twice."""
+        self._memory = memory
+        self._target = target
+        self.destination = target.destination
+        self._timestamp = timestamp
+        self._properties = properties
+        self._body = body
+        self.found = found
+        self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
+
+    def count_from(self, time_ms: int) -> None:
+        """Let its delay count from that time on, at which its transaction is committed."""
+        self._properties = with_times(self._properties, times_of(self._properties).committed(time_ms))
+
+    def give(self) -> None:
+        """Store the message in its lane, or give it to the subscriptions of its topic."""
+        if has_times(self._properties):
+            self._target.add_timed(self._timestamp, self._properties, self._body, times_of(self._properties))
+        else:
+            self._target.add(self._timestamp, self._properties, self._body)
+
+    def release(self) -> None:
+        """Give back its charge."""
+        self._memory.release(self.charge_bytes)
+
+    def reserve_again(self) -> None:
+        """Charge for it again, because it could not be given; nothing if there is no room."""
+        if not self._memory.reserve_again(self.charge_bytes):
+            self.charge_bytes = 0  # a lane's block has it, which other messages share
+
+
+class StagedNonPersistent:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(
+        self,
+        duplicates: Deduplication,
+        windows: DuplicateWindows,
+        publisher: Publisher,
+        memory: TransactionMemory,
+        branch: Branch,
+    ) -> None:
+        """duplicates, windows: know which ids are undecided, and which were sent."""
+        self._duplicates = duplicates
+        self._windows = windows
+        self._publisher = publisher
+        self._memory = memory
+        self._branch = branch
+        self._kept: list[_Kept] = []
+        self.charge_bytes = 0
+
+    def __len__(self) -> int:
+        """Return how many messages there are."""
+        return len(self._kept)
+
+    def destinations(self) -> Iterator[DestinationState]:
+        """Yield where each message goes."""
+        return (kept.destination for kept in self._kept)
+
+    def add(
+        self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
+    ) -> None:
+        """Keep one message. StoreFull: it is not in. found: what of it must not be stored twice."""
+        kept = _Kept(self._memory, target, timestamp, properties, body, found)
+        self._memory.charge(kept.charge_bytes)
+        self._kept.append(kept)
+        self.charge_bytes += kept.charge_bytes
+        if found is not None:
+            self._duplicates.hold((found,), self._branch.number)
+
+    def give(self, time_ms: int) -> None:
+        """Hand the messages over to the publisher, with their charge: they are committed at that time."""
+        self.let_ids_go()
+        for kept in self._kept:
+            kept.count_from(time_ms)
+            if kept.found is not None:
+                self._windows.non_persistent.note(kept.found)
+        given, self._kept, self.charge_bytes = self._kept, [], 0
+        self._publisher.give(given)
+
+    def let_ids_go(self) -> None:
+        """Decide about the ids of these messages no longer."""
+        self._duplicates.let_go([kept.found for kept in self._kept if kept.found is not None])
+
+    def end(self) -> None:
+        """Let go of what is in RAM: the transaction has ended, and what was not handed over never will be."""
+        self._memory.release(self.charge_bytes)
+        self.charge_bytes = 0
+        self._kept.clear()
+
+    @property
+    def counted_bytes(self) -> int:
+        """Return what `charge_bytes` should be, from the messages. O(messages)."""
+        return sum(kept.charge_bytes for kept in self._kept)

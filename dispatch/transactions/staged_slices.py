@@ -1,0 +1,205 @@
+"""StagedSlices: the persistent messages that a transaction sends. They are in the journal soon and seen by nobody.
+
+A message is gathered in RAM until a slice of its lane is full. With the commit what is still in RAM arrives as if it
+had just been sent, and the rest as places in the journal. After a crash a slice without a commit counts for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...store.format.branch import Branch
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ...store.format.times import has_times
+from ...store.message_store import MessageStore
+from ..core.delays import TimedLanes
+from ..core.model import LaneState, PersistentLaneState
+from ..core.publisher import Publisher
+from .memory import TransactionMemory
+
+SLICE_CHARGE_BYTES: Final = 192
+"""A slice's place, and its part of the commit record while that is written."""
+GATHERED_CHARGE_BYTES: Final = 192
+"""A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
+GATHERED_BYTES_MAX: Final = 1 << 20
+"""The most that one transaction gathers in RAM. Beyond it slices are written before they are full."""
+TIMESTAMP_SPREAD_MS: Final = 1_000
+"""The messages of a slice have one timestamp: of the first."""
+
+
+class _Gathered:
+    """Messages of one lane that become one slice."""
+
+    __slots__ = ("lane", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
+
+    def __init__(self, lane: PersistentLaneState, timestamp: int) -> None:
+        self.lane = lane
+        self.timestamp = timestamp
+        self.contents: list[tuple[bytes, bytes]] = []
+        self.content_bytes = 0
+        self.position = 0
+        """Where the slice lies, once it is written."""
+        self.lengths: list[int] = []
+        self.is_timed = False
+        """Some are due later, or expire."""
+
+    @property
+    def charge_bytes(self) -> int:
+        return self.content_bytes + GATHERED_CHARGE_BYTES * len(self.contents)
+
+
+class StagedSlices:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        publisher: Publisher,
+        timed: TimedLanes,
+        memory: TransactionMemory,
+        branch: Branch,
+        lanes: dict[int, LaneState],
+    ) -> None:
+        """lanes: by number every lane that the transaction knows, to which this adds those it sends to."""
+        self._store = store
+        self._publisher = publisher
+        self._timed = timed
+        self._memory = memory
+        self._branch = branch
+        self._lanes = lanes
+        self._gathered: dict[PersistentLaneState, _Gathered] = {}
+        self.charge_bytes = 0
+        """What is charged for messages in RAM."""
+        self._written: list[_Gathered] = []
+        """Written by a commit, and still in RAM because it is about to arrive."""
+
+    def add(
+        self,
+        lane: PersistentLaneState,
+        timestamp: int,
+        properties: bytes,
+        body: bytes,
+        spread_ms: int = TIMESTAMP_SPREAD_MS,
+    ) -> None:
+        """Gather one message, and write what is in its way. StoreFull: the message is not in.
+
+        spread_ms: the message may have a timestamp so much older than its own.
+        """
+        size = len(properties) + len(body)
+        self._lanes[lane.pending_lane.number] = lane
+        gathered = self._gathered.get(lane)
+        if gathered is not None and (
+            len(gathered.contents) >= SLICE_MESSAGES_MAX
+            or gathered.content_bytes + size > SLICE_CONTENT_BYTES_MAX
+            or not 0 <= timestamp - gathered.timestamp <= spread_ms
+        ):
+            self._write(gathered)
+            gathered = None
+        charge = size + GATHERED_CHARGE_BYTES
+        if gathered is None:
+            charge += SLICE_CHARGE_BYTES  # so that no commit lacks it
+        if self.charge_bytes + charge > GATHERED_BYTES_MAX or not self._memory.reserve(charge):
+            # No room to wait for others: what came before goes first.
+            self.write_all()
+            alone = _Gathered(lane, timestamp)
+            alone.contents.append((properties, body))
+            alone.is_timed = has_times(properties)
+            with self._memory.charged(SLICE_CHARGE_BYTES):
+                self._write_slice(alone)
+            return
+        if gathered is None:
+            gathered = self._gathered[lane] = _Gathered(lane, timestamp)
+        gathered.contents.append((properties, body))
+        gathered.is_timed = gathered.is_timed or has_times(properties)
+        gathered.content_bytes += size
+        self.charge_bytes += charge
+
+    def write_all(self, *, keeps: bool = False) -> None:
+        """Write what is gathered. StoreFull: what is written is written. keeps: in RAM too, because it arrives next."""
+        for gathered in list(self._gathered.values()):
+            self._write(gathered, keeps=keeps)
+
+    def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
+        self._write_slice(gathered)
+        del self._gathered[gathered.lane]
+        self.charge_bytes -= SLICE_CHARGE_BYTES  # which is charged for its place from now on
+        if keeps:
+            self._written.append(gathered)
+        else:
+            self._release(gathered)
+
+    def _write_slice(self, gathered: _Gathered) -> None:
+        """Requires: its place is charged."""
+        branch = self._branch
+        gathered.lengths = self._store.transactions.append_slice(
+            branch,
+            gathered.lane.sent_lane,
+            gathered.timestamp,
+            gathered.contents,
+            is_timed=gathered.is_timed,
+        )
+        gathered.position = branch.last_position
+
+    def _release(self, gathered: _Gathered) -> None:
+        self._memory.release(gathered.charge_bytes)
+        self.charge_bytes -= gathered.charge_bytes
+
+    @property
+    def written_lengths(self) -> dict[int, list[int]]:
+        """Return the lengths of the messages of each slice that was written to arrive next, by its position."""
+        return {written.position: written.lengths for written in self._written}
+
+    def arrive(self) -> None:
+        """Let the messages be dispatched, which are committed.
+
+        Those still in RAM arrive as if just sent, the others as places in the journal.
+        """
+        written = {gathered.position: gathered for gathered in self._written}
+        unloaded: dict[LaneState, range] = {}
+        lane: LaneState | None = None
+        for number, first, position, messages, is_timed in self._branch.committed():
+            if lane is None or lane.pending_lane.number != number:
+                lane = self._lanes[number]
+            gathered = written.get(position)
+            if is_timed:
+                self._timed.note(lane)
+                if gathered is not None:
+                    self._release(gathered)
+            if gathered is None or is_timed:
+                known = unloaded.get(lane)
+                unloaded[lane] = range(first if known is None else known.start, first + messages)
+                continue
+            if lane in unloaded:
+                self._publisher.publish_when_durable(lane, unloaded.pop(lane))
+            self._release(gathered)
+            timestamp = gathered.timestamp
+            self._publisher.publish_when_durable(
+                lane,
+                [
+                    (sequence, properties, body, timestamp)
+                    for sequence, (properties, body) in enumerate(gathered.contents, first)
+                ],
+            )
+        for lane, sequences in unloaded.items():
+            self._publisher.publish_when_durable(lane, sequences)
+        self._written.clear()
+
+    def leave_ram(self) -> None:
+        """Keep nothing in RAM that is written: it waits for its outcome in the journal."""
+        for written in self._written:
+            self._release(written)
+        self._written.clear()
+
+    def end(self) -> None:
+        """Let go of what is in RAM: the transaction has ended, and what has not arrived never will."""
+        self._memory.release(self.charge_bytes)
+        self.charge_bytes = 0
+        self._gathered.clear()
+        self._written.clear()
+
+    @property
+    def counted_bytes(self) -> int:
+        """Return what `charge_bytes` should be, from the messages that are in RAM. O(those)."""
+        contents = [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
+        content_bytes = sum(len(properties) + len(body) for properties, body in contents)
+        return content_bytes + GATHERED_CHARGE_BYTES * len(contents) + SLICE_CHARGE_BYTES * len(self._gathered)
