@@ -383,6 +383,8 @@ class LaneState(LaneMessages):
     )
     state_bytes: ClassVar[int] = LANE_STATE_BYTES
     """What it is charged for itself."""
+    joins_slices: ClassVar[bool] = True
+    """Slices that are published together may arrive as one."""
 
     def __init__(self, destination: DestinationState, pending_lane: PendingLane, id_prefix: str) -> None:
         """destination: what its consumers take from, or its topic."""

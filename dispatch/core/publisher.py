@@ -286,7 +286,7 @@ class Publisher(Confirmer):
         """
         unpublished = self.unpublished
         _, lane, messages, charge = unpublished.popleft()
-        if isinstance(messages, range):
+        if isinstance(messages, range) or not lane.joins_slices:
             return lane, messages, charge
         joined = list(messages)
         while unpublished:

@@ -391,6 +391,8 @@ class TopicLaneState(StoredLaneState):
     """What is sent in one priority, on its way to the subscriptions."""
 
     __slots__ = ("topic",)
+    joins_slices: ClassVar[bool] = False
+    """A subscription may have begun between two slices, and the first is not for it."""
 
     def __init__(self, topic: TopicState, pending_lane: Lane, id_prefix: str) -> None:
         super().__init__(topic, pending_lane, id_prefix)
