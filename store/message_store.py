@@ -49,11 +49,11 @@ from .format.times import Times
 from .index.block import BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
+from .index.destination_lane import DestinationLane
 from .index.due_times import DueTimes
 from .index.fingerprint import BlockSurvey
 from .index.fingerprints import Candidate, Question
 from .index.index import Index
-from .index.lane import Lane
 from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
@@ -478,7 +478,7 @@ class MessageStore:
 
     # ------------------------------------------------------------------ messages
 
-    def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
+    def add(self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
         """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed.
 
         flags: of its record.
@@ -497,7 +497,9 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
+    def add_expiring(
+        self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
+    ) -> int:
         """Add one message whose properties say when it expires."""
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
@@ -512,7 +514,7 @@ class MessageStore:
 
     def append_slice(
         self,
-        lane: Lane,
+        lane: DestinationLane,
         timestamp: int,
         contents: list[tuple[bytes, bytes]],
         times: Sequence[Times] = (),
@@ -550,7 +552,9 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def _pass_over(self, lane: Lane, messages: int, content_bytes: int, identities: Sequence[Identity] = ()) -> int:
+    def _pass_over(
+        self, lane: DestinationLane, messages: int, content_bytes: int, identities: Sequence[Identity] = ()
+    ) -> int:
         """Give numbers to messages that no subscription gets, instead of storing them; return the first.
 
         One record of 48 bytes says so, so that no id is ever given twice.
@@ -693,11 +697,13 @@ class MessageStore:
         """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
         return self.journal.is_full or self.journal.is_refusing
 
-    def next_candidate(self, lane: Lane, names: frozenset[str], sequence: int, may_match: Question) -> Candidate | None:
+    def next_candidate(
+        self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
+    ) -> Candidate | None:
         """Return where the next message may be that a selector matches: see Fingerprints. Requires: the lock."""
         return self.index.fingerprints.next_candidate(lane, names, sequence, may_match)
 
-    def note_survey(self, lane: Lane, survey: BlockSurvey) -> None:
+    def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
         """Take in what the headers of examined messages are. Requires: the lock."""
         self.index.fingerprints.examined(lane, survey)
 

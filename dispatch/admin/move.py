@@ -183,11 +183,11 @@ class Mover:
     ) -> list[tuple[int, list[int], list[StoredMessage]]]:
         """Write them as slices that count with the commit: position, lengths and messages of each."""
         written: list[tuple[int, list[int], list[StoredMessage]]] = []
-        for part in _slices(messages, target.sent_lane.slice_room, self._slice_messages_max):
+        for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
             is_timed = any(has_times(properties) for properties, _ in contents)
             lengths = self._store.transactions.append_slice(
-                branch, target.sent_lane, part[0][3], contents, is_timed=is_timed
+                branch, target.destination_lane, part[0][3], contents, is_timed=is_timed
             )
             written.append((branch.last_position, lengths, part))
         return written

@@ -36,7 +36,7 @@ from .model import (
     PersistentLaneState,
 )
 from .monitor import Monitor
-from .non_persistent import SpillingLane
+from .non_persistent import SpillingLaneState
 from .overhead import (
     COUNTED_BYTES,
     GROUPS_BYTES,
@@ -520,7 +520,7 @@ class Destinations:
             pending_lane = self._overflow.lane(destination.number, priority, caches, pool)
             pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
-            lane = destination.non_persistent_lanes[priority] = SpillingLane(
+            lane = destination.non_persistent_lanes[priority] = SpillingLaneState(
                 destination, pending_lane, prefix, self._overflow, self._timed.note
             )
             lane.persistent_lane = destination.lanes[priority]

@@ -560,7 +560,7 @@ class Engine:
             settings=settings,
             shares=shares,
         )
-        quarantine = Quarantine(self.monitor, self.store, self.target_area)
+        quarantine = Quarantine(self.monitor, self.target_area)
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,

@@ -122,7 +122,7 @@ def dead_letter_on_overflow(
             if persistent:
                 target = producers.destinations.lane(dead_letters.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix
-                sequence = store.append_slice(target.sent_lane, timestamp, [(properties, body)])
+                sequence = store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                 producers.publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
             else:
                 non_persistent = producers.destinations.non_persistent_lane(dead_letters, priority)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ...cache.budget import Holder
-from ...cache.lane_memory import LaneMemory
+from ...cache.message_memory import MessageMemory
 from ...cache.spill.overflow import Overflow
 from ...store.errors import (
     Closed,
@@ -103,7 +103,7 @@ class Topics(PatternRegistry):
         self.patterns: dict[PatternState, Selector | None] = {}
         """Those that have a consumer, with its selector."""
         self._trim_at = 0.0
-        self._cached: list[tuple[LaneMemory, Subscriber]] = []
+        self._cached: list[tuple[MessageMemory, Subscriber]] = []
         """Subscriptions of deleted topics that the caches are still to forget."""
         self._unretained: dict[TopicState, None] = {}
         """Those whose policy retains, or retains no more, and for which the record of that found no room yet."""

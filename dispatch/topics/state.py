@@ -21,7 +21,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
 from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
-from ...store.index.lane import Lane
+from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
@@ -390,7 +390,7 @@ class TopicLaneState(StoredLaneState):
 
     __slots__ = ("topic",)
 
-    def __init__(self, topic: TopicState, pending_lane: Lane, id_prefix: str) -> None:
+    def __init__(self, topic: TopicState, pending_lane: DestinationLane, id_prefix: str) -> None:
         super().__init__(topic, pending_lane, id_prefix)
         self.topic = topic
 

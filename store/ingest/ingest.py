@@ -20,7 +20,7 @@ from ..format.properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
 from ..format.state import QUEUE
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..late_log import LateLogger
 from ..locks import OwnedLock
 from ..message_store import MessageStore
@@ -212,7 +212,7 @@ class _Ingestion:
             at += len(contents)
             self._taken += len(contents)
 
-    def _lane(self, name: str, priority: int) -> Lane:
+    def _lane(self, name: str, priority: int) -> DestinationLane:
         store = self._store
         with self._lock:
             number = self._queues.get(name)
@@ -220,7 +220,7 @@ class _Ingestion:
                 number = self._queues[name] = store.create_destination(name).number
             return store.index.lane(number, priority)
 
-    def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
+    def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
         store = self._store
         if store.journal.is_write_stalled:

@@ -26,7 +26,7 @@ from ..format.record import (
     TRANSACTIONAL,
     RecordDamaged,
 )
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 from ..stored_message import StoredMessage
 
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 class Live(NamedTuple):
     """Messages that are pending and lie in the data log at hand."""
 
-    lane: Lane
+    lane: DestinationLane
     extent: Extent | Singles
 
 

@@ -21,7 +21,7 @@ from simulated_metadata import SimulatedMetadataStore
 import forebay
 from forebay import Message, Queue, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.metadata.store import MetadataFull
 from forebay.testing import ManualClock
 
@@ -323,7 +323,7 @@ class Life:
                 self._acknowledge(opened, lane)
         opened.store.close()
 
-    def _send(self, opened: OpenStore, lane: Lane, bodies: list[bytes]) -> None:
+    def _send(self, opened: OpenStore, lane: DestinationLane, bodies: list[bytes]) -> None:
         self.open_sends = set(bodies)
         try:
             first = opened.add(*bodies, lane=lane)
@@ -333,7 +333,7 @@ class Life:
             pass
         self.open_sends = set()
 
-    def _acknowledge(self, opened: OpenStore, lane: Lane) -> None:
+    def _acknowledge(self, opened: OpenStore, lane: DestinationLane) -> None:
         run = lane.pending_run(0, 5)
         if run is None:
             return

@@ -17,7 +17,7 @@ from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY
 from forebay.store.format.properties import encode_properties
 from forebay.store.format.state import TOPIC, CountedRun
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.ingest.ingest import ingest_sets
 from forebay.store.journal.data_log import FORMAT_VERSION
@@ -145,7 +145,7 @@ def _publish(opened: OpenStore) -> None:
         records.seek(late, [(4, 8)])
 
 
-def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
+def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: DestinationLane) -> None:
     """One of each outcome, and one that waits for its own."""
     transactions = opened.store.transactions
     with opened.lock:

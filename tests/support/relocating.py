@@ -11,7 +11,7 @@ from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import data_log_name
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 
 KIB = 1024
 FILE_BYTES = 64 * KIB
@@ -29,7 +29,7 @@ def begin_data_log(opened: OpenStore) -> int:
         return opened.store.journal.data_log
 
 
-def fill_data_log(opened: OpenStore, lane: Lane | None = None, body: bytes = BODY) -> range:
+def fill_data_log(opened: OpenStore, lane: DestinationLane | None = None, body: bytes = BODY) -> range:
     """Send messages until a new data log begins; returns their sequences, which all lie in the one before."""
     lane = lane or opened.lane()
     data_log = begin_data_log(opened)
@@ -61,7 +61,7 @@ def live_bytes(opened: OpenStore) -> int:
     return opened.store.statistics().live_bytes
 
 
-def sequences_of(opened: OpenStore, lane: Lane | None = None) -> list[int]:
+def sequences_of(opened: OpenStore, lane: DestinationLane | None = None) -> list[int]:
     return [sequence for sequence, _, _, _ in opened.pending(lane)]
 
 

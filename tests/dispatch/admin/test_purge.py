@@ -15,7 +15,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Closed, Consumer, Delivery, Message, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.forebay import Forebay
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.testing import ManualClock
 
 ACK_BYTES = 48
@@ -230,7 +230,7 @@ def test_many_runs_in_a_small_index_are_purged_whole(monkeypatch: pytest.MonkeyP
     index, store = simulated.index, simulated.store
     remove, dirty = store.remove, []
 
-    def counted(lane: Lane, first: int, last: int) -> int:
+    def counted(lane: DestinationLane, first: int, last: int) -> int:
         dirty.append(len(index.cache.dirty))
         return remove(lane, first, last)
 

@@ -245,7 +245,7 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "a moved message is counted in the queue that it has left",
-        "Lane._remove_in",
+        "DestinationLane._remove_in",
         "self.pending_messages -= removed",
         "pass",
         "tests/crash/test_storm.py::test_depth_is_what_is_browsed_and_delivered_after_a_storm_of_crashes[interval]",
