@@ -373,7 +373,7 @@ class MessageStore:
         )
         self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
         self.trimmer = Trimmer(
-            self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
+            self.subscriptions, self.positions, self._lock, self.acknowledge, lambda: self.journal.data_log
         )
         self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
         self.property_records = PropertyRecords(self.journal, self.host_properties, self.steady.now_ms)
@@ -567,7 +567,7 @@ class MessageStore:
             self.duplicates.note(identity)
         return first
 
-    def remove(self, lane: JournaledLane, first: int, last: int) -> int:
+    def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
         """Acknowledge a run with one record; return how many were pending. Requires: the lock."""
         journal = self.journal
         try:
@@ -577,8 +577,8 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def remove_one(self, lane: JournaledLane, sequence: int) -> int:
-        """Acknowledge one message, as `remove` does: the path of every single ack. Requires: the lock."""
+    def acknowledge_one(self, lane: JournaledLane, sequence: int) -> int:
+        """Acknowledge one message, as `acknowledge` does: the path of every single ack. Requires: the lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination_number, sequence, 1)
@@ -654,7 +654,7 @@ class MessageStore:
         if not set_aside_message(self._disk, region):
             return False
         with self._lock, self.journal.whole:
-            return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
+            return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))
 
     def give_up_readers(self) -> int:
         """Let go of the data logs that are open only to be read; return how many. In any thread."""

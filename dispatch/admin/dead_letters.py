@@ -209,7 +209,7 @@ class DeadLetterMover:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.backing_store.remove(lane.pending_lane, *run)
+                    lane.backing_store.acknowledge(lane.pending_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -296,7 +296,7 @@ class DeadLetterMover:
             else:
                 gone = SequenceSet()
                 for delivery in held:
-                    lane.backing_store.remove_one(lane.pending_lane, delivery.sequence)
+                    lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
                     gone.add(delivery.sequence, delivery.sequence)
                 self._removals.forget(lane, gone)
         finally:
@@ -356,7 +356,7 @@ class DeadLetterMover:
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.backing_store.remove_one(lane.pending_lane, sequence)
+                lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)

@@ -139,7 +139,7 @@ class Mover:
                             target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:
                             target.add(timestamp, properties, body)
-                        lane.backing_store.remove_one(lane.pending_lane, sequence)
+                        lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ class Mover:
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():
-            lane.backing_store.remove(lane.pending_lane, first, last)  # of a subscription that nothing on disk knows
+            lane.backing_store.acknowledge(lane.pending_lane, first, last)  # of a subscription that nothing on disk knows
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:

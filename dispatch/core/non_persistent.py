@@ -140,7 +140,7 @@ class SpillingLaneState(NonPersistentLaneState):
     def give_up(self, sequence: int) -> None:
         """Give a message up that nobody can have, now or later, unless somebody has it."""
         if sequence not in self.in_flight:
-            self.overflow.remove(self.tmp_lane, sequence, sequence)
+            self.overflow.acknowledge(self.tmp_lane, sequence, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         if self.overflow.is_closed:

@@ -610,12 +610,12 @@ class UnrecordedStore:
         """See BackingStore."""
         return self._store.timetable
 
-    def remove(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
-        """Remove a run without a record; return how many were pending. Requires: the lock."""
+    def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
+        """Acknowledge a run without a record; return how many were pending. Requires: the lock."""
         return pending_lane.remove(first, last, NO_RECORD)
 
-    def remove_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
-        """Remove one message without a record. Requires: the lock."""
+    def acknowledge_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
+        """Acknowledge one message without a record. Requires: the lock."""
         return pending_lane.remove(sequence, sequence, NO_RECORD)
 
     def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:

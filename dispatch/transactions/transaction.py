@@ -561,7 +561,7 @@ class Transaction:
         branch = self._branch
         for number, first, messages in branch.unrecorded_runs():
             lane = self._lanes[number]
-            lane.backing_store.remove(lane.pending_lane, first, first + messages - 1)
+            lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
         for number, first, messages in (*branch.runs(), *branch.unrecorded_runs()):
             lane = self._lanes[number]
             lane.acknowledged += messages

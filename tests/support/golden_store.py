@@ -141,7 +141,7 @@ def _publish(opened: OpenStore) -> None:
         store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
-        records.remove_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+        records.acknowledge_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
         records.seek(late, [(4, 8)])
 
 

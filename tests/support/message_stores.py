@@ -63,8 +63,8 @@ class OpenStore:
         lane = lane or self.lane()
         with self.lock:
             if last is None:
-                return self.store.remove_one(lane, first)
-            return self.store.remove(lane, first, last)
+                return self.store.acknowledge_one(lane, first)
+            return self.store.acknowledge(lane, first, last)
 
     def pending(self, lane: JournaledLane | None = None) -> list[StoredMessage]:
         """Every pending message of the lane, read from the journal. None may be unreadable."""

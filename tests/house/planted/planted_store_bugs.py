@@ -217,7 +217,7 @@ STORE_BUGS = (
     ),
     Bug(
         "an ack of a run leaves its last message out",
-        "MessageStore.remove",
+        "MessageStore.acknowledge",
         "journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)",
         "journal.append_ack(lane.priority, lane.destination_number, first, last - first or 1)",
         CRASHES,
