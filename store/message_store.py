@@ -1,4 +1,4 @@
-"""The message store, which is the door of the store: add, remove, read, clean up.
+"""The message store, which is the door of the store: add, acknowledge, read, checkpoint.
 
 One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
 it held. What was added survives a kill when add returns, and a power cut when `sync` has returned for its position. A
@@ -10,39 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .account import Account, OpenAccount, Unlimited
 from .attestation import Attestation
 from .checkpointer import Checkpointer, checkpoint_of_replay
+from .cleanup import Cleanup
 from .clock import Clock, SteadyClock
+from .destination_records import DestinationRecords
 from .destinations_file import DestinationsFile
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .errors import Closed, StoreFailed, StoreFull
 from .format.destination_table import DestinationTable
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
 from .format.record import (
-    DELETE,
-    DESTINATION,
     IDENTIFIED,
-    RANGES_MAX,
-    RETURN,
     STATE,
     TIMED,
-    Returned,
-    put_off_payload,
-    returns_payload,
 )
 from .format.state import (
-    QUEUE,
-    CountedRun,
-    Destination,
     State,
-    encode_delete,
-    encode_destination,
     encode_state,
 )
 from .format.times import Times
@@ -61,17 +51,15 @@ from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, plan_regions, read_headers, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
-from .late_log import LateLogger, emit_late
+from .late_log import LateLogger
 from .locks import OwnedLock
 from .maintenance.archive import Archive
-from .maintenance.cleaner import Cleaner, CleanupReport
-from .maintenance.leases import Lease, LeaseReader
+from .maintenance.cleaner import Cleaner
 from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataStore
-from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
 from .property_records import PropertyRecords
@@ -79,12 +67,11 @@ from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import Recovered, RecoveryReport
+from .retention import Retention
+from .return_records import ReturnRecords
 from .stored_message import StoredMessage
 from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
-
-if TYPE_CHECKING:
-    from .maintenance.retention import RetentionReasons
 
 logger = LateLogger("forebay.store")
 
@@ -155,7 +142,6 @@ class MessageStore:
         """
         self._on_progress = on_progress
         self._disk = disk
-        self._lease_reader = LeaseReader(disk)
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
@@ -193,10 +179,11 @@ class MessageStore:
         self.checkpointer: Checkpointer
         self.attestation: Attestation
         self.transactions: Transactions
-        self.cleaner: Cleaner
-        self.relocation: Relocation
+        self.retention: Retention
         self.positions: Positions
-        self.trimmer: Trimmer
+        self.cleanup: Cleanup
+        self.destination_records: DestinationRecords
+        self.return_records: ReturnRecords
         self.subscription_records: SubscriptionRecords
         self.property_records: PropertyRecords
         self._parts: StoreParts
@@ -310,7 +297,7 @@ class MessageStore:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.cleaner.discard(list(found.leftovers))
+            self.cleanup.cleaner.discard(list(found.leftovers))
 
     def _gathered(self, metadata: MetadataStore) -> StoreParts:
         """Return what recovery brings up to the journal."""
@@ -347,35 +334,15 @@ class MessageStore:
             self.host_properties,
             self.subscriptions.lane_numbered,
         )
-        self.cleaner = Cleaner(
-            self.index,
-            self.journal,
-            self.branches,
-            self._archive,
-            checkpoint_lock=self.checkpoint_lock,
-            state_lock=self._lock,
-            replay_position=lambda: self.checkpointer.replay_position,
-            is_full=lambda: self.is_full,
-            retention_reasons=self.retention_reasons,
-            leases=self._leases,
-        )
-        self.relocation = Relocation(
-            self.index,
-            self.journal,
-            self.branches,
-            self.transactions,
-            checkpoint_lock=self.checkpoint_lock,
-            state_lock=self._lock,
-            account=self._relocation_account,
-            data_log_bytes=self._options.max_file_bytes,
-            sealed=self.cleaner.sealed,
-            now=now,
+        self.retention = Retention(
+            self._parts, self.journal, self.checkpointer, self.destination_table, self._clock, self._lock
         )
         self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
-        self.trimmer = Trimmer(
-            self.subscriptions, self.positions, self._lock, self.acknowledge, lambda: self.journal.data_log
-        )
-        self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
+        self.cleanup = self._made_cleanup(now)
+        rules = self.cleanup.trimmer.rules
+        self.destination_records = DestinationRecords(self._parts, self.journal, self.destination_table, rules)
+        self.return_records = ReturnRecords(self.journal, self.index)
+        self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, rules)
         self.property_records = PropertyRecords(self.journal, self.host_properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
@@ -386,6 +353,37 @@ class MessageStore:
             state_lock=self._lock,
             clock=self._clock,
         )
+
+    def _made_cleanup(self, now: float) -> Cleanup:
+        """Return what gives disk space back. now: on the monotonic clock."""
+        cleaner = Cleaner(
+            self.index,
+            self.journal,
+            self.branches,
+            self._archive,
+            checkpoint_lock=self.checkpoint_lock,
+            state_lock=self._lock,
+            replay_position=lambda: self.checkpointer.replay_position,
+            is_full=lambda: self.is_full,
+            retention_reasons=self.retention.reasons,
+            leases=self.retention.leases,
+        )
+        relocation = Relocation(
+            self.index,
+            self.journal,
+            self.branches,
+            self.transactions,
+            checkpoint_lock=self.checkpoint_lock,
+            state_lock=self._lock,
+            account=self._relocation_account,
+            data_log_bytes=self._options.max_file_bytes,
+            sealed=cleaner.sealed,
+            now=now,
+        )
+        trimmer = Trimmer(
+            self.subscriptions, self.positions, self._lock, self.acknowledge, lambda: self.journal.data_log
+        )
+        return Cleanup(cleaner, relocation, trimmer, self.journal, self.subscriptions, self._clock, self.checkpoint)
 
     def _random_salt(self) -> int:
         return int.from_bytes(self._clock.random_bytes(4), "little")
@@ -430,42 +428,6 @@ class MessageStore:
 
     # ------------------------------------------------------------------ destinations
 
-    def create_destination(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
-        """Record a new queue or topic. Requires: the lock."""
-        destination = Destination(self.subscriptions.next_number, kind, name, is_temporary=is_temporary)
-        with self.journal.whole:
-            self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-            self.destination_table[destination.number] = destination
-            self.subscriptions.register(destination)
-            self.duplicates.register(destination.number, name)
-        return destination
-
-    def delete_destination(self, number: int) -> None:
-        """Delete a queue or topic with everything in it, and the topic's subscriptions; no number is used again.
-
-        O(blocks of the index that it has).
-
-        One record stands for acks of all its messages and for its name. Each data log begins with the destinations that
-        exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain for the
-        record's sake. A crash leaves the queue with all that it had, or none of it.
-
-        Requires: the lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
-        """
-        with self.journal.whole:
-            self.journal.append(DELETE, 0, 1, encode_delete(number))
-            del self.destination_table[number]
-            self.subscriptions.delete_topic(number)
-            self.index.forget(number)
-            self.duplicates.forget(number)
-            self.trimmer.rules.pop(number, None)
-            self.host_properties.forget_retained(number)
-
-    def note_groups(self, number: int) -> None:
-        """Record that a queue has messages with groups from here on, also after a restart. Requires: the lock."""
-        if not (known := self.destination_table[number]).has_groups:
-            self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
-            self.destination_table[number] = known._replace(has_groups=True)
-
     def _state(self, data_logs: Iterable[int]) -> State:
         state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
@@ -473,7 +435,7 @@ class MessageStore:
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
-        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleaner.dropped
+        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
 
     # ------------------------------------------------------------------ messages
@@ -586,37 +548,6 @@ class MessageStore:
         except BaseException as error:
             self.journal.break_by(error)
             raise
-
-    def record_delivery_counts(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
-        """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
-
-        Call it when messages come back, and before one that came back already is handed out again: so the count also
-        grows where the process dies of the message. The record is not synced for itself. Where it can't be written the
-        count is in RAM alone. Requires: the lock.
-        """
-        self.record_returns(
-            lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs]
-        )
-
-    def record_returns(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
-        """Record delivery counts of runs that say when they are offered again. The index is told by the caller.
-
-        now_ms: the store's time, where one of them is put off; else 0.
-        """
-        table = self.index.delivery_count_table
-        for first, messages, attempts, _ in runs:
-            table.put(lane_number, first, first + messages - 1, attempts)
-        self.index.latest_ms = max(self.index.latest_ms, now_ms)
-        if not table.is_recorded(lane_number):
-            return
-        number, flags = lane_number >> LANE_SHIFT, lane_number & LANE_MASK | (TIMED if now_ms else 0)
-        try:
-            for at in range(0, len(runs), RANGES_MAX):
-                part = runs[at : at + RANGES_MAX]
-                payload = put_off_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
-                self.journal.append(RETURN, flags, len(part), payload)
-        except ForebayError as error:
-            logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
 
     # ------------------------------------------------------------------ reading
 
@@ -782,73 +713,10 @@ class MessageStore:
         self._is_checkpointed_at(self.adds)
 
     def _root_state(self, next_sequence: int) -> State:
-        data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
+        data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
         return self._parts.restated(state, self.destination_table, self.imports)
-
-    def cleanup(self) -> CleanupReport:
-        """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.
-
-        Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
-        """
-        try:
-            return self._cleaned_up()
-        finally:
-            emit_late()
-
-    def _cleaned_up(self) -> CleanupReport:
-        report = self.delete_unneeded()
-        appended_bytes = self.relocation.appended_bytes
-        relocated_messages = self.relocation.run(self.checkpoint)
-        if self.relocation.appended_bytes == appended_bytes:
-            return report
-        return report.followed_by(self.delete_unneeded(), relocated_messages)
-
-    def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are. Requires: no lock."""
-        if self.trimmer.is_retaining:
-            self.trimmer.trim(self._clock.time_ms())
-        report = self._delete_unneeded()
-        while self.journal.is_short_of_room and self.trimmer.give_up_oldest():
-            report = report.followed_by(self._delete_unneeded())
-        return report
-
-    def _delete_unneeded(self) -> CleanupReport:
-        self.checkpoint()
-        while self.subscriptions.is_behind and self.checkpoint():
-            pass  # what a subscription needed that has ended: more than the index holds at once
-        return self.cleaner.delete_unneeded()
-
-    def retention_reasons(self) -> RetentionReasons:
-        """Return the reasons for which data logs remain. Requires: no lock. O(data logs); asking it costs more."""
-        with self._lock:
-            newest = self.journal.data_log
-            checkpointer = self.checkpointer
-            replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
-            transactions = self.branches.data_logs()
-        from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
-
-        return RetentionReasons(
-            self.index,
-            self._lock,
-            self.destination_table,
-            newest,
-            self.journal.reader,
-            replayed=replayed,
-            transactions=transactions,
-            leases=self._leases(),
-            durable=self.subscriptions.table.encoded,
-        )
-
-    def _leases(self) -> list[Lease]:
-        """Return the leases of readers elsewhere that count."""
-        return [] if self.journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())
-
-    @property
-    def wants_retained_room(self) -> bool:
-        """Whether a cleanup would give up what topics only retain, because the store has hardly room left."""
-        return self.trimmer.is_retaining and self.journal.is_short_of_room
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""

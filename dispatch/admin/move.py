@@ -167,7 +167,8 @@ class Mover:
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():
-            lane.backing_store.acknowledge(lane.pending_lane, first, last)  # of a subscription that nothing on disk knows
+            # Of a subscription that nothing on disk knows.
+            lane.backing_store.acknowledge(lane.pending_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:

@@ -576,7 +576,7 @@ class Consumer(Taker):
 
         Requires: no lock.
         """
-        if not self._parts.store.cleanup().deleted:
+        if not self._parts.store.cleanup.run().deleted:
             raise full
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:

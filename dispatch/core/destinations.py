@@ -136,7 +136,7 @@ class Destinations:
         charge_bytes = row_bytes(name) + OPEN_QUEUE_BYTES
         self.make_room(charge_bytes)
         with self._overhead.one_more(charge_bytes):
-            destination = self._store.create_destination(name, is_temporary=is_temporary)
+            destination = self._store.destination_records.create(name, is_temporary=is_temporary)
             return self._add(destination.number, name)
 
     def require_row(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Destinations:
         distributions = self._target_area.distributions
         distributions.require_assignable(queue)  # before the journal says that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
-            self._store.note_groups(queue.number)
+            self._store.destination_records.note_groups(queue.number)
             queue.has_groups = True
         distributions.begin_assigning(queue)
 

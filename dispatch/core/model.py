@@ -467,12 +467,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        self.destination.store.record_delivery_counts(self.pending_lane.number, runs)
+        self.destination.store.return_records.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        self.destination.store.record_returns(self.pending_lane.number, runs, now_ms)
+        self.destination.store.return_records.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:

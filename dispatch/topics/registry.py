@@ -172,7 +172,7 @@ class Topics(PatternRegistry):
         self._destinations.make_room(charge_bytes + members_bytes)
         self._overhead.require(charge_bytes + members_bytes)
         with self._overhead.one_more(charge_bytes):
-            destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
+            destination = self._message_store.destination_records.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
             for pattern in found:
                 self._join(pattern, topic)
@@ -359,7 +359,7 @@ class Topics(PatternRegistry):
             with self._monitor.lock, self._monitor.whole:
                 for topic in list(self._unretained):
                     self._agree_on_retention(topic)
-        trimmer = self._message_store.trimmer
+        trimmer = self._message_store.cleanup.trimmer
         return trimmer.trim(self._monitor.clock_ms()) if trimmer.is_retaining else 0
 
     def _add(self, number: int, name: str) -> TopicState:
@@ -648,7 +648,7 @@ class Topics(PatternRegistry):
         kept = {subscription.number for subscription in topic.kept.values()}
         unread = [number for number in durable if number in known.by_number and number not in kept]
         cached = [(topic.memory, known.by_number[number]) for number in unread]
-        self._message_store.delete_destination(topic.number)
+        self._message_store.destination_records.delete(topic.number)
         self._cached += cached
         topic.standing = Standing.DELETED
         self._unretained.pop(topic, None)

@@ -207,7 +207,7 @@ class _Ingestion:
             contents = found.contents[at : at + lane.slice_room]
             with self._lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
-                    self._store.note_groups(lane.destination_number)
+                    self._store.destination_records.note_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)
@@ -217,7 +217,7 @@ class _Ingestion:
         with self._lock:
             number = self._queues.get(name)
             if number is None:
-                number = self._queues[name] = store.create_destination(name).number
+                number = self._queues[name] = store.destination_records.create(name).number
             return store.index.lane(number, priority)
 
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:

@@ -93,7 +93,7 @@ def write_golden(root: Path) -> Pending:
             opened.remove(0, 30, urgent)
     for lane in (orders, urgent, other):
         opened.remove(0, lane.next_sequence * 3 // 4, lane)
-    assert store.cleanup().deleted, "a drop record belongs to what is shown"
+    assert store.cleanup.run().deleted, "a drop record belongs to what is shown"
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     with opened.lock:
@@ -102,17 +102,17 @@ def write_golden(root: Path) -> Pending:
     topic_log = store.journal.data_log
     _publish(opened)
     with opened.lock:
-        store.record_delivery_counts(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
+        store.return_records.count(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
     bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
     ingest_sets(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:
-        store.delete_destination(deleted.destination_number)
-    relocation = store.relocation
+        store.destination_records.delete(deleted.destination_number)
+    relocation = store.cleanup.relocation
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
-            source = max(store.cleaner.sealed()) if source is None else source
+            source = max(store.cleanup.cleaner.sealed()) if source is None else source
             relocation._source = relocation._opened(source, is_naming, 1 << 20)
         while relocation._source is not None:
             relocation.step()
@@ -130,7 +130,7 @@ def _publish(opened: OpenStore) -> None:
     """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
     store, records = opened.store, opened.store.subscription_records
     with opened.lock:
-        number = opened.store.create_destination("prices", TOPIC).number
+        number = opened.store.destination_records.create("prices", TOPIC).number
         lane = opened.store.index.lane(number, 4)
         store.add(lane, 0, b"", b"to nobody")
         ended, audit = records.subscribe(number, "ended", None), records.subscribe(number, "audit", "kg > 1")

@@ -48,7 +48,7 @@ class OpenStore:
         """The lane of a queue, which is created if it is not there."""
         with self.lock:
             found = [destination for destination in self.store.destination_table.values() if destination.name == name]
-            destination = found[0] if found else self.store.create_destination(name)
+            destination = found[0] if found else self.store.destination_records.create(name)
             return self.store.index.lane(destination.number, priority)
 
     def add(self, *bodies: bytes, lane: DestinationLane | None = None) -> int:

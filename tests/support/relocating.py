@@ -97,7 +97,7 @@ def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> Non
 
 
 def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
-    work = opened.store.relocation
+    work = opened.store.cleanup.relocation
     with opened.lock:
         work._source = work._opened(data_log, is_naming, freed_bytes)
     while work._source is not None:

@@ -499,14 +499,14 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
     now_ms = simulated.clock.time_ms()
     sizes = simulated.store.sizes()
     assert seen.sizes == sizes
-    live = simulated.store.retention_reasons()
+    live = simulated.store.retention.reasons()
     assert live.all() == seen.retention.all()
     assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention.all(), now_ms)
     for data_log in sizes:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
     idle = [data_log for data_log in sizes if not live.of(data_log)]
-    assert list(simulated.store.delete_unneeded().deleted) == idle
+    assert list(simulated.store.cleanup.delete_unneeded().deleted) == idle
 
 
 # ------------------------------------------------------------------ the logger

@@ -103,7 +103,7 @@ def test_dropped_data_logs_that_are_still_there_are_not_looked_at(kept: Kept) ->
         opened.add(BODY, BODY)
     opened.remove(0, 30)
     before = disk.crash_process()
-    deleted = opened.store.cleanup().deleted
+    deleted = opened.store.cleanup.run().deleted
     assert deleted
     left = disk.crash_process()
     for data_log in deleted:
