@@ -17,7 +17,7 @@ ReadResult = tuple[list[StoredMessage], list[tuple[int, str]]]
 """Messages in order, and (sequence, problem) of those that can't be read."""
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where a message was sent, as far as it can be asked for that."""
 
     @property

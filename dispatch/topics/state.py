@@ -31,7 +31,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.contracts import BackingStore, LaneDueTimes, Source
+from ..core.contracts import BackingStore, LaneDueTimes, MessageSource
 from ..core.counters import EarlierCounts, Volume
 from ..core.delivery import LaneMessages
 from ..core.destinations import Destinations
@@ -86,7 +86,7 @@ class Verdicts:
         """Return whether a message is the one that is arriving, and persistent. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
-    def matches(self, selector: Selector, source: Source, message: StoredMessage) -> bool:
+    def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
         """Return whether a selector matches the message that is arriving. Requires: `is_about` it; the lock."""
         found = self._matches.get(selector.text)
         if found is None:

@@ -54,7 +54,7 @@ from ..transactions import Branches, Transactions
 from .draining import Draining
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
-from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, follows, scan_piece
+from .relocation_scan import BATCH_BYTES, Live, ScannedPiece, batches, content_bytes, follows, scan_piece
 from .removable import removable
 from .throttle import Throttle
 
@@ -385,7 +385,7 @@ class Relocation:
                 source.offset = piece.behind
         return False
 
-    def _found(self, source: _Source, piece: Piece | None) -> list[Live] | None:
+    def _found(self, source: _Source, piece: ScannedPiece | None) -> list[Live] | None:
         """Return what is live in a piece of the data log, or according to the index once all pieces were read.
 
         The index is asked where transactions sent something, because a slice does not say whether it was committed.
@@ -408,7 +408,7 @@ class Relocation:
         found = self._live(source, piece) if piece is not None else self._live_in_index(source)
         return found if not source.is_naming or self._note(source, found) else None
 
-    def _live(self, source: _Source, piece: Piece) -> list[Live]:
+    def _live(self, source: _Source, piece: ScannedPiece) -> list[Live]:
         """Return what of a piece is live there, slices of transactions left out. Requires: the lock."""
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
