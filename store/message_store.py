@@ -60,6 +60,7 @@ from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataStore
+from .numbering import LANE_SHIFT
 from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
 from .property_records import PropertyRecords
@@ -599,6 +600,11 @@ class MessageStore:
         return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
     @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether enough has changed for a checkpoint, whatever its interval says."""
+        return self.adds >= self.next_checkpoint_adds or self.index.is_filling
+
+    @property
     def is_index_crowded(self) -> bool:
         """Whether the index holds as many changed blocks as it may: whoever changes more of them checkpoints first."""
         return self.index.is_crowded
@@ -617,6 +623,10 @@ class MessageStore:
     def sync_lock(self) -> OwnedLock:
         """The second of the three locks. Its holder knows that no sync is under way."""
         return self.journal.sync_lock
+
+    def fail(self, reason: str) -> None:
+        """Let nothing be written until the store is opened again."""
+        self.journal.fail(reason)
 
     @property
     def failure(self) -> StoreFailed | None:
@@ -637,6 +647,18 @@ class MessageStore:
     def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
         """Take in what the headers of examined messages are. Requires: the lock."""
         self.index.fingerprints.examined(lane, survey)
+
+    def lane(self, destination: int, priority: int) -> DestinationLane:
+        """Return the lane of a queue or topic, made if there is none yet. Requires: the lock."""
+        return self.index.lane(destination, priority)
+
+    def destinations_in_use(self) -> set[int]:
+        """Return the numbers of queues and topics that have lanes, or that prepared transactions have sent to.
+
+        Requires: the lock. O(lanes + what was sent in prepared transactions).
+        """
+        used = {lane.destination_number for lane in self.index.lanes.values()}
+        return used | {placed.lane_number >> LANE_SHIFT for branch in self.branches.prepared for placed in branch}
 
     def id_prefix(self, destination: int, priority: int) -> str:
         """Return what ids generated in this lane begin with."""

@@ -205,9 +205,7 @@ class Destinations:
 
     def used_at_open(self) -> set[int]:
         """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
-        store = self._store
-        used = {pending_lane.destination_number for pending_lane in store.index.lanes.values()}
-        return used | {placed.lane_number >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
+        return self._store.destinations_in_use()
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""

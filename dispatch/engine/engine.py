@@ -690,7 +690,7 @@ class Engine:
         except Exception as error:
             self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
-                self.store.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
+                self.store.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
             raise
         monitor.is_closed = True
         try:

@@ -95,8 +95,7 @@ class Maintenance:
         done += self._release_duty.do(now, time_ms)
         for duty in self._others:
             done += duty.do(now, time_ms)
-        is_crowded = store.adds >= store.next_checkpoint_adds or store.index.is_filling
-        done += self._checkpoint_duty.do(now, time_ms, is_due=is_crowded or now >= self._checkpoint_at)
+        done += self._checkpoint_duty.do(now, time_ms, is_due=store.is_checkpoint_due or now >= self._checkpoint_at)
         done += self._relocation_duty.do(now, time_ms)
         if self._wakeups.wants_cleanup:
             self._wakeups.wants_cleanup = False

@@ -381,7 +381,7 @@ class TopicState(DestinationState):
 
     def make_lane(self, priority: int) -> TopicLaneState:
         store = self.store
-        pending_lane = store.index.lane(self.number, priority)
+        pending_lane = store.lane(self.number, priority)
         return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 
 

@@ -218,7 +218,7 @@ class _Ingestion:
             number = self._queues.get(name)
             if number is None:
                 number = self._queues[name] = store.destination_records.create(name).number
-            return store.index.lane(number, priority)
+            return store.lane(number, priority)
 
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
