@@ -71,7 +71,7 @@ def assert_bounded(opened: OpenStore, disk: SimulatedDisk) -> None:
 
 def indexes_of(metadata: Any) -> list[SimulatedMetadataStore]:
     """No index, and each that a power cut could bring back, the newest last."""
-    return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
+    return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata.history[1:])]
 
 
 def assert_same_places(one: OpenStore, other: OpenStore) -> None:

@@ -36,7 +36,7 @@ def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
 def lose_index(simulated: SimulatedBay) -> None:
     """Close, and open again without it."""
     simulated.bay.close()
-    simulated._metadata.clear()
+    simulated.metadata.clear()
     simulated._open()
 
 
@@ -344,7 +344,7 @@ def test_rows_of_the_index_go_with_the_next_checkpoint_whatever_was_under_way() 
     simulated.bay.checkpoint()
     assert not simulated.index._forgotten and not simulated.index.lanes
     assert simulated.index.held_bytes == 0
-    snapshot = simulated._metadata.load()
+    snapshot = simulated.metadata.load()
     assert snapshot is not None and not snapshot.blocks
     simulated.check()
 

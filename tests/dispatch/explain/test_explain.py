@@ -259,7 +259,7 @@ def test_causes_are_the_same_after_a_kill_with_the_index_lost(stage: Stage) -> N
     simulated = small_bay()
     data_log, expected = stage(simulated)
     simulated.disk = simulated.disk.crash_process()
-    simulated._metadata = type(simulated._metadata)()
+    simulated.metadata = type(simulated.metadata)()
     simulated._open()
     if expected != [] or data_log in simulated.store.sizes():
         assert said(simulated.bay.explain(data_log)) == expected
@@ -320,7 +320,7 @@ def test_checkpoint_without_room_keeps_what_would_be_replayed(monkeypatch: pytes
         raise MetadataFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(simulated._metadata, "commit", commit)
+        patch.setattr(simulated.metadata, "commit", commit)
         assert simulated.bay.cleanup().deleted == ()
         explanation = simulated.bay.explain(1)
     assert said(explanation) == [("in_use", "checkpoint", 0, 0)]

@@ -261,7 +261,7 @@ def test_journal_that_ends_before_its_mark_is_refused_in_words_and_opens_with_re
     image.open(data_log_name(1)).truncate(ends[1])
 
     def index() -> SimulatedMetadataStore:
-        return SimulatedMetadataStore(metadata._history[-1]) if with_index else SimulatedMetadataStore()
+        return SimulatedMetadataStore(metadata.history[-1]) if with_index else SimulatedMetadataStore()
 
     with pytest.raises(JournalCorrupt) as caught:
         OpenStore(image.crash_process(), index())
