@@ -5,22 +5,22 @@ from __future__ import annotations
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.store.account import Unlimited
 from forebay.store.index.data_log_use import use_of
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.index import Index
-from forebay.store.index.lane import Lane
 
 MESSAGES = 20_000
 SLICE = [1024] * 256
 RECORD_BYTES = 1100
 
 
-def empty() -> Lane:
+def empty() -> DestinationLane:
     def read_nothing(lane: int, block: int) -> bytes:
         raise AssertionError("all of it is in RAM")
 
     return Index(Unlimited(), 16 << 20, read_nothing).lane(1, 4)
 
 
-def filled() -> Lane:
+def filled() -> DestinationLane:
     lane = empty()
     use = use_of(lane.uses, 1)
     for sequence in range(MESSAGES):
@@ -29,7 +29,7 @@ def filled() -> Lane:
 
 
 def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
-    def add(lane: Lane) -> None:
+    def add(lane: DestinationLane) -> None:
         use = use_of(lane.uses, 1)
         for sequence in range(MESSAGES):
             lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
@@ -38,7 +38,7 @@ def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
 
 
 def test_adds_in_slices(against_floor: AgainstFloor) -> None:
-    def add(lane: Lane) -> None:
+    def add(lane: DestinationLane) -> None:
         use = use_of(lane.uses, 1)
         for number in range(MESSAGES // len(SLICE)):
             lane.add_slice(1, number * len(SLICE) * RECORD_BYTES, SLICE, use)
@@ -47,7 +47,7 @@ def test_adds_in_slices(against_floor: AgainstFloor) -> None:
 
 
 def test_removes_one_by_one(against_floor: AgainstFloor) -> None:
-    def remove(lane: Lane) -> None:
+    def remove(lane: DestinationLane) -> None:
         for sequence in range(MESSAGES):
             lane.remove_one(sequence, 1)
 
@@ -55,7 +55,7 @@ def test_removes_one_by_one(against_floor: AgainstFloor) -> None:
 
 
 def test_removes_in_runs(against_floor: AgainstFloor) -> None:
-    def remove(lane: Lane) -> None:
+    def remove(lane: DestinationLane) -> None:
         for first in range(0, MESSAGES, 256):
             lane.remove(first, first + 255, 1)
 
@@ -63,7 +63,7 @@ def test_removes_in_runs(against_floor: AgainstFloor) -> None:
 
 
 def test_places_of_what_is_pending(against_floor: AgainstFloor) -> None:
-    def look(lane: Lane) -> None:
+    def look(lane: DestinationLane) -> None:
         for first in range(0, MESSAGES - 512, 256):
             run = lane.pending_run(first, 256)
             assert run is not None

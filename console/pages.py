@@ -28,7 +28,7 @@ from ..store.errors import ForebayError, SettingsError
 from .answers import cause_rows, data_log_rows, message_rows, text, whole
 from .guard import CHALLENGE, PASSWORD, Access, Guard
 from .pictures import curve_picture, live_looks, memory_parts, short_size, squares
-from .sources import Source
+from .sources import ConsoleSource
 
 QUESTIONS_MAX: Final = 4
 """Requests to the store at a time. It answers one after the other; a browser that asks beyond them is told to wait."""
@@ -41,7 +41,7 @@ _HERE: Final = Path(__file__).parent
 _FILES: Final = {STYLE_SHEET: "text/css", _HERE / "static" / "console.js": "text/javascript"}
 
 
-def console(source: Source, access: Access, bodies: bool) -> ASGIApp:
+def console(source: ConsoleSource, access: Access, bodies: bool) -> ASGIApp:
     """Return the console of one store. bodies: whether the beginnings of message bodies are shown."""
     pages = Pages(source, access, bodies)
     get, post = ["GET"], ["POST"]
@@ -63,7 +63,7 @@ def console(source: Source, access: Access, bodies: bool) -> ASGIApp:
 class Pages:
     """Answers requests about one store."""
 
-    def __init__(self, source: Source, access: Access, bodies: bool) -> None:
+    def __init__(self, source: ConsoleSource, access: Access, bodies: bool) -> None:
         self._source = source
         self._access = access
         self._bodies = bodies

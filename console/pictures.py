@@ -9,7 +9,7 @@ from typing import Final
 
 from ..dispatch.screen.lines import FREE, LIVE_STEPS, LIVE_TITLES
 from ..dispatch.screen.view import HOLDERS, OTHERS, DataLogView, View
-from ..pages.charts import Chart, Line, Mark, Piece, Tick
+from ..pages.charts import Chart, Line, LinePiece, Mark, Tick
 
 EDGE: Final = 4.0
 """Percent of the plot on each side of the first and the last limit."""
@@ -64,7 +64,7 @@ def curve_picture(view: View) -> Chart | None:
     points = tuple((x, round(100 - 100 * ratio, 2)) for x, ratio, _ in places)
     limits = ((view.limit_bytes, "mark"), (view.recommended_limit_bytes, "mark best"))
     return Chart(
-        lines=(Line("", "hit ratio", (Piece(points),), has_area=True, has_dots=True),),
+        lines=(Line("", "hit ratio", (LinePiece(points),), has_area=True, has_dots=True),),
         across=tuple(Tick(x, short_size(limit)) for x, _, limit in places),
         up=tuple(Tick(100 - percent, f"{percent} %") for percent in (0, 50, 100)),
         marks=tuple(Mark(x, look) for limit, look in limits if limit and (x := across(limit)) is not None),

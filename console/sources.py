@@ -35,7 +35,7 @@ QUEUES_MAX: Final = 100
 """Queues that are named, as in a status file."""
 
 
-class Source(ABC):
+class ConsoleSource(ABC):
     """One store, as the console sees it. Thread-safe."""
 
     def __init__(self, broker: str) -> None:
@@ -54,7 +54,7 @@ class Source(ABC):
         """Return the text that Prometheus reads."""
 
 
-class StatusSource(Source):
+class StatusSource(ConsoleSource):
     """A store that another process has open."""
 
     def __init__(self, root: str) -> None:
@@ -79,7 +79,7 @@ class StatusSource(Source):
         return forebay.metrics.text_of(self.broker, snapshot_of(status) if status is not None and is_told else None)
 
 
-class BaySource(Source):
+class BaySource(ConsoleSource):
     """A store that this process has open."""
 
     def __init__(self, bay: Forebay, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -191,7 +191,7 @@ class Forebay:
         Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
-        return self._engine.store.cleanup()
+        return self._engine.store.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole, as data and as a sentence.

@@ -34,7 +34,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LinePiece:
     """A part of a line without a gap; at least one point, from left to right, percent from the upper left corner."""
 
     points: tuple[tuple[float, float], ...]
@@ -49,7 +49,7 @@ class Piece:
     def stairs(self) -> str:
         """Return the points with corners between them: each height holds since the point before."""
         corners = [(before[0], after[1]) for before, after in pairwise(self.points)]
-        return Piece(
+        return LinePiece(
             (self.points[0], *(point for both in zip(corners, self.points[1:], strict=True) for point in both))
         ).line
 
@@ -66,7 +66,7 @@ class Line:
     look: str
     """The classes of its style; the plain one is empty."""
     title: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LinePiece, ...]
     has_area: bool = False
     has_dots: bool = False
     has_stairs: bool = False
@@ -84,7 +84,7 @@ class Chart:
     marks: tuple[Mark, ...] = ()
 
 
-def pieces(points: Sequence[tuple[float, float | None]]) -> tuple[Piece, ...]:
+def pieces(points: Sequence[tuple[float, float | None]]) -> tuple[LinePiece, ...]:
     """Return the pieces of a line that has a gap wherever a point has no height."""
     found: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
@@ -92,7 +92,7 @@ def pieces(points: Sequence[tuple[float, float | None]]) -> tuple[Piece, ...]:
             found[-1].append((x, y))
         elif found[-1]:
             found.append([])
-    return tuple(Piece(tuple(piece)) for piece in found if piece)
+    return tuple(LinePiece(tuple(piece)) for piece in found if piece)
 
 
 def round_steps(most: float) -> list[float]:

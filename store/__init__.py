@@ -1,8 +1,8 @@
 """Writes messages and finds them again: the journal, its index, and all that is done with files.
 
-`message_store.py` is the door: MessageStore adds, removes, reads, checkpoints and cleans up. Read `journal/journal.py`
-next, which writes; then `index/index.py` and `index/lane.py`, which say what is pending and where it lies; then
-`recovery/opening.py`, which makes an index that agrees with the journal. `format` has the bytes and `disk` the files
-for all of them. Consumers, memory limits and policies are unknown here. docs/internals/overview.md follows a message
-through all of it.
+`message_store.py` is the door: MessageStore adds, acknowledges, reads and checkpoints. Read `journal/journal.py`
+next, which writes; then `index/index.py` and `index/destination_lane.py`, which say what is pending and where it lies;
+then `recovery/opening.py`, which makes an index that agrees with the journal. `format` has the bytes and `disk` the
+files for all of them. Consumers, memory limits and policies are unknown here. docs/internals/overview.md follows a
+message through all of it.
 """

@@ -1,4 +1,4 @@
-"""The message store, which is the door of the store: add, remove, read, clean up.
+"""The message store, which is the door of the store: add, acknowledge, read, checkpoint.
 
 One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
 it held. What was added survives a kill when add returns, and a power cut when `sync` has returned for its position. A
@@ -10,50 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .account import Account, OpenAccount, Unlimited
 from .attestation import Attestation
 from .checkpointer import Checkpointer, checkpoint_of_replay
+from .cleanup import Cleanup
 from .clock import Clock, SteadyClock
+from .destination_records import DestinationRecords
 from .destinations_file import DestinationsFile
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .errors import Closed, StoreFailed, StoreFull
 from .format.destination_table import DestinationTable
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
 from .format.record import (
-    DELETE,
-    DESTINATION,
     IDENTIFIED,
-    RANGES_MAX,
-    RETURN,
     STATE,
     TIMED,
-    Returned,
-    put_off_payload,
-    returns_payload,
 )
 from .format.state import (
-    QUEUE,
-    CountedRun,
-    Destination,
     State,
-    encode_delete,
-    encode_destination,
     encode_state,
 )
 from .format.times import Times
 from .index.block import BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
+from .index.destination_lane import DestinationLane
 from .index.due_times import DueTimes
 from .index.fingerprint import BlockSurvey
 from .index.fingerprints import Candidate, Question
 from .index.index import Index
-from .index.lane import Lane
 from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
@@ -61,17 +51,16 @@ from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, plan_regions, read_headers, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
-from .late_log import LateLogger, emit_late
+from .late_log import LateLogger
 from .locks import OwnedLock
 from .maintenance.archive import Archive
-from .maintenance.cleaner import Cleaner, CleanupReport
-from .maintenance.leases import Lease, LeaseReader
+from .maintenance.cleaner import Cleaner
 from .maintenance.positions import Positions
 from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataStore
-from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
+from .numbering import LANE_SHIFT
 from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
 from .property_records import PropertyRecords
@@ -79,12 +68,11 @@ from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import Recovered, RecoveryReport
+from .retention import Retention
+from .return_records import ReturnRecords
 from .stored_message import StoredMessage
 from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
-
-if TYPE_CHECKING:
-    from .maintenance.retention import RetentionReasons
 
 logger = LateLogger("forebay.store")
 
@@ -155,7 +143,6 @@ class MessageStore:
         """
         self._on_progress = on_progress
         self._disk = disk
-        self._lease_reader = LeaseReader(disk)
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
@@ -193,10 +180,11 @@ class MessageStore:
         self.checkpointer: Checkpointer
         self.attestation: Attestation
         self.transactions: Transactions
-        self.cleaner: Cleaner
-        self.relocation: Relocation
+        self.retention: Retention
         self.positions: Positions
-        self.trimmer: Trimmer
+        self.cleanup: Cleanup
+        self.destination_records: DestinationRecords
+        self.return_records: ReturnRecords
         self.subscription_records: SubscriptionRecords
         self.property_records: PropertyRecords
         self._parts: StoreParts
@@ -310,7 +298,7 @@ class MessageStore:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.cleaner.discard(list(found.leftovers))
+            self.cleanup.cleaner.discard(list(found.leftovers))
 
     def _gathered(self, metadata: MetadataStore) -> StoreParts:
         """Return what recovery brings up to the journal."""
@@ -347,35 +335,15 @@ class MessageStore:
             self.host_properties,
             self.subscriptions.lane_numbered,
         )
-        self.cleaner = Cleaner(
-            self.index,
-            self.journal,
-            self.branches,
-            self._archive,
-            checkpoint_lock=self.checkpoint_lock,
-            state_lock=self._lock,
-            replay_position=lambda: self.checkpointer.replay_position,
-            is_full=lambda: self.is_full,
-            retention_reasons=self.retention_reasons,
-            leases=self._leases,
-        )
-        self.relocation = Relocation(
-            self.index,
-            self.journal,
-            self.branches,
-            self.transactions,
-            checkpoint_lock=self.checkpoint_lock,
-            state_lock=self._lock,
-            account=self._relocation_account,
-            data_log_bytes=self._options.max_file_bytes,
-            sealed=self.cleaner.sealed,
-            now=now,
+        self.retention = Retention(
+            self._parts, self.journal, self.checkpointer, self.destination_table, self._clock, self._lock
         )
         self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
-        self.trimmer = Trimmer(
-            self.subscriptions, self.positions, self._lock, self.remove, lambda: self.journal.data_log
-        )
-        self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, self.trimmer.rules)
+        self.cleanup = self._made_cleanup(now)
+        rules = self.cleanup.trimmer.rules
+        self.destination_records = DestinationRecords(self._parts, self.journal, self.destination_table, rules)
+        self.return_records = ReturnRecords(self.journal, self.index)
+        self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, rules)
         self.property_records = PropertyRecords(self.journal, self.host_properties, self.steady.now_ms)
         self._destinations_file = DestinationsFile(
             self._disk,
@@ -386,6 +354,37 @@ class MessageStore:
             state_lock=self._lock,
             clock=self._clock,
         )
+
+    def _made_cleanup(self, now: float) -> Cleanup:
+        """Return what gives disk space back. now: on the monotonic clock."""
+        cleaner = Cleaner(
+            self.index,
+            self.journal,
+            self.branches,
+            self._archive,
+            checkpoint_lock=self.checkpoint_lock,
+            state_lock=self._lock,
+            replay_position=lambda: self.checkpointer.replay_position,
+            is_full=lambda: self.is_full,
+            retention_reasons=self.retention.reasons,
+            leases=self.retention.leases,
+        )
+        relocation = Relocation(
+            self.index,
+            self.journal,
+            self.branches,
+            self.transactions,
+            checkpoint_lock=self.checkpoint_lock,
+            state_lock=self._lock,
+            account=self._relocation_account,
+            data_log_bytes=self._options.max_file_bytes,
+            sealed=cleaner.sealed,
+            now=now,
+        )
+        trimmer = Trimmer(
+            self.subscriptions, self.positions, self._lock, self.acknowledge, lambda: self.journal.data_log
+        )
+        return Cleanup(cleaner, relocation, trimmer, self.journal, self.subscriptions, self._clock, self.checkpoint)
 
     def _random_salt(self) -> int:
         return int.from_bytes(self._clock.random_bytes(4), "little")
@@ -430,42 +429,6 @@ class MessageStore:
 
     # ------------------------------------------------------------------ destinations
 
-    def create_destination(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
-        """Record a new queue or topic. Requires: the lock."""
-        destination = Destination(self.subscriptions.next_number, kind, name, is_temporary=is_temporary)
-        with self.journal.whole:
-            self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-            self.destination_table[destination.number] = destination
-            self.subscriptions.register(destination)
-            self.duplicates.register(destination.number, name)
-        return destination
-
-    def delete_destination(self, number: int) -> None:
-        """Delete a queue or topic with everything in it, and the topic's subscriptions; no number is used again.
-
-        O(blocks of the index that it has).
-
-        One record stands for acks of all its messages and for its name. Each data log begins with the destinations that
-        exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain for the
-        record's sake. A crash leaves the queue with all that it had, or none of it.
-
-        Requires: the lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
-        """
-        with self.journal.whole:
-            self.journal.append(DELETE, 0, 1, encode_delete(number))
-            del self.destination_table[number]
-            self.subscriptions.delete_topic(number)
-            self.index.forget(number)
-            self.duplicates.forget(number)
-            self.trimmer.rules.pop(number, None)
-            self.host_properties.forget_retained(number)
-
-    def note_groups(self, number: int) -> None:
-        """Record that a queue has messages with groups from here on, also after a restart. Requires: the lock."""
-        if not (known := self.destination_table[number]).has_groups:
-            self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
-            self.destination_table[number] = known._replace(has_groups=True)
-
     def _state(self, data_logs: Iterable[int]) -> State:
         state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
@@ -473,12 +436,12 @@ class MessageStore:
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
-        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleaner.dropped
+        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleanup.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
 
     # ------------------------------------------------------------------ messages
 
-    def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
+    def add(self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, flags: int = 0) -> int:
         """Append one message; return its sequence. Requires: the lock. Raises StoreFull or StoreFailed.
 
         flags: of its record.
@@ -497,7 +460,9 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
+    def add_expiring(
+        self, lane: DestinationLane, timestamp: int, properties: bytes, body: bytes, expires_at: int
+    ) -> int:
         """Add one message whose properties say when it expires."""
         try:
             sequence = self.add(lane, timestamp, properties, body, TIMED)
@@ -512,7 +477,7 @@ class MessageStore:
 
     def append_slice(
         self,
-        lane: Lane,
+        lane: DestinationLane,
         timestamp: int,
         contents: list[tuple[bytes, bytes]],
         times: Sequence[Times] = (),
@@ -550,7 +515,9 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def _pass_over(self, lane: Lane, messages: int, content_bytes: int, identities: Sequence[Identity] = ()) -> int:
+    def _pass_over(
+        self, lane: DestinationLane, messages: int, content_bytes: int, identities: Sequence[Identity] = ()
+    ) -> int:
         """Give numbers to messages that no subscription gets, instead of storing them; return the first.
 
         One record of 48 bytes says so, so that no id is ever given twice.
@@ -563,7 +530,7 @@ class MessageStore:
             self.duplicates.note(identity)
         return first
 
-    def remove(self, lane: JournaledLane, first: int, last: int) -> int:
+    def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
         """Acknowledge a run with one record; return how many were pending. Requires: the lock."""
         journal = self.journal
         try:
@@ -573,8 +540,8 @@ class MessageStore:
             self.journal.break_by(error)
             raise
 
-    def remove_one(self, lane: JournaledLane, sequence: int) -> int:
-        """Acknowledge one message, as `remove` does: the path of every single ack. Requires: the lock."""
+    def acknowledge_one(self, lane: JournaledLane, sequence: int) -> int:
+        """Acknowledge one message, as `acknowledge` does: the path of every single ack. Requires: the lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination_number, sequence, 1)
@@ -582,37 +549,6 @@ class MessageStore:
         except BaseException as error:
             self.journal.break_by(error)
             raise
-
-    def record_delivery_counts(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
-        """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
-
-        Call it when messages come back, and before one that came back already is handed out again: so the count also
-        grows where the process dies of the message. The record is not synced for itself. Where it can't be written the
-        count is in RAM alone. Requires: the lock.
-        """
-        self.record_returns(
-            lane_number, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs]
-        )
-
-    def record_returns(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
-        """Record delivery counts of runs that say when they are offered again. The index is told by the caller.
-
-        now_ms: the store's time, where one of them is put off; else 0.
-        """
-        table = self.index.delivery_count_table
-        for first, messages, attempts, _ in runs:
-            table.put(lane_number, first, first + messages - 1, attempts)
-        self.index.latest_ms = max(self.index.latest_ms, now_ms)
-        if not table.is_recorded(lane_number):
-            return
-        number, flags = lane_number >> LANE_SHIFT, lane_number & LANE_MASK | (TIMED if now_ms else 0)
-        try:
-            for at in range(0, len(runs), RANGES_MAX):
-                part = runs[at : at + RANGES_MAX]
-                payload = put_off_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
-                self.journal.append(RETURN, flags, len(part), payload)
-        except ForebayError as error:
-            logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
 
     # ------------------------------------------------------------------ reading
 
@@ -650,7 +586,7 @@ class MessageStore:
         if not set_aside_message(self._disk, region):
             return False
         with self._lock, self.journal.whole:
-            return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
+            return lane.is_pending(sequence) and bool(self.acknowledge_one(lane, sequence))
 
     def give_up_readers(self) -> int:
         """Let go of the data logs that are open only to be read; return how many. In any thread."""
@@ -662,6 +598,11 @@ class MessageStore:
     def is_checkpoint_urgent(self) -> bool:
         """Whether a checkpoint must come before more work, so that replay and memory stay bounded."""
         return self.adds >= self.next_checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether enough has changed for a checkpoint, whatever its interval says."""
+        return self.adds >= self.next_checkpoint_adds or self.index.is_filling
 
     @property
     def is_index_crowded(self) -> bool:
@@ -683,6 +624,10 @@ class MessageStore:
         """The second of the three locks. Its holder knows that no sync is under way."""
         return self.journal.sync_lock
 
+    def fail(self, reason: str) -> None:
+        """Let nothing be written until the store is opened again."""
+        self.journal.fail(reason)
+
     @property
     def failure(self) -> StoreFailed | None:
         """Why nothing can be written until the store is opened again; None: nothing has failed."""
@@ -693,13 +638,27 @@ class MessageStore:
         """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
         return self.journal.is_full or self.journal.is_refusing
 
-    def next_candidate(self, lane: Lane, names: frozenset[str], sequence: int, may_match: Question) -> Candidate | None:
+    def next_candidate(
+        self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
+    ) -> Candidate | None:
         """Return where the next message may be that a selector matches: see Fingerprints. Requires: the lock."""
         return self.index.fingerprints.next_candidate(lane, names, sequence, may_match)
 
-    def note_survey(self, lane: Lane, survey: BlockSurvey) -> None:
+    def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
         """Take in what the headers of examined messages are. Requires: the lock."""
         self.index.fingerprints.examined(lane, survey)
+
+    def lane(self, destination: int, priority: int) -> DestinationLane:
+        """Return the lane of a queue or topic, made if there is none yet. Requires: the lock."""
+        return self.index.lane(destination, priority)
+
+    def destinations_in_use(self) -> set[int]:
+        """Return the numbers of queues and topics that have lanes, or that prepared transactions have sent to.
+
+        Requires: the lock. O(lanes + what was sent in prepared transactions).
+        """
+        used = {lane.destination_number for lane in self.index.lanes.values()}
+        return used | {placed.lane_number >> LANE_SHIFT for branch in self.branches.prepared for placed in branch}
 
     def id_prefix(self, destination: int, priority: int) -> str:
         """Return what ids generated in this lane begin with."""
@@ -776,73 +735,10 @@ class MessageStore:
         self._is_checkpointed_at(self.adds)
 
     def _root_state(self, next_sequence: int) -> State:
-        data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
+        data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
         return self._parts.restated(state, self.destination_table, self.imports)
-
-    def cleanup(self) -> CleanupReport:
-        """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.
-
-        Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
-        """
-        try:
-            return self._cleaned_up()
-        finally:
-            emit_late()
-
-    def _cleaned_up(self) -> CleanupReport:
-        report = self.delete_unneeded()
-        appended_bytes = self.relocation.appended_bytes
-        relocated_messages = self.relocation.run(self.checkpoint)
-        if self.relocation.appended_bytes == appended_bytes:
-            return report
-        return report.followed_by(self.delete_unneeded(), relocated_messages)
-
-    def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are. Requires: no lock."""
-        if self.trimmer.is_retaining:
-            self.trimmer.trim(self._clock.time_ms())
-        report = self._delete_unneeded()
-        while self.journal.is_short_of_room and self.trimmer.give_up_oldest():
-            report = report.followed_by(self._delete_unneeded())
-        return report
-
-    def _delete_unneeded(self) -> CleanupReport:
-        self.checkpoint()
-        while self.subscriptions.is_behind and self.checkpoint():
-            pass  # what a subscription needed that has ended: more than the index holds at once
-        return self.cleaner.delete_unneeded()
-
-    def retention_reasons(self) -> RetentionReasons:
-        """Return the reasons for which data logs remain. Requires: no lock. O(data logs); asking it costs more."""
-        with self._lock:
-            newest = self.journal.data_log
-            checkpointer = self.checkpointer
-            replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
-            transactions = self.branches.data_logs()
-        from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
-
-        return RetentionReasons(
-            self.index,
-            self._lock,
-            self.destination_table,
-            newest,
-            self.journal.reader,
-            replayed=replayed,
-            transactions=transactions,
-            leases=self._leases(),
-            durable=self.subscriptions.table.encoded,
-        )
-
-    def _leases(self) -> list[Lease]:
-        """Return the leases of readers elsewhere that count."""
-        return [] if self.journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())
-
-    @property
-    def wants_retained_room(self) -> bool:
-        """Whether a cleanup would give up what topics only retain, because the store has hardly room left."""
-        return self.trimmer.is_retaining and self.journal.is_short_of_room
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""

@@ -82,7 +82,7 @@ class SubscriptionRecords:
         else:
             self._rules[topic] = rule
 
-    def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
+    def acknowledge_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
 
         is_durable: of the subscription; without it no record is written. Requires: the lock.

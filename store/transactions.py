@@ -41,8 +41,8 @@ from .format.record import (
 from .format.state import State
 from .format.times import TIMES_BLOCKS, Times, read_times
 from .index.deduplication import Deduplication
+from .index.destination_lane import DestinationLane
 from .index.index import Index
-from .index.lane import Lane
 from .index.pending_lane import JournaledLane
 from .journal.journal import Journal
 from .numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
@@ -221,7 +221,7 @@ class Transactions:
     def append_slice(
         self,
         branch: Branch,
-        lane: Lane,
+        lane: DestinationLane,
         timestamp: int,
         contents: list[tuple[bytes, bytes]],
         *,

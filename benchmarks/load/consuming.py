@@ -22,7 +22,7 @@ import forebay
 from .events import CAME_AGAIN, TOOK, Kind
 from .progress import Progress
 from .scenario import ConsumerPlan
-from .sources import Source
+from .sources import LoadSource
 from .workload import Workload
 
 POLL_SECONDS: Final = 0.05
@@ -105,7 +105,7 @@ class Consuming:
         self._timeout_seconds = 0.0 if shares_thread else POLL_SECONDS
         self._is_timed = is_timed
 
-    def steps(self, sources: Sequence[Source], joins_after: int, *, after_all: bool) -> Iterator[float]:
+    def steps(self, sources: Sequence[LoadSource], joins_after: int, *, after_all: bool) -> Iterator[float]:
         """Consume until nothing is left to take; yield after each step for how long there is nothing to do.
 
         joins_after: messages that the process has moved before. after_all: everything is sent before.
@@ -120,7 +120,7 @@ class Consuming:
                 with source.subscribe(self._plan) as consumer:
                     yield from self._drain(source, consumer)
 
-    def _drain(self, source: Source, consumer: forebay.Consumer) -> Iterator[float]:
+    def _drain(self, source: LoadSource, consumer: forebay.Consumer) -> Iterator[float]:
         """Take, check and settle at the consumer's pace, until nothing is left or it leaves."""
         plan = self._plan
         subscribed = time.monotonic()
@@ -148,7 +148,7 @@ class Consuming:
     def _take(self, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
         return consumer.take(most, timeout=self._timeout_seconds)
 
-    def _timed_take(self, source: Source, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
+    def _timed_take(self, source: LoadSource, consumer: forebay.Consumer, most: int) -> list[forebay.Delivery]:
         """Take, and tell how long it was, unless it may have had to wait for a message to come."""
         is_waiting = bool(source.depth)
         began, ran = time.perf_counter(), time.thread_time()

@@ -22,7 +22,7 @@ from forebay.store.format.properties import encode_properties
 from forebay.store.message import DEFAULT_PRIORITY, Message
 
 from .scenario import ConsumerPlan, Kind
-from .workload import BATCH_BYTES, Batch, Room
+from .workload import BATCH_BYTES, LoadBatch, Room
 
 if TYPE_CHECKING:
     from forebay import Delivery
@@ -66,7 +66,7 @@ class InputFile:
     def is_for(self, consumer: ConsumerPlan, producer: int, n: int) -> bool:
         return True
 
-    def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
+    def batches(self, producer: int, start: int, room: Room) -> Iterator[LoadBatch]:
         assert producer == 0
         stop = start
         left = size_bytes = 0
@@ -78,10 +78,10 @@ class InputFile:
             left -= 1
             size_bytes += len(message.body)
             if not left or size_bytes >= BATCH_BYTES:
-                yield Batch(stop, messages)
+                yield LoadBatch(stop, messages)
                 messages, left, size_bytes = {}, 0, 0
         if messages:
-            yield Batch(stop, messages)
+            yield LoadBatch(stop, messages)
 
     def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
         keys = array("Q")

@@ -8,7 +8,7 @@ from math import ceil, floor, log10
 from typing import Any, Final
 
 from forebay.dispatch.config.sizes import MIB
-from forebay.pages.charts import Chart, Line, Mark, Piece, Tick, pieces, round_steps
+from forebay.pages.charts import Chart, Line, LinePiece, Mark, Tick, pieces, round_steps
 
 from .words import short
 
@@ -65,7 +65,7 @@ class _Time:
             tuple(replace(line, pieces=self._pieces(heights)) for line, heights in series), self._ticks, tuple(up)
         )
 
-    def _pieces(self, heights: Iterable[float | None]) -> tuple[Piece, ...]:
+    def _pieces(self, heights: Iterable[float | None]) -> tuple[LinePiece, ...]:
         down = (None if height is None else round(100 - height, 3) for height in heights)
         return pieces(list(zip(map(self.place, self._seconds), down, strict=True)))
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from .sources import Source
+from .sources import LoadSource
 
 
 class Progress:
@@ -38,6 +38,6 @@ class Progress:
         if self._rings_at is not None and self.moved_messages >= self._rings_at and not self._bell.done():
             self._bell.set_result(None)
 
-    def is_drained(self, sources: Iterable[Source]) -> bool:
+    def is_drained(self, sources: Iterable[LoadSource]) -> bool:
         """Return whether all producers are through and no source has anything that a consumer would take."""
         return self.all_sent.is_set() and all(source.is_empty for source in sources)

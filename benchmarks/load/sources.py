@@ -13,7 +13,7 @@ LOOK_SECONDS: Final = 0.05
 """For so long what a topic said of its subscriptions is taken for true: asking costs something for each of them."""
 
 
-class Source(Protocol):
+class LoadSource(Protocol):
     def subscribe(self, plan: ConsumerPlan) -> forebay.Consumer: ...
 
     @property

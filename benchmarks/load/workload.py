@@ -45,7 +45,7 @@ RARE_EVERY: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LoadBatch:
     """The messages of a producer up to n = stop, by destination."""
 
     stop: int
@@ -73,7 +73,7 @@ class Workload(Protocol):
     def is_for(self, consumer: ConsumerPlan, producer: int, n: int) -> bool:
         """Return whether the consumer's selector matches message n of a producer."""
 
-    def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
+    def batches(self, producer: int, start: int, room: Room) -> Iterator[LoadBatch]:
         """Yield the batches that the producer has to send from n = start, in order."""
 
     def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
@@ -162,7 +162,7 @@ class Generated:
             return "stuck"
         return "plain" if n < first_rare else "rare"
 
-    def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
+    def batches(self, producer: int, start: int, room: Room) -> Iterator[LoadBatch]:
         fillers = self._fillers()
         names = self._names[producer]
         count = self.counts[producer]
@@ -181,7 +181,7 @@ class Generated:
                 messages.setdefault(names[n % len(names)], []).append(
                     Message(body, headers, persistent=self._persistent)
                 )
-            yield Batch(stop, messages)
+            yield LoadBatch(stop, messages)
             first = stop
 
     def _full(self, producer: int, first: int, stop: int) -> int:

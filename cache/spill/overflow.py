@@ -235,8 +235,8 @@ class Overflow:
 
     # ------------------------------------------------------------------ removing
 
-    def remove(self, lane: NonPersistentLane, first: int, last: int) -> int:
-        """Remove acknowledged messages and return how many of them were pending. Nothing is written."""
+    def acknowledge(self, lane: NonPersistentLane, first: int, last: int) -> int:
+        """Acknowledge a run; return how many of them were pending. Nothing is written."""
         removed, is_spilled = lane.remove(first, last)
         if is_spilled:
             self.storage.remove(lane.number, first, last)
@@ -246,8 +246,8 @@ class Overflow:
                     cache.take(lane.number, sequence)
         return removed
 
-    def remove_one(self, lane: NonPersistentLane, sequence: int) -> int:
-        """Remove one message: the path of every single ack."""
+    def acknowledge_one(self, lane: NonPersistentLane, sequence: int) -> int:
+        """Acknowledge one message: the path of every single ack."""
         removed, is_spilled = lane.remove_one(sequence)
         if is_spilled:
             self.storage.remove(lane.number, sequence, sequence)

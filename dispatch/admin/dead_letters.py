@@ -16,12 +16,10 @@ from typing import Final
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.index.lane import Lane
-from ...store.index.pending_lane import JournaledLane
-from ...store.index.topic_lane import SubscriptionLane
+from ...store.index.pending_lane import PendingLane
 from ...store.late_log import LateLogger
 from ...store.message import HeaderValue
-from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
+from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.policies import Policies
@@ -91,8 +89,8 @@ class DeadLetterMover:
         Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
         """
         counts = self._store.index.delivery_count_table
-        for pending_lane in self._journaled_lanes() if was_killed else ():
-            first = _first_block(pending_lane) << BLOCK_SHIFT
+        for pending_lane in self._recorded_lanes() if was_killed else ():
+            first = pending_lane.pending_from()
             if first < pending_lane.next_sequence:
                 counts.suspect(pending_lane.number, first, pending_lane.next_sequence - 1)
         for lane in self._lanes():
@@ -108,9 +106,9 @@ class DeadLetterMover:
             if lane.dead_letters:
                 self._waiting[lane] = None
 
-    def _journaled_lanes(self) -> Iterator[JournaledLane]:
+    def _recorded_lanes(self) -> Iterator[PendingLane]:
         for queue in self._destinations.queues.values():
-            yield from (lane.acked_lane for lane in queue.lanes if lane is not None)
+            yield from (lane.pending_lane for lane in queue.lanes if lane is not None)
         for subscriber in self._store.subscriptions.readers():
             yield from filter(None, subscriber.lanes)
 
@@ -211,7 +209,7 @@ class DeadLetterMover:
                 free.add(sequence, sequence)
             try:
                 for run in free:
-                    lane.backing_store.remove(lane.pending_lane, *run)
+                    lane.backing_store.acknowledge(lane.pending_lane, *run)
                     gone.add(*run)
             finally:
                 lane.destination.dead_lettered += gone.count
@@ -298,7 +296,7 @@ class DeadLetterMover:
             else:
                 gone = SequenceSet()
                 for delivery in held:
-                    lane.backing_store.remove_one(lane.pending_lane, delivery.sequence)
+                    lane.backing_store.acknowledge_one(lane.pending_lane, delivery.sequence)
                     gone.add(delivery.sequence, delivery.sequence)
                 self._removals.forget(lane, gone)
         finally:
@@ -358,7 +356,7 @@ class DeadLetterMover:
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
-                lane.backing_store.remove_one(lane.pending_lane, sequence)
+                lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                 gone.add(sequence, sequence)
         finally:
             self._removals.forget(lane, gone)
@@ -402,14 +400,3 @@ def _read_batch(deliveries: Sequence[Delivery]) -> dict[Delivery, StoredMessage]
         if is_lazy(delivery):
             read_bytes += len(message[1]) + len(message[2] or b"")
     return batch
-
-
-def _first_block(pending_lane: JournaledLane) -> int:
-    """Return the first block with a pending message, or the end of the lane."""
-    if isinstance(pending_lane, SubscriptionLane):
-        pending_lane.catch_up()
-        blocks = pending_lane.pending.blocks
-    else:
-        assert isinstance(pending_lane, Lane)
-        blocks = pending_lane.blocks
-    return blocks.first if blocks else pending_lane.next_sequence

@@ -112,7 +112,7 @@ class ExpirySweeper:
         depths = [_depth(reader) for reader in readers]
         try:
             for first, last in _joined(lane, self.free(readers, runs)):
-                lane.backing_store.remove(lane.pending_lane, first, last)
+                lane.backing_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
         finally:
             for reader, depth in zip(readers, depths, strict=True):

@@ -139,7 +139,7 @@ class Mover:
                             target.add_timed(timestamp, properties, body, self._times_left(lane, sequence))
                         else:
                             target.add(timestamp, properties, body)
-                        lane.backing_store.remove_one(lane.pending_lane, sequence)
+                        lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]
@@ -167,7 +167,8 @@ class Mover:
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():
-            lane.backing_store.remove(lane.pending_lane, first, last)  # of a subscription that nothing on disk knows
+            # Of a subscription that nothing on disk knows.
+            lane.backing_store.acknowledge(lane.pending_lane, first, last)
         self._removals.forget(lane, gone)
         for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
             if placed.is_timed:
@@ -183,11 +184,11 @@ class Mover:
     ) -> list[tuple[int, list[int], list[StoredMessage]]]:
         """Write them as slices that count with the commit: position, lengths and messages of each."""
         written: list[tuple[int, list[int], list[StoredMessage]]] = []
-        for part in _slices(messages, target.sent_lane.slice_room, self._slice_messages_max):
+        for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
             is_timed = any(has_times(properties) for properties, _ in contents)
             lengths = self._store.transactions.append_slice(
-                branch, target.sent_lane, part[0][3], contents, is_timed=is_timed
+                branch, target.destination_lane, part[0][3], contents, is_timed=is_timed
             )
             written.append((branch.last_position, lengths, part))
         return written

@@ -102,7 +102,7 @@ class QueueAdmin:
             return
         if self._transactions.concern((queue.number,)):
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
-        self._store.delete_destination(queue.number)
+        self._store.destination_records.delete(queue.number)
         queue.standing = Standing.DELETED
         self._destinations.remove(queue)
         queue.end_consumers()

@@ -7,7 +7,6 @@ be met again, or in the quarantine and acknowledged.
 from __future__ import annotations
 
 from ...store.late_log import LateLogger
-from ...store.message_store import MessageStore
 from ..core.lists import TargetArea
 from ..core.monitor import Monitor
 
@@ -17,9 +16,8 @@ logger = LateLogger("forebay.dispatch")
 class Quarantine:
     """`step` looks after what was passed over. Only one thread calls it."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, target_area: TargetArea) -> None:
+    def __init__(self, monitor: Monitor, target_area: TargetArea) -> None:
         self._monitor = monitor
-        self._store = store
         self._target_area = target_area
 
     def step(self) -> int:
@@ -27,7 +25,7 @@ class Quarantine:
         done = 0
         while self._target_area.unreadable:
             lane, sequence = self._target_area.unreadable.popleft()
-            if sequence not in lane.in_flight and self._store.quarantine(lane.acked_lane, sequence):
+            if sequence not in lane.in_flight and lane.quarantine(sequence):
                 done += 1
                 with self._monitor.lock, self._monitor.whole:
                     lane.forget_attempts(sequence, sequence)

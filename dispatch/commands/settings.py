@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from ..config.activemq_importer import Finding, read_activemq, written
+from ..config.activemq_importer import ImportFinding, read_activemq, written
 from ..config.policy import DestinationPolicy
 from ..config.settings import Settings
 from ..config.sizes import format_size
@@ -86,7 +86,7 @@ def _print_activemq(file: str, is_json: bool, streams: Streams) -> int:
     return 0
 
 
-def _fate(finding: Finding) -> str:
+def _fate(finding: ImportFinding) -> str:
     if finding.problem:
         return f"not honoured: {finding.problem}"
     return f"{finding.becomes}: {finding.warning}" if finding.warning else finding.becomes

@@ -52,7 +52,7 @@ _ENTRIES: Final = ("policyEntry", "redeliveryPolicy")
 _IS_SO_ANYWAY: Final = "is always so"
 
 
-class Finding(NamedTuple):
+class ImportFinding(NamedTuple):
     """One property of the file: what it becomes, or why it is not honoured. The other of the two is empty."""
 
     line: int
@@ -84,7 +84,7 @@ class Configuration(NamedTuple):
 
     fields: dict[str, Any]
     """Those that the file sets, by name; the settings dataclass accepts all of them together."""
-    findings: list[Finding]
+    findings: list[ImportFinding]
     """One for each property, in the order of the file."""
 
 
@@ -116,12 +116,12 @@ class _Property:
         """Which of ActiveMQ's maps says it; of what every destination has without an entry, the queues'."""
         return self.entry.element, self.entry.kind or (self.row.kind if self.row is not None else "") or QUEUE
 
-    def finding(self) -> Finding:
+    def finding(self) -> ImportFinding:
         note = f" ({self.row.note})" if self.becomes and self.row is not None and self.row.note else ""
         name = f"{self.place} {self.name}" if self.name else self.place
         becomes = self.becomes and self.becomes + note
         warning = self.warning if self.becomes else ""
-        return Finding(self.line, _shown(name), _shown(self.text), becomes, self.problem, warning)
+        return ImportFinding(self.line, _shown(name), _shown(self.text), becomes, self.problem, warning)
 
 
 def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> Configuration:

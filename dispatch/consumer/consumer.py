@@ -524,7 +524,7 @@ class Consumer(Taker):
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self.check_held((delivery,))
-                    lane.acknowledged += lane.backing_store.remove_one(lane.pending_lane, sequence)
+                    lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
                     # is an ack that was not confirmed, and the message comes again.
                     self._dispatch_area.settle(delivery)
@@ -584,7 +584,7 @@ class Consumer(Taker):
 
         Requires: no lock.
         """
-        if not self._parts.store.cleanup().deleted:
+        if not self._parts.store.cleanup.run().deleted:
             raise full
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
@@ -602,7 +602,7 @@ class Consumer(Taker):
                 sequence += 1
                 end += 1
             lane = first.lane
-            lane.acknowledged += lane.backing_store.remove(lane.pending_lane, first.sequence, sequence)
+            lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
                 position = self._journal.end

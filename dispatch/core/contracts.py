@@ -17,7 +17,7 @@ ReadResult = tuple[list[StoredMessage], list[tuple[int, str]]]
 """Messages in order, and (sequence, problem) of those that can't be read."""
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where a message was sent, as far as it can be asked for that."""
 
     @property
@@ -45,11 +45,11 @@ class BackingStore(Protocol):
     def timetable(self) -> LaneDueTimes:
         """Return what finds the messages whose time has come."""
 
-    def remove(self, lane: OwnLane, first: int, last: int) -> int:
+    def acknowledge(self, lane: OwnLane, first: int, last: int) -> int:
         """Acknowledge a run; returns how many were pending. Requires: the lock."""
 
-    def remove_one(self, lane: OwnLane, sequence: int) -> int:
-        """Remove one message."""
+    def acknowledge_one(self, lane: OwnLane, sequence: int) -> int:
+        """Acknowledge one message."""
 
     def plan(self, lane: OwnLane, runs: Sequence[tuple[int, int]]) -> list[OwnRegion]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""

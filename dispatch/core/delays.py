@@ -249,7 +249,7 @@ class TimedLanes:
             if not lane.is_free(sequence):
                 return  # another list's consumer has it, or put it off: a sweep removes it when it comes back
             # RAM may have had the only copy.
-            lane.expired += lane.backing_store.remove_one(lane.pending_lane, sequence)
+            lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
             if lane.destination.admission is not None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
-from ...cache.lane_memory import LaneMemory
+from ...cache.message_memory import MessageMemory
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, message_id_of
 from ...store.format.record import RecordDamaged
@@ -133,7 +133,7 @@ class LaneMessages(ABC):
         self,
         pending_lane: PendingLane,
         id_prefix: str,
-        memory: LaneMemory,
+        memory: MessageMemory,
         backing_store: BackingStore,
         delivery_count_table: DeliveryCountTable,
         *,

@@ -36,7 +36,7 @@ from .model import (
     PersistentLaneState,
 )
 from .monitor import Monitor
-from .non_persistent import SpillingLane
+from .non_persistent import SpillingLaneState
 from .overhead import (
     COUNTED_BYTES,
     GROUPS_BYTES,
@@ -136,7 +136,7 @@ class Destinations:
         charge_bytes = row_bytes(name) + OPEN_QUEUE_BYTES
         self.make_room(charge_bytes)
         with self._overhead.one_more(charge_bytes):
-            destination = self._store.create_destination(name, is_temporary=is_temporary)
+            destination = self._store.destination_records.create(name, is_temporary=is_temporary)
             return self._add(destination.number, name)
 
     def require_row(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Destinations:
         distributions = self._target_area.distributions
         distributions.require_assignable(queue)  # before the journal says that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
-            self._store.note_groups(queue.number)
+            self._store.destination_records.note_groups(queue.number)
             queue.has_groups = True
         distributions.begin_assigning(queue)
 
@@ -205,9 +205,7 @@ class Destinations:
 
     def used_at_open(self) -> set[int]:
         """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
-        store = self._store
-        used = {pending_lane.destination_number for pending_lane in store.index.lanes.values()}
-        return used | {placed.lane_number >> LANE_SHIFT for branch in store.branches.prepared for placed in branch}
+        return self._store.destinations_in_use()
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
@@ -518,7 +516,7 @@ class Destinations:
             pending_lane = self._overflow.lane(destination.number, priority, caches, pool)
             pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
-            lane = destination.non_persistent_lanes[priority] = SpillingLane(
+            lane = destination.non_persistent_lanes[priority] = SpillingLaneState(
                 destination, pending_lane, prefix, self._overflow, self._timed.note
             )
             lane.persistent_lane = destination.lanes[priority]

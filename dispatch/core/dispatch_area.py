@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ...cache.lane_memory import LaneMemory
+from ...cache.message_memory import MessageMemory
 from ...cache.shares import Shares
 from ...store.format.times import has_times, times_of
 from ...store.numbering import BEHIND_ALL
@@ -304,12 +304,12 @@ class DispatchArea:
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 
-    def _in_flight_rooms(self, memory: LaneMemory) -> tuple[int, int]:
+    def _in_flight_rooms(self, memory: MessageMemory) -> tuple[int, int]:
         """Return how many more bytes the destinations of a memory may have in flight: with bodies, and at all."""
         held_bytes = self.dispatch_holder.held_bytes
         return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
 
-    def _note_in_flight(self, memory: LaneMemory, more_bytes: int) -> None:
+    def _note_in_flight(self, memory: MessageMemory, more_bytes: int) -> None:
         """Leave less, or more, to the others, after destinations with a quota have got so much more in flight."""
         after_bytes = memory.dispatch_holder.held_bytes
         before_bytes = after_bytes - more_bytes
@@ -328,7 +328,7 @@ class DispatchArea:
         if released_bytes:
             memory.lists_holder.release(released_bytes)
 
-    def _release_in_flight(self, memory: LaneMemory, charge: int) -> None:
+    def _release_in_flight(self, memory: MessageMemory, charge: int) -> None:
         memory.dispatch_holder.release(charge)
         if not memory.is_common:
             self._note_in_flight(memory, -charge)
@@ -343,7 +343,7 @@ class DispatchArea:
         """Tell whether consumers must settle first of destinations that no policy sets apart: see is_short_for."""
         return self.is_short_for(self._memories.common)
 
-    def is_short_for(self, memory: LaneMemory) -> bool:
+    def is_short_for(self, memory: MessageMemory) -> bool:
         """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
         return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 

@@ -12,7 +12,7 @@ from ...store.message import HeaderValue
 from ...store.numbering import BLOCK_MASK
 from ...store.stored_message import StoredMessage
 from ..selectors.selector import Selector
-from .contracts import Source
+from .contracts import MessageSource
 from .delivery import LaneMessages
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
@@ -74,7 +74,7 @@ class Judge:
 
 
 def values_of(
-    source: Source, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
+    source: MessageSource, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
 ) -> dict[str, HeaderValue]:
     """Return what a selector may ask a message for: these of its own fields, and its headers of these names, or all.
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
-from ...cache.lane_memory import LaneMemory, QuotaMemory
+from ...cache.message_memory import MessageMemory, QuotaMemory
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...cache.tab import Tab
@@ -494,7 +494,7 @@ class TargetArea(ListKeeper):
         lanes = {target.lane for target in self.lists}
         for lane in lanes:
             lane._check()
-        lists_bytes: dict[LaneMemory, int] = dict.fromkeys(self.memories.all, 0)
+        lists_bytes: dict[MessageMemory, int] = dict.fromkeys(self.memories.all, 0)
         for target in (*self.lists, *self.leaving):
             loading_bytes = target.load.reserved_bytes if target.load is not None else 0
             lists_bytes[target.lane.memory] += charges_bytes(target.direct) + loading_bytes

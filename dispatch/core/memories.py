@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 
 from ...cache.budget import Budget, Holder
 from ...cache.head_queue_cache import HeadQueueCache
-from ...cache.lane_memory import LaneMemory, QuotaMemory
 from ...cache.message_cache import CacheStatistics, added
+from ...cache.message_memory import MessageMemory, QuotaMemory
 from ...cache.pending_cache import PendingCache
 
 
@@ -29,15 +29,15 @@ class Memories:
         lists_holder, dispatch_holder = budget.holder("target_lists"), budget.holder("dispatch_area")
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = make_pending_cache(budget.holder("pending_cache"), heads)
-        self.common = LaneMemory(lists_holder, dispatch_holder, heads, overflowed)
+        self.common = MessageMemory(lists_holder, dispatch_holder, heads, overflowed)
         """The memory of all destinations whose policy has neither share nor reserve."""
         self.of_patterns = {pattern: QuotaMemory(budget, pattern, make_pending_cache) for pattern in patterns}
         """By pattern, the memory of destinations whose policy has either."""
-        self.all: tuple[LaneMemory, ...] = (self.common, *self.of_patterns.values())
+        self.all: tuple[MessageMemory, ...] = (self.common, *self.of_patterns.values())
         """Each destination has one of these."""
         self._pattern_of = pattern_of
 
-    def of(self, name: str) -> LaneMemory:
+    def of(self, name: str) -> MessageMemory:
         """Return what the messages of a destination are charged to. O(patterns)."""
         pattern = self._pattern_of(name) if self.of_patterns else None
         return self.of_patterns.get(pattern, self.common) if pattern is not None else self.common

@@ -41,5 +41,5 @@ class MemoryRule:
         return target.supply_seconds
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
-        """Return the cache for what overflows the lists of one LaneMemory, whose share is set later."""
+        """Return the cache for what overflows the lists of one MessageMemory, whose share is set later."""
         return PendingCache(holder, head_queue_cache, 0)

@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from ...cache.charge import OVERHEAD_BYTES
-from ...cache.lane_memory import LaneMemory
+from ...cache.message_memory import MessageMemory
 from ...cache.tab import LastingCharge, Tab
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times
+from ...store.index.destination_lane import DestinationLane
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate
 from ...store.index.index import INDEX_LANE_BYTES
-from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.message_store import MessageStore
 from ...store.numbering import PRIORITIES, UNLIMITED
@@ -490,12 +490,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        self.destination.store.record_delivery_counts(self.pending_lane.number, runs)
+        self.destination.store.return_records.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        self.destination.store.record_returns(self.pending_lane.number, runs, now_ms)
+        self.destination.store.return_records.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -565,24 +565,29 @@ class LaneState(LaneMessages):
 class PersistentLaneState(LaneState):
     """A lane of messages that are in the journal. The state lock guards it.
 
-    The index has one lane for it in a queue, and two in a subscription:
-
-    attribute            in a queue or topic   in a subscription             it knows
-    sent_lane            its lane              the lane of its topic         what was sent, and where on disk it lies
-    acked_lane           the same              the subscription's own lane   what is pending, and what was acknowledged
+    The index has one lane for it in a queue or topic: `pending_lane` is `destination_lane`. It has two in a
+    subscription: its own, in which it acknowledges, and the topic's, which knows what was sent and where that lies.
     """
 
-    __slots__ = ("sent_lane", "acked_lane")
+    __slots__ = ("destination_lane",)
 
     def __init__(
-        self, destination: DestinationState, sent_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
+        self,
+        destination: DestinationState,
+        destination_lane: DestinationLane,
+        id_prefix: str,
+        subscription_lane: JournaledLane | None = None,
     ) -> None:
-        """subscription: the lane of a subscription to that topic's lane; None: messages are those of the lane."""
-        super().__init__(destination, subscription or sent_lane, id_prefix)
-        self.sent_lane = sent_lane
-        """The lane that records add messages to."""
-        self.acked_lane: JournaledLane = subscription or sent_lane
-        """The lane that records acknowledge messages in: `pending_lane`, by its own type."""
+        """destination_lane: of a queue or topic. subscription_lane: of a subscription to that topic, or None."""
+        super().__init__(destination, subscription_lane or destination_lane, id_prefix)
+        self.destination_lane = destination_lane
+        """The lane of the queue or topic, which records add messages to."""
+
+    def quarantine(self, sequence: int) -> bool:
+        """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
+        pending_lane = self.pending_lane
+        assert isinstance(pending_lane, JournaledLane)
+        return self.destination.store.quarantine(pending_lane, sequence)
 
 
 class NonPersistentLaneState(LaneState):
@@ -692,7 +697,7 @@ class DestinationState(DestinationStanding):
         return self.target_area.store
 
     @property
-    def memory(self) -> LaneMemory:
+    def memory(self) -> MessageMemory:
         """What its messages are charged to. O(patterns) where a policy sets memory apart."""
         return self.target_area.memories.of(self.name)
 

@@ -1,4 +1,4 @@
-"""SpillingLane: the non-persistent messages of one lane, in RAM first and in tmp-storage behind.
+"""SpillingLaneState: the non-persistent messages of one lane, in RAM first and in tmp-storage behind.
 
 It differs from its persistent neighbour in where messages are when RAM has
 no place for them (tmp-storage, not the journal) and in that an ack writes
@@ -22,7 +22,7 @@ from .model import DestinationState, LaneState, NonPersistentLaneState, TargetLi
 from .pager import Pager
 
 
-class SpillingLane(NonPersistentLaneState):
+class SpillingLaneState(NonPersistentLaneState):
     """The state lock guards it."""
 
     __slots__ = ("overflow", "note_times")
@@ -140,7 +140,7 @@ class SpillingLane(NonPersistentLaneState):
     def give_up(self, sequence: int) -> None:
         """Give up a message that can't be read any more, unless it is in flight."""
         if sequence not in self.in_flight:
-            self.overflow.remove(self.tmp_lane, sequence, sequence)
+            self.overflow.acknowledge(self.tmp_lane, sequence, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
         if self.overflow.is_closed:

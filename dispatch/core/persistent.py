@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...cache.charge import OVERHEAD_BYTES, charges_bytes
+from ...store.index.destination_lane import DeletedLane
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, has_fingerprints
-from ...store.index.lane import DeletedLane
 from ...store.stored_message import StoredMessage
 from ..selectors.selector import Selector
 from .judging import NO_NAMES
@@ -79,11 +79,11 @@ class StoredLaneState(PersistentLaneState):
         """See LaneState."""
         if not names:
             return super().next_candidate(selector, names, sequence)
-        return self.destination.store.next_candidate(self.sent_lane, names, sequence, selector.may_match)
+        return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
         """See LaneState."""
-        self.destination.store.note_survey(self.sent_lane, survey)
+        self.destination.store.note_survey(self.destination_lane, survey)
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""
@@ -91,4 +91,4 @@ class StoredLaneState(PersistentLaneState):
 
     def drop(self) -> None:
         """See LaneState."""
-        self.pending_lane = self.acked_lane = self.sent_lane = DeletedLane(self.sent_lane)
+        self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)

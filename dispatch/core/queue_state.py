@@ -20,5 +20,5 @@ class QueueState(DestinationState):
     def make_lane(self, priority: int) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
         store = self.target_area.store
-        pending_lane = store.index.lane(self.number, priority)
+        pending_lane = store.lane(self.number, priority)
         return StoredLaneState(self, pending_lane, store.id_prefix(self.number, priority))

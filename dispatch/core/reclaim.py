@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush
 
 from ...cache.budget import Budget
 from ...cache.charge import charge_bytes
-from ...cache.lane_memory import LaneMemory
 from ...cache.message_cache import WORTH_BYTES, MessageCache
+from ...cache.message_memory import MessageMemory
 from ...cache.spill.overflow import Overflow
 from ...store.numbering import UNLIMITED
 from ...store.stored_message import StoredMessage
@@ -45,7 +45,7 @@ class Reclaim:
         self._exhausted_seconds = 0.0
 
     @property
-    def memories(self) -> list[LaneMemory]:
+    def memories(self) -> list[MessageMemory]:
         """The memories of all destinations, who gives back first in front: capped ones, common, with a reserve."""
         quotas = self._memories.of_patterns.values()
         return [
@@ -87,9 +87,9 @@ class Reclaim:
         if missing() > 0:
             self._overflow.write_arriving()
 
-    def _empty_caches(self, memory: LaneMemory, missing: Callable[[], int]) -> None:
+    def _empty_caches(self, memory: MessageMemory, missing: Callable[[], int]) -> None:
         """Let the caches give back until nothing is missing for a memory, but nothing of the reserve of another."""
-        heads: list[tuple[LaneMemory, MessageCache]] = [(giver, giver.head_queue_cache) for giver in self.memories]
+        heads: list[tuple[MessageMemory, MessageCache]] = [(giver, giver.head_queue_cache) for giver in self.memories]
         for giver, cache in (*heads, *((giver, giver.pending_cache) for giver in self.memories)):
             missing_bytes = missing()
             if missing_bytes > 0:
@@ -103,7 +103,7 @@ class Reclaim:
                 giver.head_queue_cache.give_back(min(wanted_bytes - budget.free_bytes, giver.spare_bytes))
 
     def make_room_in_share(
-        self, memory: LaneMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
+        self, memory: MessageMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
     ) -> None:
         """Give back of what a pattern's destinations hold, in the same order, until its share has so much room.
 

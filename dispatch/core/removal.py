@@ -74,7 +74,7 @@ class Removals:
         count = removed = 0
         try:
             for first, last in runs:
-                removed += lane.backing_store.remove(lane.pending_lane, first, last)
+                removed += lane.backing_store.acknowledge(lane.pending_lane, first, last)
                 gone.add(first, last)
                 count += 1
         except ForebayError:

@@ -523,7 +523,7 @@ class Engine:
             settings=settings,
             shares=shares,
         )
-        quarantine = Quarantine(self.monitor, self.store, self.target_area)
+        quarantine = Quarantine(self.monitor, self.target_area)
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
@@ -653,7 +653,7 @@ class Engine:
         except Exception as error:
             self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
-                self.store.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
+                self.store.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
             raise
         monitor.is_closed = True
         try:

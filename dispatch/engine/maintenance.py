@@ -95,15 +95,14 @@ class Maintenance:
         done += self._release_duty.do(now, time_ms)
         for duty in self._others:
             done += duty.do(now, time_ms)
-        is_crowded = store.adds >= store.next_checkpoint_adds or store.index.is_filling
-        done += self._checkpoint_duty.do(now, time_ms, is_due=is_crowded or now >= self._checkpoint_at)
+        done += self._checkpoint_duty.do(now, time_ms, is_due=store.is_checkpoint_due or now >= self._checkpoint_at)
         done += self._relocation_duty.do(now, time_ms)
         if self._wakeups.wants_cleanup:
             self._wakeups.wants_cleanup = False
             self._cleanup_at = 0.0
-        if store.is_full or store.wants_retained_room:
+        if store.is_full or store.cleanup.wants_retained_room:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
-        is_wanted = now >= self._cleanup_at or store.relocation.wants_cleanup
+        is_wanted = now >= self._cleanup_at or store.cleanup.relocation.wants_cleanup
         done += self._cleanup_duty.do(now, time_ms, is_due=is_wanted)
         for duty in self._quarantine_duties:
             done += duty.do(now, time_ms)
@@ -139,12 +138,12 @@ class Maintenance:
             return done + self._timed.release_due()  # what found no room in the index before
 
     def _relocate(self) -> int:
-        return self._store.relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)
+        return self._store.cleanup.relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)
 
     def _clean_up(self) -> int:
         self._cleanup_at = self._monitor.monotonic() + self._settings.cleanup_interval_seconds
-        self._store.relocation.wants_cleanup = False
-        report = self._store.delete_unneeded()
+        self._store.cleanup.relocation.wants_cleanup = False
+        report = self._store.cleanup.delete_unneeded()
         return len(report.deleted) + len(report.archived)
 
     def pause(self) -> float:
@@ -159,7 +158,7 @@ class Maintenance:
         )
         if self._settings.sync == "interval":
             due = min(due, self._sync_at)
-        if self._store.relocation.is_wanted:
+        if self._store.cleanup.relocation.is_wanted:
             due = min(due, self._relocation_duty.next_at(now + RELOCATION_PAUSE_SECONDS))
         if self._store.attestation.is_wanted:
             due = min(due, self._attest_duty.next_at(now + ATTEST_SECONDS))

@@ -86,8 +86,8 @@ def _in_line(owners: Owners, line: SpaceLine, queue: DestinationState | None) ->
 
 
 def _journal_causes(owners: Owners) -> list[Cause]:
-    """Return the destinations with pending messages, the one that keeps most of the journal first."""
-    whole = explain_whole(owners.store.sizes(), owners.store.retention_reasons().all(), owners.monitor.clock_ms())
+    """Return who has pending messages, whoever keeps most of the journal first."""
+    whole = explain_whole(owners.store.sizes(), owners.store.retention.reasons().all(), owners.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 

@@ -15,7 +15,7 @@ from .words import plural
 def explain(owners: Owners, subject: object) -> Explanation:
     """Explain a data log by its id, or the whole store. See Forebay.explain. Requires: no lock."""
     owners.monitor.raise_if_closed()
-    pins = owners.store.retention_reasons()
+    pins = owners.store.retention.reasons()
     sizes = owners.store.sizes()
     if subject is None:
         with owners.monitor.lock:
@@ -40,7 +40,7 @@ def explain(owners: Owners, subject: object) -> Explanation:
 def report_data_logs(monitor: Monitor, store: MessageStore) -> list[DataLogReport]:
     """Return what each data log is kept for, the oldest first. See Forebay.data_logs. Requires: no lock."""
     monitor.raise_if_closed()
-    pins = store.retention_reasons().all()
+    pins = store.retention.reasons().all()
     with monitor.lock:
         data_logs, now_ms = store.live_bytes_by_data_log(), monitor.clock_ms()
     return [

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
-from ...cache.lane_memory import LaneMemory
+from ...cache.message_memory import MessageMemory
 from ...store.journal.reading import Region
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
@@ -53,7 +53,7 @@ class CacheWarmer:
         self._queues = queues
         self._lanes: dict[LaneState, int] = {}
         """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
-        self._is_full: set[LaneMemory] = set()
+        self._is_full: set[MessageMemory] = set()
         """Where the cache, or memory, has no room for the next one: the lanes wait for `resume`."""
         self.loading_bytes = 0
         """Charged to the cache for messages that are being read."""
@@ -84,7 +84,7 @@ class CacheWarmer:
             for memory in target_area.memories.all:
                 self._look_at(memory)
 
-    def _look_at(self, memory: LaneMemory) -> None:
+    def _look_at(self, memory: MessageMemory) -> None:
         cache = memory.head_queue_cache
         if cache.room_bytes < cache.share_bytes * PLENTY_SHARE:
             return

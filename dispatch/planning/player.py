@@ -122,11 +122,11 @@ class PlayedStore(MessageStore):
             body = self._bodies[length] = bytes(length)
         return sequence, b"", body, origin
 
-    def remove(self, lane: Any, first: int, last: int) -> int:
+    def acknowledge(self, lane: Any, first: int, last: int) -> int:
         removed: int = lane.remove(first, last)[0]
         return removed
 
-    def remove_one(self, lane: Any, sequence: int) -> int:
+    def acknowledge_one(self, lane: Any, sequence: int) -> int:
         removed: int = lane.remove_one(sequence)[0]
         return removed
 

@@ -52,7 +52,7 @@ class _Oldest:
 
     def drop(self, first: int, last: int) -> int:
         """Remove a part of such a run; return how many messages that were."""
-        removed = self.lane.backing_store.remove(self.lane.pending_lane, first, last)
+        removed = self.lane.backing_store.acknowledge(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
         return removed
@@ -129,7 +129,7 @@ class FullPolicy:
                 if persistent:
                     target = self._destinations.lane(dead_letters.number << LANE_SHIFT | priority)
                     id_prefix = target.id_prefix
-                    sequence = store.append_slice(target.sent_lane, timestamp, [(properties, body)])
+                    sequence = store.append_slice(target.destination_lane, timestamp, [(properties, body)])
                     self._publisher.publish_when_durable(target, ((sequence, properties, body, timestamp),))
                 else:
                     non_persistent = self._destinations.non_persistent_lane(dead_letters, priority)

@@ -228,7 +228,7 @@ class SendPipeline:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
         with producers.monitor.lock, producers.monitor.whole:
-            pending_lane = lane.sent_lane  # not before: until here the queue may go
+            pending_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
                 part = contents[begin : begin + pending_lane.slice_room]
                 before_bytes = pending_lane.added_bytes

@@ -71,7 +71,7 @@ class SliceWriter:
             fresh = self._fresh_places(identities)
             done = 0
             while fresh:
-                room = lane.sent_lane.slice_room
+                room = lane.destination_lane.slice_room
                 part, fresh = fresh[:room], fresh[room:]
                 first = self._write_fresh(lane, timestamp, [batch[at] for at in part], _known(identities, part))
                 sequences = dict(zip(part, range(first, first + len(part)), strict=True))
@@ -101,7 +101,7 @@ class SliceWriter:
     ) -> int:
         """Store messages that are fresh and let them arrive; return the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
-        first = self._store.append_slice(lane.sent_lane, timestamp, part, times, identities)
+        first = self._store.append_slice(lane.destination_lane, timestamp, part, times, identities)
         if times:
             self.arrive_timed(lane, timestamp, first, part, times)
             return first
@@ -146,9 +146,9 @@ class SliceWriter:
         with self._monitor.lock, self._monitor.whole:
             timestamp = self._store.steady.now_ms()
             while begin < len(batch):
-                part = list(batch[begin : begin + lane.sent_lane.slice_room])
+                part = list(batch[begin : begin + lane.destination_lane.slice_room])
                 times = times_of_each(part)
-                first = self._store.append_slice(lane.sent_lane, timestamp, part, times)
+                first = self._store.append_slice(lane.destination_lane, timestamp, part, times)
                 self.arrive_timed(lane, timestamp, first, part, times)
                 behind = begin + len(part)
                 ids += [

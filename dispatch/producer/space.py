@@ -37,7 +37,7 @@ class Space:
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
         overflow.storage.on_room(self.tmp_storage.room_came)
-        store.cleaner.room_came = self.journal.room_came
+        store.cleanup.cleaner.room_came = self.journal.room_came
 
     def line(self, persistent: bool) -> SpaceLine:
         return self.journal if persistent else self.tmp_storage
@@ -45,12 +45,12 @@ class Space:
     def free(self) -> None:
         """Do what may make room, or have it done. Requires: no lock."""
         if not self._ask_for_cleanup():
-            self._store.delete_unneeded()
+            self._store.cleanup.delete_unneeded()
             with self._monitor.lock, self._monitor.whole:
                 self._overflow.compact()
 
     def _give_up_retained(self) -> None:
-        self._store.delete_unneeded()
+        self._store.cleanup.delete_unneeded()
 
     def retry(
         self,
@@ -67,7 +67,7 @@ class Space:
         Requires: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
         """
         woken = confirmer.wakeable()
-        if line is self.journal and self._store.wants_retained_room:
+        if line is self.journal and self._store.cleanup.wants_retained_room:
             yield Wait(woken, _at_once, self._give_up_retained)
             try:
                 attempt()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...cache.lane_memory import LaneMemory
+from ...cache.message_memory import MessageMemory
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.numbering import PRIORITIES
 from ...store.subscription_records import SubscriptionRecords
@@ -48,7 +48,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._sweeper = sweeper
         self.unrecorded = unrecorded
         self.verdicts = Verdicts()
-        self._cached: list[tuple[LaneMemory, Subscriber]] = []
+        self._cached: list[tuple[MessageMemory, Subscriber]] = []
         """Subscriptions of deleted topics that the caches are still to forget."""
 
     def begin(self, subscription: SubscriptionState) -> None:
@@ -146,7 +146,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         known = self._subscribers.by_number
         return [known[number] for number in numbers if number in known and number not in kept]
 
-    def forget_later(self, memory: LaneMemory, unread: list[Subscriber]) -> None:
+    def forget_later(self, memory: MessageMemory, unread: list[Subscriber]) -> None:
         """Note that the caches are to forget these, because their topic is deleted. Requires: the lock."""
         self._cached += [(memory, subscriber) for subscriber in unread]
 

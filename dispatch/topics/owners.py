@@ -67,7 +67,7 @@ def make_topic_owners(
     )
     patterns = PatternRegistry(parts.target_area, records, subscriptions)
     retention = TopicRetention(
-        monitor=monitor, records=records, trimmer=store.trimmer, policies=policies, overhead=overhead
+        monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=policies, overhead=overhead
     )
     topics = Topics(
         parts,

@@ -140,7 +140,7 @@ class Topics:
         self._destinations.make_room(charge_bytes + members_bytes)
         self._overhead.require(charge_bytes + members_bytes)
         with self._overhead.one_more(charge_bytes):
-            destination = self._message_store.create_destination(name, TOPIC, is_temporary=is_temporary)
+            destination = self._message_store.destination_records.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
             for pattern in found:
                 self._patterns.join(pattern, topic)
@@ -343,7 +343,7 @@ class Topics:
         if self._transactions.concern({topic.number, *durable, *(each.number for each in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
         unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
-        self._message_store.delete_destination(topic.number)
+        self._message_store.destination_records.delete(topic.number)
         self._subscriptions.forget_later(topic.memory, unread)
         topic.standing = Standing.DELETED
         self._retention.forget(topic)

@@ -21,7 +21,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.retained import Retained
 from ...store.format.state import TOPIC
 from ...store.format.times import Times, has_times, times_of
-from ...store.index.lane import Lane
+from ...store.index.destination_lane import DestinationLane
 from ...store.index.subscription_table import CURSOR_BYTES
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, SubscriptionLane, TopicLane
@@ -31,7 +31,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.contracts import BackingStore, LaneDueTimes, Source
+from ..core.contracts import BackingStore, LaneDueTimes, MessageSource
 from ..core.counters import EarlierCounts, Volume
 from ..core.delivery import LaneMessages
 from ..core.destinations import Destinations
@@ -88,7 +88,7 @@ class Verdicts:
         """Return whether a message is the one that is arriving, and persistent. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
-    def matches(self, selector: Selector, source: Source, message: StoredMessage) -> bool:
+    def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
         """Return whether a selector matches the message that is arriving. Requires: `is_about` it; the lock."""
         found = self._matches.get(selector.text)
         if found is None:
@@ -383,7 +383,7 @@ class TopicState(DestinationState):
 
     def make_lane(self, priority: int) -> TopicLaneState:
         store = self.store
-        pending_lane = store.index.lane(self.number, priority)
+        pending_lane = store.lane(self.number, priority)
         return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 
 
@@ -394,7 +394,7 @@ class TopicLaneState(StoredLaneState):
     joins_slices: ClassVar[bool] = False
     """A subscription may have begun between two slices, and the first is not for it."""
 
-    def __init__(self, topic: TopicState, pending_lane: Lane, id_prefix: str) -> None:
+    def __init__(self, topic: TopicState, pending_lane: DestinationLane, id_prefix: str) -> None:
         super().__init__(topic, pending_lane, id_prefix)
         self.topic = topic
 
@@ -614,12 +614,12 @@ class UnrecordedStore:
         """Return what finds the messages whose time has come."""
         return self._store.timetable
 
-    def remove(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
-        """Remove a run without a record; return how many were pending. Requires: the lock."""
+    def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
+        """Acknowledge a run without a record; return how many were pending. Requires: the lock."""
         return pending_lane.remove(first, last, NO_RECORD)
 
-    def remove_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
-        """Remove one message without a record. Requires: the lock."""
+    def acknowledge_one(self, pending_lane: SubscriptionLane, sequence: int) -> int:
+        """Acknowledge one message without a record. Requires: the lock."""
         return pending_lane.remove(sequence, sequence, NO_RECORD)
 
     def plan(self, pending_lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:

@@ -180,7 +180,7 @@ class UnmatchedSweeper:
             first, last = lane.unwanted.pop_first(room)
             runs.append((first, last))
             room -= last - first + 1
-        self._records.remove_runs(lane.subscription_lane, runs, is_durable=is_durable)
+        self._records.acknowledge_runs(lane.subscription_lane, runs, is_durable=is_durable)
         for cache in lane.caches:
             for first, last in runs if cache.has(lane.pending_lane.number) else ():
                 for sequence in range(first, last + 1):

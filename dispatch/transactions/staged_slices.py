@@ -133,7 +133,7 @@ class StagedSlices:
         branch = self._branch
         gathered.lengths = self._store.transactions.append_slice(
             branch,
-            gathered.lane.sent_lane,
+            gathered.lane.destination_lane,
             gathered.timestamp,
             gathered.contents,
             is_timed=gathered.is_timed,

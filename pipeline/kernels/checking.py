@@ -15,7 +15,7 @@ from ...store.disk.disk import File
 from ...store.format.record import RecordDamaged, decode_header
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, decode_data_log_header
 from ...store.journal.scan import Damage, Found
-from ...store.recovery.verify import DataLogFacts, Finding, examine, examine_record
+from ...store.recovery.verify import DataLogFacts, JournalFinding, examine, examine_record
 from .heads import Unusual, directory_of, heads_of, messages_of, verify_messages
 
 
@@ -72,7 +72,7 @@ def from_text(text: str) -> DataLogFacts:
     header = fields["header"]
     if header is not None:
         fields["header"] = DataLogHeader(**header | {"store_id": bytes.fromhex(header["store_id"])})
-    fields["findings"] = [Finding(*finding) for finding in fields["findings"]]
+    fields["findings"] = [JournalFinding(*finding) for finding in fields["findings"]]
     fields["damages"] = [Damage(**damage) for damage in fields["damages"]]
     fields["existing"] = [(kind, data_logs) for kind, data_logs in fields["existing"]]
     return DataLogFacts(**fields)

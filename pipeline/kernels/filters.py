@@ -26,7 +26,7 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 _TYPES: Final = {"string": str, "int": int, "long": int}
 
 
-class Condition(NamedTuple):
+class FilterCondition(NamedTuple):
     """A condition on one column. `operation`: a name in pyarrow.compute, "in", "is_valid" or "is_null"."""
 
     column: str
@@ -34,30 +34,30 @@ class Condition(NamedTuple):
     value: Any = None
 
 
-def condition_of(one: Filter, known: Mapping[str, str]) -> Condition | None:
+def condition_of(one: Filter, known: Mapping[str, str]) -> FilterCondition | None:
     """None: Spark must apply it itself."""
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in known:
         return None
     column = attribute[0]
     if isinstance(one, datasource.IsNotNull):
-        return Condition(column, "is_valid")
+        return FilterCondition(column, "is_valid")
     if isinstance(one, datasource.IsNull):
-        return Condition(column, "is_null")
+        return FilterCondition(column, "is_null")
     kind = _TYPES.get(known[column])
     if isinstance(one, datasource.In):
         values = tuple(one.value)
-        return Condition(column, "in", values) if all(_is(kind, value) for value in values) else None
+        return FilterCondition(column, "in", values) if all(_is(kind, value) for value in values) else None
     operation = _COMPARISONS.get(type(one))
     value = getattr(one, "value", None)
-    return Condition(column, operation, value) if operation is not None and _is(kind, value) else None
+    return FilterCondition(column, operation, value) if operation is not None and _is(kind, value) else None
 
 
 def _is(kind: type | None, value: object) -> bool:
     return kind is not None and isinstance(value, kind) and not isinstance(value, bool)
 
 
-def applied(batch: Any, conditions: Sequence[Condition], names: tuple[str, ...]) -> Any:
+def applied(batch: Any, conditions: Sequence[FilterCondition], names: tuple[str, ...]) -> Any:
     """Return the rows of a batch that meet all conditions, with the columns of those names."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -75,7 +75,7 @@ def applied(batch: Any, conditions: Sequence[Condition], names: tuple[str, ...])
     return batch.filter(mask).select(list(names))
 
 
-def prunes(conditions: Sequence[Condition], broker: str, data_log: int) -> bool:
+def prunes(conditions: Sequence[FilterCondition], broker: str, data_log: int) -> bool:
     """Return whether no row of that data log can meet the conditions."""
     return not all(
         _meets(broker if condition.column == "broker" else data_log, condition)
@@ -84,7 +84,7 @@ def prunes(conditions: Sequence[Condition], broker: str, data_log: int) -> bool:
     )
 
 
-def _meets(value: str | int, condition: Condition) -> bool:
+def _meets(value: str | int, condition: FilterCondition) -> bool:
     operation, asked = condition.operation, condition.value
     if operation == "in":
         return value in asked

@@ -24,7 +24,7 @@ from ...store.errors import ForebayError, SettingsError
 from ...store.inspect.facts import Wanted
 from ...store.journal.scan import open_data_logs
 from .. import local
-from ..kernels.filters import Condition, applied, condition_of, prunes
+from ..kernels.filters import FilterCondition, applied, condition_of, prunes
 from ..kernels.fleet import Part, Store, find_stores, plan
 from ..kernels.schema import columns, ddl
 from .options import EXAMINED, FACTS, Options, StreamOptions
@@ -72,7 +72,7 @@ class FactsReader(DataSourceReader):
     def __init__(self, options: Options, asked: dict[str, str]) -> None:
         self._options = options
         self._asked = asked
-        self._conditions: list[Condition] = []
+        self._conditions: list[FilterCondition] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the data logs that are there now, packed."""

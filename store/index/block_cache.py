@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from ..account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
-from ..numbering import PUT_OFF, UNLIMITED
+from ..numbering import BLOCK_SHIFT, PUT_OFF, UNLIMITED
 from ..sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
 from .pending_lane import JournaledLane
@@ -54,6 +54,10 @@ class BlockHolder(JournaledLane):
         if block is None and number in self.blocks:
             block = self.cache.fetch(self, number)
         return block
+
+    def pending_from(self) -> int:
+        """See PendingLane."""
+        return self.blocks.first << BLOCK_SHIFT if self.blocks else self.next_sequence
 
     def unpack(self, number: int, packed: bytes) -> Block:
         """Return the block in these bytes. Raises BlockDamaged."""

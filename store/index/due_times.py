@@ -15,8 +15,8 @@ from ..bits import runs_of_ones
 from ..format.times import DUE, EXPIRY, NEVER
 from ..numbering import BLOCK_SHIFT
 from .block_cache import BlockHolder
+from .destination_lane import DestinationLane
 from .index import Index
-from .lane import Lane
 
 PAGE_ROWS: Final = 256
 EXPIRED_BLOCKS_MAX: Final = 16_384
@@ -58,11 +58,11 @@ class DueTimes:
             lane.earliest[DUE] = self._earliest(lane, DUE)
         return runs
 
-    def expired_blocks(self, lane: Lane, now_ms: int) -> list[int]:
+    def expired_blocks(self, lane: DestinationLane, now_ms: int) -> list[int]:
         """Return the numbers of blocks in which something has expired, in order; EXPIRED_BLOCKS_MAX at most."""
         return sorted(self._blocks(lane, EXPIRY, now_ms, EXPIRED_BLOCKS_MAX))
 
-    def expired(self, lane: Lane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+    def expired(self, lane: DestinationLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
         """Return runs of the pending messages of a block that have expired."""
         block = lane.block(number)
         if block is None or block.times is None:
@@ -73,7 +73,7 @@ class DueTimes:
         """Find out what is due next, once something that waited is removed."""
         lane.earliest[DUE] = self._earliest(lane, DUE)
 
-    def refresh_expiry(self, lane: Lane) -> None:
+    def refresh_expiry(self, lane: DestinationLane) -> None:
         """Find out what expires next, once what had expired is removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 

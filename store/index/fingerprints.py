@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from ..numbering import BLOCK_SHIFT
 from .block_cache import BlockCache
+from .destination_lane import DestinationLane
 from .fingerprint import BlockSurvey, Fingerprint, fingerprint_of
-from .lane import Lane
 
 NAMES_MAX: Final = 4
 """Headers of one selector that have fingerprints; more would cost more to read than they save."""
@@ -68,7 +68,9 @@ class Fingerprints:
         """Whether a checkpoint would store something."""
         return self._fresh_bytes > 0
 
-    def next_candidate(self, lane: Lane, names: frozenset[str], sequence: int, may_match: Question) -> Candidate | None:
+    def next_candidate(
+        self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
+    ) -> Candidate | None:
         """Return the first block at or behind a sequence that may have a match; None where no block is left.
 
         After BLOCKS_MAX blocks without one the next block is a candidate, whatever it has. O(blocks), no block is read.
@@ -105,7 +107,7 @@ class Fingerprints:
                     known.setdefault(number, {}).update(named)
         return known
 
-    def examined(self, lane: Lane, survey: BlockSurvey) -> None:
+    def examined(self, lane: DestinationLane, survey: BlockSurvey) -> None:
         """Take in what a scan has examined; keep the fingerprints once all that is pending in the block is part of it.
 
         Requires: what was examined is pending, or was when the scan began.
@@ -142,7 +144,7 @@ class Fingerprints:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def take(self, lanes: Mapping[int, Lane]) -> list[Row]:
+    def take(self, lanes: Mapping[int, DestinationLane]) -> list[Row]:
         """Return what a checkpoint must store. It stays in RAM until `checkpointed` says how that went."""
         rows: list[Row] = []
         for (lane, number), fresh in list(self._fresh.items()):

@@ -21,9 +21,9 @@ from .block import Block, BlockDamaged
 from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
 from .delivery_counts import DeliveryCountTable
+from .destination_lane import DestinationLane
 from .fingerprints import Fingerprints, Row, RowReader
 from .idle_lanes import IdleLanes
-from .lane import Lane
 from .pending_lane import JournaledLane, PendingLane
 from .put_off_lane import PutOffLane
 
@@ -39,7 +39,7 @@ class LaneMaker(ABC):
         """Return whether a destination is a topic."""
 
     @abstractmethod
-    def make_lane(self, destination: int, priority: int, next_sequence: int) -> Lane:
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> DestinationLane:
         """Make a lane of a topic that goes on with that sequence."""
 
 
@@ -47,7 +47,7 @@ class _NoTopics(LaneMaker):
     def is_topic(self, destination: int) -> bool:
         return False
 
-    def make_lane(self, destination: int, priority: int, next_sequence: int) -> Lane:
+    def make_lane(self, destination: int, priority: int, next_sequence: int) -> DestinationLane:
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ class Index:
         are bounded without a budget. read_fingerprints: see RowReader. lanes_account: pays for lanes; None: nobody
         counts them."""
         self._lanes_account = lanes_account or Uncounted()
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, DestinationLane] = {}
         """By number: those that somebody uses, or that have something."""
         self.idle = IdleLanes(lanes_account)
         """All others that were ever used."""
@@ -85,12 +85,12 @@ class Index:
         """Makes the lanes of topics, once somebody knows which destinations are some."""
         self.put_off: dict[int, PutOffLane] = {}
         """Number of a lane -> when messages of it that came back are offered again."""
-        self._forgotten: dict[int, Lane] = {}
+        self._forgotten: dict[int, DestinationLane] = {}
         """Empty lanes of which rows are left."""
         self.latest_ms = 0
         """The latest time that the journal tells of: the store's time never goes behind it."""
 
-    def lane(self, destination: int, priority: int) -> Lane:
+    def lane(self, destination: int, priority: int) -> DestinationLane:
         """Return a lane, made where there is none. RecordDamaged when no lane can have that number."""
         number = destination << LANE_SHIFT | priority
         lane = self.lanes.get(number)
@@ -100,7 +100,7 @@ class Index:
             if self.topics.is_topic(destination):
                 lane = self.topics.make_lane(destination, priority, next_sequence)
             else:
-                lane = Lane(self.cache, self.uses, destination, priority)
+                lane = DestinationLane(self.cache, self.uses, destination, priority)
                 lane.next_sequence = next_sequence
             lane.put_off = self.put_off.get(number)
             self.lanes[number] = lane
@@ -115,7 +115,10 @@ class Index:
         yield from ((number, lane.next_sequence) for number, lane in self.lanes.items())
 
     def skip_to(self, number: int, sequence: int) -> None:
-        """Skip to a sequence in a lane, as `Lane.skip_to` does; no object is made for it. RecordDamaged likewise."""
+        """Skip to a sequence in a lane, as `DestinationLane.skip_to` does; no object is made for it.
+
+        Raises RecordDamaged likewise.
+        """
         lane = self.lanes.get(number)
         if lane is not None:
             lane.skip_to(sequence)
@@ -199,7 +202,7 @@ class Index:
             if lane_number & NON_PERSISTENT or lane_number >> LANE_SHIFT not in destinations:
                 put_off.forget_all()
 
-    def lane_numbered(self, number: int) -> Lane:
+    def lane_numbered(self, number: int) -> DestinationLane:
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def restore(

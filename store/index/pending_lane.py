@@ -68,6 +68,13 @@ class PendingLane:
         """
         raise NotImplementedError
 
+    def pending_from(self) -> int:
+        """Return a sequence before which nothing is pending: where the first block with a pending message begins.
+
+        The next sequence of the lane where nothing is pending. O(1), no disk.
+        """
+        raise NotImplementedError
+
     def lengths(self, first: int, last: int) -> array[int]:
         """Return the content bytes of first..last, which lie in one block and are pending."""
         raise NotImplementedError

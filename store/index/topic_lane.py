@@ -25,7 +25,7 @@ from ..sequence_set import SequenceSet
 from .block import Block
 from .block_cache import BlockCache
 from .data_log_use import DataLogUse
-from .lane import LANE_SLOTS, Lane
+from .destination_lane import LANE_SLOTS, DestinationLane
 from .pending_lane import PENDING_SLOTS, JournaledLane, PendingLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor, Cursors
@@ -116,7 +116,7 @@ class LaneHome(ABC):
         """Let a subscription that is a row have lanes of its own again."""
 
 
-class TopicLane(Lane):
+class TopicLane(DestinationLane):
     """The messages that at least one subscription of the topic may still need. The state lock guards it."""
 
     __slots__ = (
@@ -155,7 +155,7 @@ class TopicLane(Lane):
 
     @property
     def is_idle(self) -> bool:
-        """See Lane. Subscriptions of a topic know its lanes."""
+        """See DestinationLane. Subscriptions of a topic know its lanes."""
         return not self.has_subscriptions and super().is_idle
 
     @property
@@ -195,7 +195,7 @@ class TopicLane(Lane):
         if self.home is not None:
             self.home.lane_left(self)
 
-    def replace(self, lane: Lane) -> None:
+    def replace(self, lane: DestinationLane) -> None:
         """Become that lane, which was not known to be a topic's. Requires: no subscriptions yet."""
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))
@@ -493,6 +493,12 @@ class SubscriptionLane(JournaledLane):
             self.pending_messages = self.pending.count
             self.added_bytes += topic.sent_bytes - self._sent_bytes
             self._sent_bytes = topic.sent_bytes
+
+    def pending_from(self) -> int:
+        """See PendingLane. O(blocks of what was sent since the last time)."""
+        self.catch_up()
+        blocks = self.pending.blocks
+        return blocks.first << BLOCK_SHIFT if blocks else self.next_sequence
 
     @property
     def has_pending_set(self) -> bool:

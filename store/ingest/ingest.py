@@ -20,7 +20,7 @@ from ..format.properties import group_of
 from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
 from ..format.state import QUEUE
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..late_log import LateLogger
 from ..locks import OwnedLock
 from ..message_store import MessageStore
@@ -207,20 +207,20 @@ class _Ingestion:
             contents = found.contents[at : at + lane.slice_room]
             with self._lock:
                 if any(properties and group_of(properties) is not None for properties, _ in contents):
-                    self._store.note_groups(lane.destination_number)
+                    self._store.destination_records.note_groups(lane.destination_number)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)
 
-    def _lane(self, name: str, priority: int) -> Lane:
+    def _lane(self, name: str, priority: int) -> DestinationLane:
         store = self._store
         with self._lock:
             number = self._queues.get(name)
             if number is None:
-                number = self._queues[name] = store.create_destination(name).number
-            return store.index.lane(number, priority)
+                number = self._queues[name] = store.destination_records.create(name).number
+            return store.lane(number, priority)
 
-    def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
+    def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
         store = self._store
         if store.journal.is_write_stalled:

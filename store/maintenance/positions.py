@@ -16,7 +16,7 @@ from ..bits import runs_of_ones
 from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..index.block_cache import BlockCache
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..journal.reading import Readable, sent_at
 from ..locks import OwnedLock, Whole
 from ..numbering import BLOCK_SHIFT
@@ -40,7 +40,7 @@ class Positions:
         self._lock, self._whole = lock, Whole(lock)
         self._reader = reader
 
-    def at(self, lane: Lane, time_ms: int) -> int:
+    def at(self, lane: DestinationLane, time_ms: int) -> int:
         """Return the first sequence of a lane sent at time_ms or later that still exists; the next one to be sent if
         there is none. O(log messages) reads.
 
@@ -67,7 +67,7 @@ class Positions:
             run = lane.pending_run(behind, 1)
             return run[0] if run is not None else lane.next_sequence
 
-    def sent_at(self, lane: Lane, sequence: int) -> int | None:
+    def sent_at(self, lane: DestinationLane, sequence: int) -> int | None:
         """Return when the message of a sequence, or the next that exists, was sent, in ms since 1970; None: there is
         none, or it can't be read. One small read.
         """
@@ -101,7 +101,7 @@ class Positions:
         except (OSError, RecordDamaged):
             return None
 
-    def _records(self, lane: Lane, number: int, first: int = 0) -> list[_Place]:
+    def _records(self, lane: DestinationLane, number: int, first: int = 0) -> list[_Place]:
         """Return the records of one block that have messages from `first` on which are pending, in order."""
         with self._lock, self._whole:
             if number not in lane.blocks:

@@ -39,8 +39,8 @@ from ..format.record import (
 )
 from ..format.times import has_times, with_times
 from ..index.data_log_use import DataLogUse
+from ..index.destination_lane import DestinationLane
 from ..index.index import Index
-from ..index.lane import Lane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
@@ -54,7 +54,7 @@ from ..transactions import Branches, Transactions
 from .draining import Draining
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
-from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, follows, scan_piece
+from .relocation_scan import BATCH_BYTES, Live, ScannedPiece, batches, content_bytes, follows, scan_piece
 from .removable import removable
 from .throttle import Throttle
 
@@ -385,7 +385,7 @@ class Relocation:
                 source.offset = piece.behind
         return False
 
-    def _found(self, source: _Source, piece: Piece | None) -> list[Live] | None:
+    def _found(self, source: _Source, piece: ScannedPiece | None) -> list[Live] | None:
         """Return what is live in a piece of the data log, or according to the index once all pieces were read.
 
         The index is asked where transactions sent something, because a slice does not say whether it was committed.
@@ -408,7 +408,7 @@ class Relocation:
         found = self._live(source, piece) if piece is not None else self._live_in_index(source)
         return found if not source.is_naming or self._note(source, found) else None
 
-    def _live(self, source: _Source, piece: Piece) -> list[Live]:
+    def _live(self, source: _Source, piece: ScannedPiece) -> list[Live]:
         """Return what of a piece is live there, slices of transactions left out. Requires: the lock."""
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
@@ -489,7 +489,7 @@ class Relocation:
                 size += content_bytes(message)
         return not gathered or self._append_slice(source, lane, gathered)
 
-    def _append_slice(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
+    def _append_slice(self, source: _Source, lane: DestinationLane, messages: list[StoredMessage]) -> bool:
         if self._index.is_crowded:
             return False
         journal = self._journal
@@ -519,7 +519,7 @@ class Relocation:
         self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
         return True
 
-    def _append_halves(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
+    def _append_halves(self, source: _Source, lane: DestinationLane, messages: list[StoredMessage]) -> bool:
         middle = len(messages) // 2
         if not middle:
             self._keep(
@@ -618,7 +618,7 @@ class Relocation:
             at = last + 1
 
 
-def _as_copied(lane: Lane, messages: list[StoredMessage]) -> tuple[list[tuple[bytes, bytes]], int]:
+def _as_copied(lane: DestinationLane, messages: list[StoredMessage]) -> tuple[list[tuple[bytes, bytes]], int]:
     """Return what the copies of messages of a lane are made of, with the times that they have now, and their flags."""
     contents = [(properties, body or b"") for _, properties, body, _ in messages]
     flags = RELOCATED | lane.priority

@@ -26,7 +26,7 @@ from ..format.record import (
     TRANSACTIONAL,
     RecordDamaged,
 )
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 from ..stored_message import StoredMessage
 
@@ -41,7 +41,7 @@ elsewhere.
 assert _HEAD.size == SLICE_BYTES
 
 
-class Piece(NamedTuple):
+class ScannedPiece(NamedTuple):
     """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
 
     behind: int
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 class Live(NamedTuple):
     """Messages that are pending and lie in the data log at hand."""
 
-    lane: Lane
+    lane: DestinationLane
     extent: Extent | Singles
 
 
@@ -84,7 +84,7 @@ def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
         yield extent
 
 
-def scan_piece(file: File, offset: int, end: int) -> Piece:
+def scan_piece(file: File, offset: int, end: int) -> ScannedPiece:
     """Return what begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
     sequences: dict[tuple[int, int], tuple[int, int]] = {}
     has_transactional = False
@@ -108,7 +108,7 @@ def scan_piece(file: File, offset: int, end: int) -> Piece:
         elif kind == DIRECTORY:
             break
         at += length
-    return Piece(offset + at, sequences, has_transactional)
+    return ScannedPiece(offset + at, sequences, has_transactional)
 
 
 def content_bytes(message: StoredMessage) -> int:

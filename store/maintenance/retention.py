@@ -16,8 +16,8 @@ from ..format.places import Extent
 from ..format.record import RecordDamaged
 from ..format.state import QUEUE, Destination, Subscription
 from ..index.block import Block
+from ..index.destination_lane import DestinationLane
 from ..index.index import Index
-from ..index.lane import Lane
 from ..index.topic_lane import TopicLane
 from ..journal.reading import Readable, sent_at
 from ..locks import OwnedLock
@@ -275,7 +275,7 @@ class RetentionReasons:
             at = run[0] + 1
         return at
 
-    def _needs(self, lane: Lane, block: Block) -> list[tuple[int, int]]:
+    def _needs(self, lane: DestinationLane, block: Block) -> list[tuple[int, int]]:
         """Return who needs what of a block: durable subscriptions by number, a retention last of them, then the
         destination with all else.
 

@@ -29,7 +29,7 @@ from ..format.state import (
     decode_root,
 )
 from ..index.block import BlockDamaged
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..index.topic_lane import NO_RECORD
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -421,7 +421,7 @@ class Recovery:
             )
             self._checkpoint(end)
 
-    def _forget_in(self, lane: Lane, data_log: int, end: JournalEnd) -> int:
+    def _forget_in(self, lane: DestinationLane, data_log: int, end: JournalEnd) -> int:
         """Remove what is pending of a lane in a data log, for everybody; return how many messages."""
         forgotten = at = 0
         while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:

@@ -54,7 +54,7 @@ from ..format.state import (
     Subscription,
 )
 from ..format.times import Times, read_times
-from ..index.lane import Lane
+from ..index.destination_lane import DestinationLane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -273,7 +273,7 @@ class Replay:
         state = State(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
         self._write_checkpoint(position, epoch, self._parts.restated(state, self.destinations, self.imports))
 
-    def _put_times(self, file: File, content_offset: int, lane: Lane, part: Slice) -> None:
+    def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: Slice) -> None:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))
         self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
 

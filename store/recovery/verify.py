@@ -42,7 +42,7 @@ from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..sequence_set import SequenceSet
 
 
-class Finding(NamedTuple):
+class JournalFinding(NamedTuple):
     """A place, and what is wrong there."""
 
     data_log: int
@@ -67,7 +67,7 @@ class DataLogFacts:
     """A repair gave up a part of it, which its directory still names."""
     records: int = 0
     messages: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[JournalFinding] = field(default_factory=list)
     """Places that no crash leaves."""
     damages: list[Damage] = field(default_factory=list)
     """Places that a crash may leave, but only behind everything that is durable."""
@@ -81,16 +81,16 @@ class DataLogFacts:
         self.unseen_from = offset
 
     def add(self, offset: int, problem: str) -> None:
-        self.findings.append(Finding(self.data_log, offset, problem))
+        self.findings.append(JournalFinding(self.data_log, offset, problem))
 
 
 NOTHING_KNOWN: Final[Mapping[int, DataLogFacts]] = MappingProxyType({})
 
 
 class Verdict(NamedTuple):
-    findings: tuple[Finding, ...]
+    findings: tuple[JournalFinding, ...]
     """Damage, by place."""
-    tail: Finding | None
+    tail: JournalFinding | None
     """The end of the journal for who opens it, if bytes follow: a crash left them, or a process is writing them."""
     tail_bytes: int
 
@@ -239,7 +239,7 @@ def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
     """
     durable = max([told_durable, *(facts.durable for facts in journal)])
     findings = [finding for facts in journal for finding in facts.findings]
-    tail: Finding | None = None
+    tail: JournalFinding | None = None
     for place in sorted(_places(journal)):
         if place.data_log << OFFSET_BITS | place.offset >= durable:
             tail = place
@@ -248,35 +248,37 @@ def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
     store_id = next((facts.header.store_id for facts in journal if facts.header is not None), None)
     for facts in journal:
         if facts.header is not None and facts.header.store_id != store_id:
-            findings.append(Finding(facts.data_log, 0, "the data log belongs to another store"))
+            findings.append(JournalFinding(facts.data_log, 0, "the data log belongs to another store"))
     if tail is None:
         findings += _cut_short(journal, findings, told_durable)
     return Verdict(tuple(sorted(findings)), tail, _bytes_behind(journal, tail) if tail is not None else 0)
 
 
-def _cut_short(journal: Sequence[DataLogFacts], findings: Sequence[Finding], told_durable: int) -> Iterator[Finding]:
+def _cut_short(
+    journal: Sequence[DataLogFacts], findings: Sequence[JournalFinding], told_durable: int
+) -> Iterator[JournalFinding]:
     """Yield the end of a journal that was durable beyond it, unless there is a finding behind its last record."""
     newest = journal[-1] if journal else DataLogFacts(0)
     data_log, offset = told_durable >> OFFSET_BITS, told_durable & OFFSET_MASK
     if newest.data_log << OFFSET_BITS | newest.end >= told_durable or newest.unseen_from is not None:
         return
     if data_log > newest.data_log:
-        yield Finding(data_log, 0, f"the data log is missing, and was durable up to offset {offset}")
+        yield JournalFinding(data_log, 0, f"the data log is missing, and was durable up to offset {offset}")
     elif not any((found.data_log, found.offset) >= (data_log, newest.end) for found in findings):
-        yield Finding(data_log, newest.end, f"the data log ends, and was durable up to offset {offset}")
+        yield JournalFinding(data_log, newest.end, f"the data log ends, and was durable up to offset {offset}")
 
 
-def _places(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
+def _places(journal: Sequence[DataLogFacts]) -> Iterator[JournalFinding]:
     """Yield each place where reading the journal from its beginning meets something else than the next record."""
     for data_log in _missing(journal):
-        yield Finding(data_log, 0, "the data log is missing, and was not dropped")
+        yield JournalFinding(data_log, 0, "the data log is missing, and was not dropped")
     yield from _unreadable(journal)
 
 
-def _unreadable(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
+def _unreadable(journal: Sequence[DataLogFacts]) -> Iterator[JournalFinding]:
     for facts, later in zip_longest(journal, journal[1:]):
         for damage in facts.damages:
-            yield Finding(facts.data_log, damage.offset, damage.problem)
+            yield JournalFinding(facts.data_log, damage.offset, damage.problem)
         is_cut = bool(facts.damages) and facts.damages[-1].is_tail
         if (
             later is None
@@ -289,12 +291,14 @@ def _unreadable(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
         due, first = facts.next_sequence, later.header.first_sequence
         if due != first:
             problem = f"the data log ends before log sequence {due}, the next one begins with {first}"
-            yield Finding(facts.data_log, facts.end, problem)
+            yield JournalFinding(facts.data_log, facts.end, problem)
         elif not facts.is_sealed and facts.end < facts.size_bytes:
-            yield Finding(facts.data_log, facts.end, "zeros follow the last record, though there is a next data log")
+            yield JournalFinding(
+                facts.data_log, facts.end, "zeros follow the last record, though there is a next data log"
+            )
 
 
-def _bytes_behind(journal: Sequence[DataLogFacts], tail: Finding) -> int:
+def _bytes_behind(journal: Sequence[DataLogFacts], tail: JournalFinding) -> int:
     ends = {
         facts.data_log: max([facts.end, *(damage.offset + damage.length for damage in facts.damages)])
         for facts in journal

@@ -34,7 +34,7 @@ FILES_PER_LIMIT: Final = 16
 """Part of the limit beyond which no file grows, so that what is dead in the one being written stays small beside it."""
 
 
-class Batch(NamedTuple):
+class SpillBatch(NamedTuple):
     """Messages that are written at once, one behind the other."""
 
     messages: Sequence[SpilledMessage]
@@ -121,7 +121,7 @@ class TmpFiles:
 
     # ------------------------------------------------------------------ writing
 
-    def write(self, batches: Sequence[Batch]) -> list[tuple[TmpFile, int]]:
+    def write(self, batches: Sequence[SpillBatch]) -> list[tuple[TmpFile, int]]:
         """File and offset of each batch. On an error (OSError; StoreFull for memory) nothing of any of them is left.
 
         Requires: all of them fit the limit.

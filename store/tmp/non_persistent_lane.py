@@ -253,6 +253,10 @@ class NonPersistentLane(PendingLane):
             sequence = base + BLOCK_MESSAGES
         return None
 
+    def pending_from(self) -> int:
+        """See PendingLane."""
+        return self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
+
     def times_of(self, sequence: int) -> Times:
         """Return when a pending message is due, or was not long ago, and when it expires."""
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
@@ -341,8 +345,7 @@ class NonPersistentLane(PendingLane):
     def _forget_turns(self) -> None:
         """Forget the turns of messages before the first block."""
         if self._turns is not None:
-            first = self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
-            released_bytes = self._turns.forget(first)
+            released_bytes = self._turns.forget(self.pending_from())
             if released_bytes:
                 self._account.release(released_bytes)
 

@@ -23,7 +23,7 @@ from ..journal.reading import REGION_BYTES_MAX
 from ..late_log import LateLogger
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
-from .files import BATCH_BYTES_MAX, Batch, TmpFiles
+from .files import BATCH_BYTES_MAX, SpillBatch, TmpFiles
 from .holdings import TmpOwner
 from .plan import Planning, TmpPlan
 
@@ -161,7 +161,7 @@ class TmpStorage:
             self._account.release(SHARE_CHARGE_BYTES * unused_shares)
         self._messages += len(messages)
 
-    def _charge_of(self, owners: Sequence[int], batches: list[Batch], grown: Chunk | None, new_shares: int) -> int:
+    def _charge_of(self, owners: Sequence[int], batches: list[SpillBatch], grown: Chunk | None, new_shares: int) -> int:
         """Return what the places of batches take, the first of which goes into `grown` if there is such a chunk."""
         return (
             OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
@@ -171,7 +171,7 @@ class TmpStorage:
             + (_offsets_charge(grown, batches[0]) if grown is not None else 0)
         )
 
-    def _growable(self, owners: Sequence[int], batch: Batch) -> Chunk | None:
+    def _growable(self, owners: Sequence[int], batch: SpillBatch) -> Chunk | None:
         """Return the chunk that the first of the owners filled last, where the batch may lie behind what is in it;
         else None.
         """
@@ -191,7 +191,7 @@ class TmpStorage:
         return chunk
 
     def _fittings(
-        self, owners: Sequence[int], batches: list[Batch], parts: list[list[int]], grown: Chunk | None
+        self, owners: Sequence[int], batches: list[SpillBatch], parts: list[list[int]], grown: Chunk | None
     ) -> tuple[list[_Fitting], int]:
         """Return where each batch fits between the shares of each owner, and how many shares there will be more.
 
@@ -215,7 +215,7 @@ class TmpStorage:
     def _install(
         self,
         owners: Sequence[int],
-        batch: Batch,
+        batch: SpillBatch,
         part: list[int],
         place: tuple[TmpFile, int],
         fitting: _Fitting,
@@ -424,14 +424,14 @@ def _charge(chunk: Chunk) -> int:
     return CHUNK_CHARGE_BYTES + (PLACE_CHARGE_BYTES + OFFSET_CHARGE_BYTES * chunk.is_scattered) * len(chunk)
 
 
-def _offsets_charge(grown: Chunk, batch: Batch) -> int:
+def _offsets_charge(grown: Chunk, batch: SpillBatch) -> int:
     """Return what the column of offsets takes more when the batch is put into the chunk, at the end of its file."""
     if grown.is_scattered:
         return OFFSET_CHARGE_BYTES * len(batch.lengths)
     return OFFSET_CHARGE_BYTES * (len(grown) + len(batch.lengths)) if grown.ends_at != grown.file.size else 0
 
 
-def _parts(held: Sequence[int], batches: list[Batch]) -> list[list[int]]:
+def _parts(held: Sequence[int], batches: list[SpillBatch]) -> list[list[int]]:
     """Return for each batch what each owner holds, as bits."""
     parts: list[list[int]] = []
     begin = 0
@@ -452,7 +452,7 @@ def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int],
     return [bits & (2 << places[end - 1]) - (1 << places[begin]) for begin, end in pieces], splits
 
 
-def _batches(messages: Sequence[SpilledMessage]) -> list[Batch]:
+def _batches(messages: Sequence[SpilledMessage]) -> list[SpillBatch]:
     """Divide messages, one at least, into what fits a write and a chunk."""
     whole = _batch(messages)
     sequences = whole.sequences
@@ -462,7 +462,7 @@ def _batches(messages: Sequence[SpilledMessage]) -> list[Batch]:
         and sequences[-1] - sequences[0] <= SEQUENCE_SPREAD_MAX
     ):
         return [whole]
-    batches: list[Batch] = []
+    batches: list[SpillBatch] = []
     begin = size = 0
     for at, length in enumerate(whole.lengths):
         if at > begin and (
@@ -477,8 +477,8 @@ def _batches(messages: Sequence[SpilledMessage]) -> list[Batch]:
     return batches
 
 
-def _batch(messages: Sequence[SpilledMessage]) -> Batch:
+def _batch(messages: Sequence[SpilledMessage]) -> SpillBatch:
     sequences = [message[0] for message in messages]
     assert sequences == sorted(sequences)
     lengths = [message_bytes(message) for message in messages]
-    return Batch(messages, sequences, lengths, sum(lengths))
+    return SpillBatch(messages, sequences, lengths, sum(lengths))

@@ -22,7 +22,7 @@ from forebay.console.figures import snapshot_of
 from forebay.console.guard import Access
 from forebay.console.pages import console
 from forebay.console.pictures import curve_picture, memory_parts
-from forebay.console.sources import LOOK_SECONDS, BaySource, Source
+from forebay.console.sources import LOOK_SECONDS, BaySource, ConsoleSource
 from forebay.dispatch.screen.view import Silence, View, view_of
 from forebay.store.disk.status_file import STATUS
 
@@ -283,7 +283,7 @@ def test_no_status_and_no_answer_whatever_is_in_it_breaks_a_page() -> None:
             return {key: spoil(value) for key, value in part.items() if rng.random() < 0.95}
         return [spoil(value) for value in part] if isinstance(part, list) else part
 
-    class Spoilt(Source):
+    class Spoilt(ConsoleSource):
         def read(self) -> View:
             found = spoil(status())
             return view_of(found if isinstance(found, dict) else {}, self.broker)

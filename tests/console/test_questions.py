@@ -14,11 +14,11 @@ from simulated_bay import SimulatedBay
 
 from forebay.console.guard import Access
 from forebay.console.pages import QUESTIONS_MAX, console
-from forebay.console.sources import BaySource, Source
+from forebay.console.sources import BaySource, ConsoleSource
 from forebay.dispatch.screen.view import View, view_of
 
 
-class SlowSource(Source):
+class SlowSource(ConsoleSource):
     """Answers questions when it is told to."""
 
     def __init__(self) -> None:

@@ -124,7 +124,7 @@ def test_a_cut_at_any_byte_of_a_send_takes_message_and_id_together() -> None:
     stored = []
     for image in taken.values():
         left = watched()
-        left.disk, left._metadata = image, type(left._metadata)()
+        left.disk, left.metadata = image, type(left.metadata)()
         left._open()
         stored.append(left.queue().depth)
         left.queue().send(bytes(1500), message_id="a")

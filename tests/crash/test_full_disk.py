@@ -21,7 +21,7 @@ from simulated_metadata import SimulatedMetadataStore
 import forebay
 from forebay import Message, Queue, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.metadata.store import MetadataFull
 from forebay.testing import ManualClock
 
@@ -144,7 +144,7 @@ def test_reserve_takes_the_acks_of_a_whole_data_log_however_small_its_messages()
     first = opened.store.index.uses[data_logs(disk)[0]]
     while first.pending_messages:
         opened.remove(lane.pending_run(0, 1)[0])  # type: ignore[index]
-    assert opened.store.cleanup().deleted == (1,)
+    assert opened.store.cleanup.run().deleted == (1,)
 
 
 def test_drops_go_on_where_even_the_reserve_is_full_of_acks() -> None:
@@ -155,7 +155,7 @@ def test_drops_go_on_where_even_the_reserve_is_full_of_acks() -> None:
             opened.remove(0)
     journal = opened.store.journal
     assert journal.is_full and reserve_files(simulated(opened)) == ["reserve-2"]
-    assert len(opened.store.cleanup().deleted) >= 5
+    assert len(opened.store.cleanup.run().deleted) >= 5
     assert not journal.is_full and reserve_files(simulated(opened)) == ["reserve-1", "reserve-2"]
     opened.add(b"at last")
     assert opened.bodies() == [b"at last"]
@@ -166,7 +166,7 @@ def test_traffic_goes_on_without_a_restart_when_cleanup_has_freed_space() -> Non
     for _ in range(5):
         half = len(sent) // 2
         opened.remove(opened.lane().next_sequence - len(sent), opened.lane().next_sequence - half - 1)
-        assert opened.store.cleanup().deleted
+        assert opened.store.cleanup.run().deleted
         sent = fill(opened, sent[len(sent) - half :])
         assert opened.bodies() == sent and len(sent) > half + 50
         opened.check()
@@ -189,7 +189,7 @@ def test_checkpoint_takes_space_of_the_reserve_so_that_cleanup_can_free_some() -
     # Less than a data log was left, and others take that too.
     disk.capacity_bytes -= disk.free_bytes()
     opened.remove(0, len(sent) - 2)
-    assert opened.store.cleanup().deleted and index.refused == 1
+    assert opened.store.cleanup.run().deleted and index.refused == 1
     assert reserve_files(disk) == ["reserve-1", "reserve-2"], "it is whole again at once"
     opened.add(b"at last")
     assert opened.bodies() == [sent[-1], b"at last"]
@@ -221,7 +221,7 @@ def test_what_lies_before_the_last_checkpoint_is_freed_though_no_other_can_be_wr
     opened.store.close()
     index._needed_bytes = 1 << 50
     again = OpenStore(disk, index, max_file_bytes=FILE_BYTES, clock=ManualClock(1))
-    assert again.store.cleanup().deleted == (1, 2, 3)
+    assert again.store.cleanup.run().deleted == (1, 2, 3)
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -239,7 +239,7 @@ def test_full_disk_opens_and_consumers_make_room(is_closed: bool) -> None:
     with pytest.raises(StoreFull):
         again.add(b"x")
     again.remove(1, len(sent) - 1)
-    assert again.store.cleanup().deleted and not again.store.is_full
+    assert again.store.cleanup.run().deleted and not again.store.is_full
     again.add(b"at last")
     assert again.bodies() == [b"at last"]
     again.store.close()
@@ -283,7 +283,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
     for step in range(60):
         was_full |= opened.store.journal.is_full
         if step % 20 == 19:
-            opened.store.cleanup()
+            opened.store.cleanup.run()
             continue
         first = 6 * step
         going.update(sent[first : first + 6])
@@ -323,7 +323,7 @@ class Life:
                 self._acknowledge(opened, lane)
         opened.store.close()
 
-    def _send(self, opened: OpenStore, lane: Lane, bodies: list[bytes]) -> None:
+    def _send(self, opened: OpenStore, lane: DestinationLane, bodies: list[bytes]) -> None:
         self.open_sends = set(bodies)
         try:
             first = opened.add(*bodies, lane=lane)
@@ -333,7 +333,7 @@ class Life:
             pass
         self.open_sends = set()
 
-    def _acknowledge(self, opened: OpenStore, lane: Lane) -> None:
+    def _acknowledge(self, opened: OpenStore, lane: DestinationLane) -> None:
         run = lane.pending_run(0, 5)
         if run is None:
             return
@@ -346,7 +346,7 @@ class Life:
             pass
         self.open_acks = set()
         with suppress(StoreFull):
-            opened.store.cleanup()
+            opened.store.cleanup.run()
 
     def check(self, found: set[bytes]) -> None:
         confirmed = set(self.sent.values())
@@ -394,7 +394,7 @@ def test_send_above_the_limit_is_refused_at_once_and_acks_go_on() -> None:
     with pytest.raises(StoreFull) as caught:
         opened.add(b"")
     assert caught.value.available_bytes == 0
-    assert opened.store.cleanup().deleted
+    assert opened.store.cleanup.run().deleted
     opened.add(b"at last")
     assert opened.bodies() == [sent[-1], b"at last"]
     opened.store.close()

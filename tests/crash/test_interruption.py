@@ -16,8 +16,8 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings, StoreFailed
 from forebay.store.format.record import ATTEST, DESTINATION, DROP
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.index import Index
-from forebay.store.index.lane import Lane
 from forebay.store.index.subscriptions import Subscriptions
 from forebay.testing import ManualClock
 
@@ -49,7 +49,7 @@ def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
     queue.send_many([Message(b"first"), Message(b"second"), Message(b"third")])
     consumer = queue.subscribe()
     deliveries = consumer.take(3)
-    monkeypatch.setattr(Lane, method, interrupted_once(getattr(Lane, method)))
+    monkeypatch.setattr(DestinationLane, method, interrupted_once(getattr(DestinationLane, method)))
     with pytest.raises(KeyboardInterrupt):
         if method == "add_one":
             queue.send(b"interrupted")

@@ -75,7 +75,7 @@ class Life:
             image = image.crash_process()
             again = opened_on(image, metadata, index_cache_bytes=100_000)
             assert self._found(again) == found
-            again.store.cleanup()
+            again.store.cleanup.run()
             assert self._found(again) == found
             rebuilt = opened_on(image.crash_power(self.random, PowerCut.SYNCED), index_cache_bytes=100_000)
             assert self._found(rebuilt) == found
@@ -136,12 +136,12 @@ class Life:
             self._share = 1.0
             self.opened.store.checkpoint()
             self.synced()
-            sealed = sorted(self.opened.store.cleaner.sealed())
+            sealed = sorted(self.opened.store.cleanup.cleaner.sealed())
             for data_log in self.random.sample(sealed, min(len(sealed), 2)):
                 self.random.choice((relocate, name_survivors))(self.opened, data_log)
             if self.random.random() < 0.5:
                 begin_data_log(self.opened)
-            self.opened.store.cleanup()
+            self.opened.store.cleanup.run()
             self.synced()
 
 
@@ -151,7 +151,7 @@ def test_power_cut_at_any_call_of_relocation_and_cleanup(seed: int, syncs_always
     life = Life(seed, syncs_always=syncs_always)
     life.run(0.05)
     assert life.states > 20
-    assert life.opened.store.relocation.messages or life.opened.store.relocation.appended_bytes
+    assert life.opened.store.cleanup.relocation.messages or life.opened.store.cleanup.relocation.appended_bytes
 
 
 @pytest.mark.parametrize("sync", SYNC_MODES)

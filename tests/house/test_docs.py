@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 import reference
+from simulated_bay import SimulatedBay
 
 import forebay
 from forebay.__main__ import OLD_NAMES, command_lines
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
 from forebay.cache import shares
+from forebay.dispatch.core.model import DestinationState
 from forebay.store.format import record
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
 from forebay.store.journal.data_log import (
@@ -222,9 +224,11 @@ def test_layers_of_a_package_name_all_that_is_in_it(layers: reference.Layers) ->
 
 
 @pytest.mark.parametrize("floor", ["store", "dispatch"])
-def test_overview_names_every_package(floor: str) -> None:
+def test_overview_names_every_package_and_every_module_beside_them(floor: str) -> None:
     packages = {path.parent.name for path in (ROOT / floor).glob("*/__init__.py")}
-    assert packages <= set(re.findall(rf"`{floor}\.(\w+)`", TEXTS["docs/internals/overview.md"]))
+    modules = {path.stem for path in (ROOT / floor).glob("*.py")} - {"__init__"}
+    named = {name for row in rows(section(TEXTS["docs/internals/overview.md"], "Packages")) for name in row[:2]}
+    assert packages | modules <= set(re.findall(rf"`{floor}\.(\w+)`", " ".join(named)))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +241,26 @@ def test_overview_names_every_package(floor: str) -> None:
 def test_page_of_a_package_says_what_each_of_its_files_has(package: str, page: str) -> None:
     files = {path.relative_to(ROOT).as_posix() for path in (ROOT / package).glob("*.py")} - {f"{package}/__init__.py"}
     assert files == {name for row in rows(TEXTS[page]) for name in re.findall(rf"`({package}/\w+\.py)`", row[0])}
+
+
+def test_table_of_lanes_names_the_classes_that_stand_there() -> None:
+    simulated = SimulatedBay()
+    queue, topic = simulated.queue("orders"), simulated.bay.topic("prices")
+    topic.subscribe(durable="audit")
+    topic.subscribe()
+    for is_persistent in (True, False):
+        queue.send(b"1", persistent=is_persistent)
+        topic.send(b"1", persistent=is_persistent)
+    area = simulated.topic_area("prices")
+    holders: list[tuple[str, DestinationState]] = [("a queue", simulated.queue_state("orders")), ("a topic", area)]
+    holders += [("a subscription", subscription) for subscription in area.subscriptions()]
+    found: set[tuple[str, str, str]] = set()
+    for name, destination in holders:
+        for kind, lanes in (("", destination.lanes), (", non-persistent", destination.non_persistent_lanes)):
+            found |= {(name + kind, type(lane.pending_lane).__name__, type(lane).__name__) for lane in lanes if lane}
+    table = rows(section(TEXTS["docs/internals/lanes.md"], "Two objects a lane"))
+    assert len(holders) == 4
+    assert {(row[0].replace(", durable or not", ""), row[1].strip("`"), row[3].strip("`")) for row in table} == found
 
 
 # ------------------------------------------------------------------ names of the source
@@ -276,7 +300,7 @@ def names_by_file() -> dict[Path, set[str]]:
     [
         TEXTS["docs/internals/recipes.md"],
         section(TEXTS["docs/internals/overview.md"], "A message's life"),
-        section(TEXTS["docs/internals/overview.md"], "A non-persistent message's life"),
+        section(TEXTS["docs/internals/store-tmp.md"], "A non-persistent message's life"),
     ],
     ids=["recipes", "persistent", "non-persistent"],
 )

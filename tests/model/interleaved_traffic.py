@@ -239,7 +239,7 @@ class InterleavedTraffic:
                 disk = self._disk.crash_power(self._random, self._random.choice(list(PowerCut)))
             else:
                 disk = self._disk.crash_process()
-            metadata = SimulatedMetadataStore(self._metadata._history[-1])
+            metadata = SimulatedMetadataStore(self._metadata.history[-1])
         return _Crash(disk, metadata, confirmed, possible)
 
     def _together(self, *works: partial[None]) -> None:

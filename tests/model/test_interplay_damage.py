@@ -128,8 +128,8 @@ def test_damaged_slice_of_a_prepared_transaction_is_met_by_opening_and_not_by_th
     store.bay.close()
     disk = damaged(store, MESSAGE)
     with pytest.raises(JournalCorrupt):
-        opened(disk.crash_process(), same(store._metadata))
-    bay = opened(disk, same(store._metadata), on_missing_data_log="report")
+        opened(disk.crash_process(), same(store.metadata))
+    bay = opened(disk, same(store.metadata), on_missing_data_log="report")
     (transaction,) = bay.prepared()
     transaction.commit()
     assert [bay.queue(name).depth for name in ("orders", "prices")] == [0, 1]
@@ -157,7 +157,7 @@ def examine(store: SimulatedBay, name: str, offset: int, kind: int, *, is_index_
     else:
         disk.remove(name)
         disk.sync_directory(JOURNAL)
-    metadata = SimulatedMetadataStore() if is_index_lost else same(store._metadata)
+    metadata = SimulatedMetadataStore() if is_index_lost else same(store.metadata)
     bay = opened(disk, metadata, on_missing_data_log="report")
     check_stored(bay)
     found = contents(bay)

@@ -146,7 +146,7 @@ def test_sequences_never_restart_though_all_messages_and_their_data_logs_are_gon
     opened.store.close()
     for life in range(1, 4):
         opened = OpenStore(disk, Metadata(), clock=ManualClock(life))
-        assert opened.store.cleanup().remaining == (opened.store.journal.data_log,)
+        assert opened.store.cleanup.run().remaining == (opened.store.journal.data_log,)
         assert opened.lane().next_sequence == last + 1
         opened.store.close()
 
@@ -242,7 +242,7 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
         lambda: opened.add(b"refused"),
         lambda: opened.remove(0),
         opened.store.checkpoint,
-        opened.store.cleanup,
+        opened.store.cleanup.run,
     ):
         with pytest.raises(StoreFailed):
             attempt()
@@ -297,7 +297,7 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
         opened.remove(0, 1)
         assert not opened.store.checkpoint()
         opened.check()
-    assert opened.store.cleanup().deleted == ()
+    assert opened.store.cleanup.run().deleted == ()
     expected = opened.pending()
     metadata.before_commit = lambda position: None
     assert opened.store.checkpoint()
@@ -322,7 +322,7 @@ def test_acknowledged_data_logs_are_deleted_and_the_newest_stays(disk: Simulated
     sent = fill_data_logs(opened, 3)
     opened.remove(sent[0], sent[-1])
     newest = opened.store.journal.data_log
-    report = opened.store.cleanup()
+    report = opened.store.cleanup.run()
     assert (report.deleted, report.remaining) == ((1, 2, 3), (newest,)) and data_logs(disk) == [newest]
     assert opened.store.statistics().data_logs == 1
     opened.check()
@@ -333,10 +333,10 @@ def test_pending_message_pins_its_data_log(disk: SimulatedDisk, opened: OpenStor
     stuck = first_of(opened, 3)
     opened.remove(sent[0], stuck - 1)
     opened.remove(stuck + 1, sent[-1])
-    assert opened.store.cleanup().deleted == (1, 2, 4)
+    assert opened.store.cleanup.run().deleted == (1, 2, 4)
     assert [sequence for sequence, *_ in opened.pending()] == [stuck]
     opened.remove(stuck)
-    assert opened.store.cleanup().deleted == (3,)
+    assert opened.store.cleanup.run().deleted == (3,)
 
 
 def test_acks_pin_their_data_logs_in_a_chain(opened: OpenStore) -> None:
@@ -346,22 +346,22 @@ def test_acks_pin_their_data_logs_in_a_chain(opened: OpenStore) -> None:
         sequence = opened.add(b"acknowledged in the next data log")
         opened.store.journal.roll()
         opened.remove(sequence)
-    assert opened.store.cleanup().deleted == ()
+    assert opened.store.cleanup.run().deleted == ()
     opened.remove(0)
-    assert opened.store.cleanup().deleted == (1, 2, 3, 4, 5)
+    assert opened.store.cleanup.run().deleted == (1, 2, 3, 4, 5)
 
 
 def test_cleanup_without_work_writes_no_record(opened: OpenStore) -> None:
     fill_data_logs(opened, 2)
     end = opened.store.journal.end
-    assert opened.store.cleanup().deleted == () and opened.store.journal.end == end
+    assert opened.store.cleanup.run().deleted == () and opened.store.journal.end == end
 
 
 def test_cleanup_tells_its_logger_what_it_removes(opened: OpenStore, caplog: pytest.LogCaptureFixture) -> None:
     sent = fill_data_logs(opened, 2)
     opened.remove(sent[0], sent[-1])
     with caplog.at_level(logging.DEBUG, logger="forebay.store.cleanup"):
-        opened.store.cleanup()
+        opened.store.cleanup.run()
     assert "Cleanup removing the data files: [1, 2]" in caplog.messages
 
 
@@ -376,7 +376,7 @@ def test_drop_record_is_durable_before_the_first_name_goes(disk: SimulatedDisk, 
             dropped.append(decode_state(records[-1].head[HEADER_BYTES:]).data_logs)
 
     disk.on_call = look
-    opened.store.cleanup()
+    opened.store.cleanup.run()
     assert dropped == [[1, 2, 3]] * 3
 
 
@@ -393,14 +393,14 @@ def test_crash_at_any_call_of_a_cleanup_neither_loses_nor_redelivers(disk: Simul
         images.extend(disk.crash_power(Random(len(images)), mode) for mode in PowerCut)
 
     disk.on_call = fork
-    opened.store.cleanup()
+    opened.store.cleanup.run()
     disk.on_call = None
     fork("", "")
     assert len(images) > 40
     for at, image in enumerate(images):
         again = OpenStore(image, Metadata(), clock=ManualClock(at))
         assert [sequence for sequence, *_ in again.pending()] == [stuck], f"image {at}"
-        again.store.cleanup()
+        again.store.cleanup.run()
         assert [sequence for sequence, *_ in again.pending()] == [stuck], f"image {at}"
 
 
@@ -408,11 +408,11 @@ def test_cleanup_that_could_not_delete_goes_on_where_it_stopped(disk: SimulatedD
     sent = fill_data_logs(opened, 3)
     opened.remove(sent[0], sent[-1])
     disk.fail("remove", 2, errno.EIO)
-    report = opened.store.cleanup()
+    report = opened.store.cleanup.run()
     assert report.deleted == () and report.remaining == (1, 2, 3, 4)
     assert data_logs(disk) == [2, 3, 4]
     opened.add(b"traffic goes on")
-    assert opened.store.cleanup().deleted == (1, 2, 3) and data_logs(disk) == [4]
+    assert opened.store.cleanup.run().deleted == (1, 2, 3) and data_logs(disk) == [4]
     assert opened.bodies() == [b"traffic goes on"]
 
 
@@ -428,7 +428,7 @@ def test_data_log_from_which_recovery_would_replay_is_never_deleted(
     sent += fill_data_logs(opened, 3)
     opened.remove(sent[0], sent[-1])
     metadata.before_commit = no_space
-    assert max(opened.store.cleanup().deleted) < at
+    assert max(opened.store.cleanup.run().deleted) < at
     assert OpenStore(disk.crash_process(), metadata, clock=ManualClock(1)).pending() == []
 
 
@@ -572,7 +572,7 @@ def test_random_lives_agree_with_a_dict(seed: int) -> None:
         elif action < 0.85:
             life.opened.store.checkpoint()
         elif action < 0.92:
-            life.opened.store.cleanup()
+            life.opened.store.cleanup.run()
         else:
             life.restart()
             life.check()

@@ -18,14 +18,14 @@ from forebay.store.journal.data_log import (
     Walk,
     decode_data_log_header,
 )
-from forebay.store.recovery.verify import Finding, Verdict, examine_all, judge
+from forebay.store.recovery.verify import JournalFinding, Verdict, examine_all, judge
 
 
 def verdict_of(disk: Disk) -> Verdict:
     return judge(list(examine_all(disk)))
 
 
-def places(found: tuple[Finding, ...]) -> list[tuple[int, int]]:
+def places(found: tuple[JournalFinding, ...]) -> list[tuple[int, int]]:
     return [(place.data_log, place.offset) for place in found]
 
 

@@ -46,7 +46,7 @@ SETTINGS = Settings(
 def same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
     """What a killed process leaves of it: all that was committed, with what a power cut may still take."""
     fork = SimulatedMetadataStore(transaction_adds=metadata._transaction_adds)
-    fork._history = metadata._history.copy()
+    fork.history = metadata.history.copy()
     return fork
 
 

@@ -17,7 +17,7 @@ from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY
 from forebay.store.format.properties import encode_properties
 from forebay.store.format.state import TOPIC, CountedRun
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.ingest.ingest import ingest_sets
 from forebay.store.journal.data_log import FORMAT_VERSION
@@ -93,7 +93,7 @@ def write_golden(root: Path) -> Pending:
             opened.remove(0, 30, urgent)
     for lane in (orders, urgent, other):
         opened.remove(0, lane.next_sequence * 3 // 4, lane)
-    assert store.cleanup().deleted, "a drop record belongs to what is shown"
+    assert store.cleanup.run().deleted, "a drop record belongs to what is shown"
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     with opened.lock:
@@ -102,17 +102,17 @@ def write_golden(root: Path) -> Pending:
     topic_log = store.journal.data_log
     _publish(opened)
     with opened.lock:
-        store.record_delivery_counts(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
+        store.return_records.count(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
     bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
     ingest_sets(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:
-        store.delete_destination(deleted.destination_number)
-    relocation = store.relocation
+        store.destination_records.delete(deleted.destination_number)
+    relocation = store.cleanup.relocation
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
-            source = max(store.cleaner.sealed()) if source is None else source
+            source = max(store.cleanup.cleaner.sealed()) if source is None else source
             relocation._source = relocation._opened(source, is_naming, 1 << 20)
         while relocation._source is not None:
             relocation.step()
@@ -130,7 +130,7 @@ def _publish(opened: OpenStore) -> None:
     """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
     store, records = opened.store, opened.store.subscription_records
     with opened.lock:
-        number = opened.store.create_destination("prices", TOPIC).number
+        number = opened.store.destination_records.create("prices", TOPIC).number
         lane = opened.store.index.lane(number, 4)
         store.add(lane, 0, b"", b"to nobody")
         ended, audit = records.subscribe(number, "ended", None), records.subscribe(number, "audit", "kg > 1")
@@ -141,11 +141,11 @@ def _publish(opened: OpenStore) -> None:
         store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
-        records.remove_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+        records.acknowledge_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
         records.seek(late, [(4, 8)])
 
 
-def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
+def _write_transactions(opened: OpenStore, lane: DestinationLane, acked: DestinationLane) -> None:
     """One of each outcome, and one that waits for its own."""
     transactions = opened.store.transactions
     with opened.lock:

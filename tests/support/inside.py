@@ -127,7 +127,7 @@ class Inside:
 
     @property
     def relocation(self) -> Relocation:
-        return self.__engine.store.relocation
+        return self.__engine.store.cleanup.relocation
 
     @property
     def metadata_store(self) -> MetadataStore:

@@ -7,7 +7,7 @@ from typing import Any
 from forebay.store.account import Unlimited
 from forebay.store.disk.disk import Disk
 from forebay.store.index.data_log_use import DataLogUse
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.locks import OwnedLock
 from forebay.store.message_store import MessageStore, StoreOptions
@@ -44,14 +44,14 @@ class OpenStore:
         )
         self.report: RecoveryReport = self.store.open()
 
-    def lane(self, name: str = "orders", priority: int = 4) -> Lane:
+    def lane(self, name: str = "orders", priority: int = 4) -> DestinationLane:
         """The lane of a queue, which is created if it is not there."""
         with self.lock:
             found = [destination for destination in self.store.destination_table.values() if destination.name == name]
-            destination = found[0] if found else self.store.create_destination(name)
+            destination = found[0] if found else self.store.destination_records.create(name)
             return self.store.index.lane(destination.number, priority)
 
-    def add(self, *bodies: bytes, lane: Lane | None = None) -> int:
+    def add(self, *bodies: bytes, lane: DestinationLane | None = None) -> int:
         """One body: as a single send does; several: as one slice. Returns the first sequence."""
         lane = lane or self.lane()
         with self.lock:
@@ -59,12 +59,12 @@ class OpenStore:
                 return self.store.add(lane, self.clock.time_ms(), b"", bodies[0])
             return self.store.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
 
-    def remove(self, first: int, last: int | None = None, lane: Lane | None = None) -> int:
+    def remove(self, first: int, last: int | None = None, lane: DestinationLane | None = None) -> int:
         lane = lane or self.lane()
         with self.lock:
             if last is None:
-                return self.store.remove_one(lane, first)
-            return self.store.remove(lane, first, last)
+                return self.store.acknowledge_one(lane, first)
+            return self.store.acknowledge(lane, first, last)
 
     def pending(self, lane: JournaledLane | None = None) -> list[StoredMessage]:
         """Every pending message of the lane, read from the journal. None may be unreadable."""

@@ -11,7 +11,7 @@ from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import data_log_name
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 
 KIB = 1024
 FILE_BYTES = 64 * KIB
@@ -29,7 +29,7 @@ def begin_data_log(opened: OpenStore) -> int:
         return opened.store.journal.data_log
 
 
-def fill_data_log(opened: OpenStore, lane: Lane | None = None, body: bytes = BODY) -> range:
+def fill_data_log(opened: OpenStore, lane: DestinationLane | None = None, body: bytes = BODY) -> range:
     """Send messages until a new data log begins; returns their sequences, which all lie in the one before."""
     lane = lane or opened.lane()
     data_log = begin_data_log(opened)
@@ -61,7 +61,7 @@ def live_bytes(opened: OpenStore) -> int:
     return opened.store.statistics().live_bytes
 
 
-def sequences_of(opened: OpenStore, lane: Lane | None = None) -> list[int]:
+def sequences_of(opened: OpenStore, lane: DestinationLane | None = None) -> list[int]:
     return [sequence for sequence, _, _, _ in opened.pending(lane)]
 
 
@@ -71,7 +71,7 @@ def assert_bounded(opened: OpenStore, disk: SimulatedDisk) -> None:
 
 def indexes_of(metadata: Any) -> list[SimulatedMetadataStore]:
     """No index, and each that a power cut could bring back, the newest last."""
-    return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
+    return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata.history[1:])]
 
 
 def assert_same_places(one: OpenStore, other: OpenStore) -> None:
@@ -97,7 +97,7 @@ def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> Non
 
 
 def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
-    work = opened.store.relocation
+    work = opened.store.cleanup.relocation
     with opened.lock:
         work._source = work._opened(data_log, is_naming, freed_bytes)
     while work._source is not None:

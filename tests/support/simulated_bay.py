@@ -35,13 +35,13 @@ class SimulatedBay(Inside):
         self._settings = Settings(**(defaults | fields))
         self.disk = SimulatedDisk()
         self.clock = TellingClock(seed)
-        self._metadata = _SyncedMetadataStore()
+        self.metadata = _SyncedMetadataStore()
         self._open()
 
     def _open(self, trace: File | None = None) -> None:
         self.bay = open_forebay(
             self.disk,
-            lambda *_: self._metadata,
+            lambda *_: self.metadata,
             self._settings,
             self.clock,
             trace=trace,
@@ -60,19 +60,19 @@ class SimulatedBay(Inside):
         """The process is killed, and the next one opens what it left."""
         self.disk = self.disk.crash_process()
         if is_index_lost:
-            self._metadata = _SyncedMetadataStore()
+            self.metadata = _SyncedMetadataStore()
         self._open()
 
     def power_cut(self, random: Random, mode: PowerCut) -> None:
         """Power fails; what was not synced is there in part, as the mode says, and the index perhaps not at all."""
         self.disk = self.disk.crash_power(random, mode)
         if random.random() < 0.5:
-            self._metadata = _SyncedMetadataStore()
+            self.metadata = _SyncedMetadataStore()
         self._open()
 
     def stored_blocks(self) -> list[list[tuple[int, int]]]:
         """The blocks of each lane that the index on disk has, as runs."""
-        snapshot = self._metadata.load()
+        snapshot = self.metadata.load()
         return [] if snapshot is None else list(snapshot.blocks.values())
 
     @contextmanager

@@ -36,12 +36,12 @@ class SimulatedMetadataStore:
 
     def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNLIMITED) -> None:
         self._transaction_adds = transaction_adds
-        self._history = [checkpoint]
+        self.history = [checkpoint]
         """The last synced state, then every newer one; None: empty."""
 
     def load(self) -> Snapshot | None:
         """See MetadataStore."""
-        checkpoint = self._history[-1]
+        checkpoint = self.history[-1]
         if checkpoint is None:
             return None
         if not checkpoint.is_readable:
@@ -66,12 +66,12 @@ class SimulatedMetadataStore:
         fingerprints: Sequence[FingerprintRow] = (),
     ) -> None:
         """See MetadataStore."""
-        before = self._history[-1]
+        before = self.history[-1]
         if before is not None and not before.is_readable:
             raise MetadataDamaged("simulated damage")
         if len(parts_of(puts, self._transaction_adds)) > 1:
             # What a crash between the transactions of one checkpoint leaves.
-            self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
+            self.history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
         lanes = frozenset(delete_lanes)
         blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
         for place in deletes:
@@ -82,11 +82,11 @@ class SimulatedMetadataStore:
             named = {place: held for place, held in before.fingerprints.items() if place in blocks}
         for lane, block, name, data in fingerprints:
             named[lane, block] = {**named.get((lane, block), {}), name: data}
-        self._history.append(_Checkpoint(position, epoch, root, blocks, named))
+        self.history.append(_Checkpoint(position, epoch, root, blocks, named))
 
     def read_block(self, lane: int, block: int) -> bytes:
         """See MetadataStore."""
-        checkpoint = self._history[-1]
+        checkpoint = self.history[-1]
         packed = None if checkpoint is None else checkpoint.blocks.get((lane, block))
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane} is absent or damaged")
@@ -94,14 +94,14 @@ class SimulatedMetadataStore:
 
     def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
         """See MetadataStore."""
-        checkpoint = self._history[-1]
+        checkpoint = self.history[-1]
         blocks = checkpoint.blocks if checkpoint is not None else {}
         rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def fingerprints(self, lane: int, first: int, last: int, names: Set[str]) -> list[tuple[int, str, bytes]]:
         """See MetadataStore."""
-        checkpoint = self._history[-1]
+        checkpoint = self.history[-1]
         held = checkpoint.fingerprints if checkpoint is not None else {}
         places = [(lane, block) for block in range(first, last + 1)] if held else []
         return [
@@ -114,21 +114,21 @@ class SimulatedMetadataStore:
 
     def clear(self) -> None:
         """As with files, a power cut may still bring back what was cleared."""
-        self._history.append(None)
+        self.history.append(None)
 
     def close(self) -> None:
         """Nothing to release; the contents stay for `crash`."""
 
     def synced(self) -> None:
         """All that was committed is on the device: no crash goes behind it any more."""
-        del self._history[:-1]
+        del self.history[:-1]
 
     def crash(self, random: Random, *, damaged: bool = False) -> SimulatedMetadataStore:
         """What a restart may find: a state not older than the last synced one, or nothing.
 
         damaged: a state that `load` refuses, or one with a block that `read_block` refuses.
         """
-        checkpoint = random.choice([*self._history, None])
+        checkpoint = random.choice([*self.history, None])
         if damaged and checkpoint is not None and checkpoint.blocks and random.random() < 0.5:
             place = random.choice(sorted(checkpoint.blocks))
             checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})

@@ -36,7 +36,7 @@ def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
 def lose_index(simulated: SimulatedBay) -> None:
     """Close, and open again without it."""
     simulated.bay.close()
-    simulated._metadata.clear()
+    simulated.metadata.clear()
     simulated._open()
 
 
@@ -151,9 +151,11 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     before = simulated.journal.journal_bytes
     with simulated.lock, pytest.raises(Closed):
         if is_many:
-            simulated.store.append_slice(lane.sent_lane, 0, [(b"", b"1")] * min(2, lane.sent_lane.slice_room))
+            simulated.store.append_slice(
+                lane.destination_lane, 0, [(b"", b"1")] * min(2, lane.destination_lane.slice_room)
+            )
         else:
-            simulated.store.add(lane.sent_lane, 0, b"", b"1")
+            simulated.store.add(lane.destination_lane, 0, b"", b"1")
     assert simulated.journal.journal_bytes == before
     assert simulated.journal.failure is None
     simulated.queue("prices").send(b"1")
@@ -203,7 +205,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     with simulated.lock:
         lane = simulated.queue_state("orders").lanes[0]
         assert lane is not None
-        sequence = simulated.store.add(lane.sent_lane, 0, b"", b"7")
+        sequence = simulated.store.add(lane.destination_lane, 0, b"", b"7")
         simulated.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     queue.delete()
     assert not simulated.unpublished
@@ -342,7 +344,7 @@ def test_rows_of_the_index_go_with_the_next_checkpoint_whatever_was_under_way() 
     simulated.bay.checkpoint()
     assert not simulated.index._forgotten and not simulated.index.lanes
     assert simulated.index.held_bytes == 0
-    snapshot = simulated._metadata.load()
+    snapshot = simulated.metadata.load()
     assert snapshot is not None and not snapshot.blocks
     simulated.check()
 
@@ -358,7 +360,7 @@ def test_messages_left_in_old_data_logs_stay_gone_when_the_index_is_lost_and_the
     for _ in range(2):
         simulated.queue("filler").send(bytes(70_000))
     simulated.queue("filler").purge()
-    simulated.store.delete_unneeded()
+    simulated.store.cleanup.delete_unneeded()
     kinds = [(row["kind"], row["data_log"]) for row in dump(simulated.disk)]
     assert ("destination", 1) in kinds and "delete" not in dict(kinds)
     lose_index(simulated)
@@ -558,5 +560,5 @@ def test_who_still_has_a_lane_of_what_was_deleted_hears_that_it_is_closed(kind: 
     assert lane is not None
     destination.delete()
     with simulated.lock, pytest.raises(Closed, match="^the queue or topic is closed"):
-        simulated.store.add(lane.sent_lane, 0, b"", b"2")
+        simulated.store.add(lane.destination_lane, 0, b"", b"2")
     simulated.check()

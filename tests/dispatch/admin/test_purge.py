@@ -15,7 +15,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay import Closed, Consumer, Delivery, Message, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.forebay import Forebay
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.testing import ManualClock
 
 ACK_BYTES = 48
@@ -228,13 +228,13 @@ def test_many_runs_in_a_small_index_are_purged_whole(monkeypatch: pytest.MonkeyP
         keeper.nack(batch[1:], delay=1e6)
         held.append(batch[0])
     index, store = simulated.index, simulated.store
-    remove, dirty = store.remove, []
+    remove, dirty = store.acknowledge, []
 
-    def counted(lane: Lane, first: int, last: int) -> int:
+    def counted(lane: DestinationLane, first: int, last: int) -> int:
         dirty.append(len(index.cache.dirty))
         return remove(lane, first, last)
 
-    monkeypatch.setattr(store, "remove", counted)
+    monkeypatch.setattr(store, "acknowledge", counted)
     assert queue.purge() == 40_000 - len(held)
     assert len(dirty) > 100 and max(dirty) <= 14
     simulated.check()

@@ -19,7 +19,7 @@ import forebay
 from forebay import DestinationPolicy, Settings, SettingsError, SettingsWarning
 from forebay.__main__ import main
 from forebay.cache.process.memory import share_of_memory_bytes
-from forebay.dispatch.config.activemq_importer import Finding, read_activemq
+from forebay.dispatch.config.activemq_importer import ImportFinding, read_activemq
 from forebay.dispatch.config.activemq_mapping import (
     DIRECTORY,
     POLICY_PROPERTIES,
@@ -88,7 +88,7 @@ def broker(*inside: str, attributes: str = "") -> str:
     return f'<broker xmlns="http://activemq.apache.org/schema/core" {attributes}>\n' + "\n".join(inside) + "</broker>"
 
 
-def findings_of(path: Path, prefix: str) -> list[Finding]:
+def findings_of(path: Path, prefix: str) -> list[ImportFinding]:
     return [finding for finding in read_activemq(path, Settings).findings if finding.property.startswith(prefix)]
 
 

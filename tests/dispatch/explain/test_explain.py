@@ -259,7 +259,7 @@ def test_causes_are_the_same_after_a_kill_with_the_index_lost(stage: Stage) -> N
     simulated = small_bay()
     data_log, expected = stage(simulated)
     simulated.disk = simulated.disk.crash_process()
-    simulated._metadata = type(simulated._metadata)()
+    simulated.metadata = type(simulated.metadata)()
     simulated._open()
     if expected != [] or data_log in simulated.store.sizes():
         assert said(simulated.bay.explain(data_log)) == expected
@@ -320,7 +320,7 @@ def test_checkpoint_without_room_keeps_what_would_be_replayed(monkeypatch: pytes
         raise MetadataFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(simulated._metadata, "commit", commit)
+        patch.setattr(simulated.metadata, "commit", commit)
         assert simulated.bay.cleanup().deleted == ()
         explanation = simulated.bay.explain(1)
     assert said(explanation) == [("in_use", "checkpoint", 0, 0)]
@@ -499,14 +499,14 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
     now_ms = simulated.clock.time_ms()
     sizes = simulated.store.sizes()
     assert seen.sizes == sizes
-    live = simulated.store.retention_reasons()
+    live = simulated.store.retention.reasons()
     assert live.all() == seen.retention.all()
     assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention.all(), now_ms)
     for data_log in sizes:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
     idle = [data_log for data_log in sizes if not live.of(data_log)]
-    assert list(simulated.store.delete_unneeded().deleted) == idle
+    assert list(simulated.store.cleanup.delete_unneeded().deleted) == idle
 
 
 # ------------------------------------------------------------------ the logger

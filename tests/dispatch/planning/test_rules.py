@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forebay.cache.charge import OVERHEAD_BYTES
-from forebay.cache.lane_memory import LaneMemory
+from forebay.cache.message_memory import MessageMemory
 from forebay.cache.shares import PENDING_CACHE_SHARE
 from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.policy import DestinationPolicy
@@ -27,7 +27,7 @@ def message(sequence: int) -> StoredMessage:
     return sequence, b"", bytes(CHARGE - OVERHEAD_BYTES), 0
 
 
-def memory_under(rule: MemoryRule, pattern: str | None) -> LaneMemory:
+def memory_under(rule: MemoryRule, pattern: str | None) -> MessageMemory:
     """The memory that destinations have under a rule: what all share, or what those of one pattern have."""
     policy = DestinationPolicy(memory_share=QUOTA_BYTES, memory_reserve=QUOTA_BYTES // 2)
     player = TracePlayer(shares_of(Settings(memory_limit="8MiB", policies={"logs.>": policy})), {}, rule)
@@ -36,7 +36,7 @@ def memory_under(rule: MemoryRule, pattern: str | None) -> LaneMemory:
     )
 
 
-def keeps_far_behind_what_is_loaded(memory: LaneMemory) -> bool:
+def keeps_far_behind_what_is_loaded(memory: MessageMemory) -> bool:
     return memory.pending_cache.put_overflow(LANE, message(7), is_near=False)
 
 

@@ -122,7 +122,7 @@ def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
         (extent.data_log, extent.offset)
         for sequence in range(lane.pending_lane.next_sequence)
         if lane.pending_lane.is_pending(sequence)
-        for extent in lane.sent_lane.extents(sequence, sequence)
+        for extent in lane.destination_lane.extents(sequence, sequence)
     ]
 
 

@@ -180,7 +180,7 @@ def test_a_cut_at_any_call_leaves_each_confirmed_message_in_one_of_the_two() -> 
     assert len(images) > 30
     for image, known in images:
         left = SimulatedBay(**settings)
-        left.disk, left._metadata = image, type(left._metadata)()
+        left.disk, left.metadata = image, type(left.metadata)()
         left._open()
         found = bodies(left.queue().browse()) + bodies(left.queue("DLQ.orders").browse())
         assert found == sorted(set(found), key=int) and found[: len(known)] == known

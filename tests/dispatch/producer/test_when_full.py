@@ -254,7 +254,7 @@ def test_a_cut_at_any_call_leaves_the_queue_within_its_limit_and_the_confirmed_n
     assert len(images) > 40
     for image, known in images:
         left = SimulatedBay(sync="always", max_file_length="64KiB")
-        left.disk, left._metadata = image, type(left._metadata)()
+        left.disk, left.metadata = image, type(left.metadata)()
         left._open()
         found = bodies(left.queue().browse())
         assert len(found) <= 4 and found == sorted(found, key=int)

@@ -210,7 +210,7 @@ def test_nobody_sees_what_retains_as_a_subscription() -> None:
     topic.unsubscribe("retention")
     assert retained(bay) == 2
     topic.delete()
-    assert not bay.store.trimmer.is_retaining
+    assert not bay.store.cleanup.trimmer.is_retaining
     bay.bay.checkpoint()
     assert bay.bay.statistics().store.pending_messages == 0
     bay.check()

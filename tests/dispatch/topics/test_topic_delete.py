@@ -202,7 +202,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     lane = bay.bay._engine.topics.by_name["prices"].lanes[4]
     assert lane is not None
     with bay.lock:
-        sequence = bay.store.add(lane.sent_lane, 0, b"", b"7")
+        sequence = bay.store.add(lane.destination_lane, 0, b"", b"7")
         bay.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     topic.delete()
     assert not bay.unpublished
@@ -245,7 +245,7 @@ def test_the_topic_stays_gone_when_the_index_is_lost(is_record_gone: bool) -> No
         for _ in range(2):
             bay.queue("filler").send(bytes(70_000))
         bay.queue("filler").purge()
-        bay.store.delete_unneeded()
+        bay.store.cleanup.delete_unneeded()
     assert ("delete" in {row["kind"] for row in dump(bay.disk)}) is not is_record_gone
     assert judge(list(examine_all(bay.disk))).findings == ()
     bay.crash(is_index_lost=True)

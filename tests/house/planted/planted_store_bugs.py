@@ -217,7 +217,7 @@ STORE_BUGS = (
     ),
     Bug(
         "an ack of a run leaves its last message out",
-        "MessageStore.remove",
+        "MessageStore.acknowledge",
         "journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)",
         "journal.append_ack(lane.priority, lane.destination_number, first, last - first or 1)",
         CRASHES,
@@ -266,7 +266,7 @@ STORE_BUGS = (
     ),
     Bug(
         "an ack does not note which data log held its message",
-        "Lane.remove_one",
+        "DestinationLane.remove_one",
         "if data_log != ack_data_log: ...",
         "pass",
         "tests/store/index/test_index.py::test_random_operations_agree_with_a_dict",
@@ -399,7 +399,7 @@ STORE_BUGS = (
     ),
     Bug(
         "a copy may go before what it was copied from",
-        "Lane.move",
+        "DestinationLane.move",
         "block.move(data_log, offset, low, array('I', lengths))",
         "use.acked_data_logs.clear()\nblock.move(data_log, offset, low, array('I', lengths))",
         "tests/store/maintenance/test_relocation.py::test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log_is_kept_for_its_acks",

@@ -16,8 +16,8 @@ from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.format.state import LaneCounts, UseCounts
 from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block
 from forebay.store.index.block_cache import BlockHolder
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.index import Index
-from forebay.store.index.lane import Lane
 from forebay.store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 
 CAPACITY_BLOCKS = 16
@@ -77,7 +77,7 @@ class Store:
             index.use(data_log)
         return index
 
-    def lane(self, destination: int = QUEUE) -> Lane:
+    def lane(self, destination: int = QUEUE) -> DestinationLane:
         return self.index.lane(destination, PRIORITY)
 
     def add(self, count: int = 1, *, length: int = 100, destination: int = QUEUE, as_slice: bool = False) -> None:

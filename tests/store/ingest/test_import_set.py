@@ -185,7 +185,7 @@ def test_every_flipped_bit_refuses_the_whole_set() -> None:
         image._open()
         assert len(problems(image)) == 1, offset
         assert pending(image.bay) == expected([Row("orders", b"before")])
-        made._metadata = image._metadata = type(made._metadata)()
+        made.metadata = image.metadata = type(made.metadata)()
 
 
 def test_every_cut_of_a_part_refuses_the_whole_set() -> None:

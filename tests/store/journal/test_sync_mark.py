@@ -18,7 +18,7 @@ from forebay.store.inspect.dump import dump
 from forebay.store.journal.marker import Marker, read_marker
 from forebay.store.journal.sync_mark import SLOT_BYTES, SLOTS, SYNC_MARK, SyncMark, read_sync_mark, told_durable
 from forebay.store.numbering import OFFSET_BITS
-from forebay.store.recovery.verify import Finding, Verdict, examine_all, judge
+from forebay.store.recovery.verify import JournalFinding, Verdict, examine_all, judge
 
 STORE_ID, EPOCH = bytes(range(16)), 7
 LIFE = Marker(STORE_ID, EPOCH, 0, False)
@@ -261,7 +261,7 @@ def test_journal_that_ends_before_its_mark_is_refused_in_words_and_opens_with_re
     image.open(data_log_name(1)).truncate(ends[1])
 
     def index() -> SimulatedMetadataStore:
-        return SimulatedMetadataStore(metadata._history[-1]) if with_index else SimulatedMetadataStore()
+        return SimulatedMetadataStore(metadata.history[-1]) if with_index else SimulatedMetadataStore()
 
     with pytest.raises(JournalCorrupt) as caught:
         OpenStore(image.crash_process(), index())
@@ -331,7 +331,7 @@ def test_verify_and_dump_say_when_the_journal_ends_below_its_mark() -> None:
     disk.open(data_log_name(1)).truncate(begin)
     problem = f"the data log ends, and was durable up to offset {end}"
     verdict = judge(list(examine_all(disk)), told_durable(disk))
-    assert verdict.findings == (Finding(1, begin, problem),) and verdict.tail is None
+    assert verdict.findings == (JournalFinding(1, begin, problem),) and verdict.tail is None
     *_, row = dump(disk)
     assert row == {"data_log": 1, "offset": begin, "length": 0, "kind": "damaged", "problem": problem}
 
@@ -350,7 +350,7 @@ def test_verify_and_dump_name_a_data_log_that_is_gone_and_was_synced() -> None:
     disk, _, end = killed_store()
     disk.remove(data_log_name(1))
     problem = f"the data log is missing, and was durable up to offset {end}"
-    assert judge(list(examine_all(disk)), told_durable(disk)).findings == (Finding(1, 0, problem),)
+    assert judge(list(examine_all(disk)), told_durable(disk)).findings == (JournalFinding(1, 0, problem),)
     (row,) = dump(disk)
     assert (row["kind"], row["data_log"], row["problem"]) == ("damaged", 1, problem)
 

@@ -43,7 +43,7 @@ def test_one_stuck_message_in_each_of_21_data_logs_keeps_none_of_them() -> None:
     opened = opened_on(disk)
     stuck = with_stuck_messages(opened, 21)
     before = opened.pending()
-    report = opened.store.cleanup()
+    report = opened.store.cleanup.run()
     assert report.relocated_messages == 21 and len(report.remaining) <= 3
     assert len(data_logs(disk)) <= 3
     assert opened.pending() == before and sequences_of(opened) == stuck
@@ -77,8 +77,8 @@ def test_chain_of_acks_behind_one_stuck_message_collapses() -> None:
     stuck = opened.add(BODY, lane=opened.lane("other"))
     first = opened.add(BODY)
     ids = chain_of_acks(opened, first, 12)
-    assert opened.store.delete_unneeded().deleted == ()
-    report = opened.store.cleanup()
+    assert opened.store.cleanup.delete_unneeded().deleted == ()
+    report = opened.store.cleanup.run()
     assert len(report.remaining) <= 3 and set(ids) <= set(report.deleted)
     assert sequences_of(opened, opened.lane("other")) == [stuck]
     assert_bounded(opened, disk)
@@ -95,8 +95,8 @@ def test_chain_of_acks_behind_a_data_log_full_of_live_messages_collapses() -> No
         opened.add(BODY, lane=other)
     first = opened.add(BODY)
     ids = chain_of_acks(opened, first, 12)
-    assert not set(ids) & set(opened.store.delete_unneeded().deleted)
-    report = opened.store.cleanup()
+    assert not set(ids) & set(opened.store.cleanup.delete_unneeded().deleted)
+    report = opened.store.cleanup.run()
     assert report.relocated_messages == 0 and set(ids) <= set(report.deleted) and dense in report.remaining
     assert len(sequences_of(opened, other)) == other.next_sequence
     assert_bounded(opened, disk)
@@ -117,15 +117,15 @@ def test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log
     ack = begin_data_log(opened)
     opened.remove(moved)
     begin_data_log(opened)
-    assert not {dense, original, copy, ack} & set(opened.store.delete_unneeded().deleted)
+    assert not {dense, original, copy, ack} & set(opened.store.cleanup.delete_unneeded().deleted)
     assert_journal_tells_the_same(opened, disk)
     name_survivors(opened, original)
     begin_data_log(opened)
-    assert {copy, ack} <= set(opened.store.delete_unneeded().deleted)
+    assert {copy, ack} <= set(opened.store.cleanup.delete_unneeded().deleted)
     assert original in data_logs(disk) and sequences_of(opened) == [kept[1]]
     assert_journal_tells_the_same(opened, disk)
     name_survivors(opened, dense)
-    assert original in opened.store.delete_unneeded().deleted
+    assert original in opened.store.cleanup.delete_unneeded().deleted
     assert sequences_of(opened) == [kept[1]]
     assert_journal_tells_the_same(opened, disk)
 
@@ -148,7 +148,7 @@ def test_message_that_moved_twice_is_where_the_last_copy_lies_though_the_first_c
     begin_data_log(opened)
     relocate(opened, first_copy)
     begin_data_log(opened)
-    assert first_copy in opened.store.delete_unneeded().deleted and original in data_logs(disk)
+    assert first_copy in opened.store.cleanup.delete_unneeded().deleted and original in data_logs(disk)
     assert sequences_of(opened) == [kept[1], moved[0], moved[0] + 1, moved[1]]
     assert_journal_tells_the_same(opened, disk)
 
@@ -164,14 +164,14 @@ def test_survivors_record_stands_for_acks_that_are_gone() -> None:
     for sequence in range(0, 640, 7):
         opened.remove(sequence, sequence + 2)
     begin_data_log(opened)
-    assert acks not in opened.store.delete_unneeded().deleted
+    assert acks not in opened.store.cleanup.delete_unneeded().deleted
     name_survivors(opened, dense)
-    assert acks in opened.store.delete_unneeded().deleted
+    assert acks in opened.store.cleanup.delete_unneeded().deleted
     assert sequences_of(opened) == [n for n in range(640) if n % 7 > 2]
     assert_journal_tells_the_same(opened, disk)
     opened.remove(3, 4)
     relocate(opened, dense)
-    assert dense in opened.store.delete_unneeded().deleted
+    assert dense in opened.store.cleanup.delete_unneeded().deleted
     assert sequences_of(opened) == [n for n in range(640) if n % 7 > 2 and n not in (3, 4)]
     assert_journal_tells_the_same(opened, disk)
 
@@ -192,7 +192,7 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
     before = [opened.pending(lane) for lane in lanes]
     opened.store.checkpoint()
     relocate(opened, 1)
-    assert opened.store.delete_unneeded().deleted == (1,)
+    assert opened.store.cleanup.delete_unneeded().deleted == (1,)
     assert [opened.pending(lane) for lane in lanes] == before
     assert_journal_tells_the_same(opened, disk)
     relocated = [found for _, found in all_records(disk) if found.header.flags & RELOCATED]
@@ -213,7 +213,7 @@ def test_neighbours_share_a_slice_while_their_timestamp_is_the_same_and_within_a
     before = opened.pending()
     opened.store.checkpoint()
     relocate(opened, 1)
-    assert opened.store.delete_unneeded().deleted == (1,)
+    assert opened.store.cleanup.delete_unneeded().deleted == (1,)
     assert opened.pending() == before
     assert_journal_tells_the_same(opened, disk)
     copies = [decode_slice(*found[1:]) for _, found in all_records(disk) if found.header.flags & RELOCATED]
@@ -228,7 +228,7 @@ def test_moved_messages_are_acknowledged_one_by_one() -> None:
     copies = begin_data_log(opened)
     opened.store.checkpoint()
     relocate(opened, 1)
-    assert opened.store.delete_unneeded().deleted == (1,)
+    assert opened.store.cleanup.delete_unneeded().deleted == (1,)
     for sequence in (0, 7, 3, 4):
         assert opened.remove(sequence) == 1 and opened.remove(sequence) == 0
         assert_journal_tells_the_same(opened, disk)
@@ -243,10 +243,10 @@ def test_large_messages_move() -> None:
         opened.add(body)
     begin_data_log(opened)
     opened.store.checkpoint()
-    originals = opened.store.cleaner.sealed()
+    originals = opened.store.cleanup.cleaner.sealed()
     for data_log in sorted(originals):
         relocate(opened, data_log)
-    assert set(opened.store.delete_unneeded().deleted) == originals
+    assert set(opened.store.cleanup.delete_unneeded().deleted) == originals
     assert opened.bodies() == bodies
     assert_journal_tells_the_same(opened, disk)
 
@@ -263,12 +263,12 @@ def test_message_that_does_not_verify_stays_where_it_is_and_its_data_log_is_name
     file = disk.open(data_log_name(extent.data_log))
     file.seek(extent.offset + extent.record_bytes - 1)
     file.append(b"!")
-    report = opened.store.cleanup()
+    report = opened.store.cleanup.run()
     assert report.relocated_messages == 11 and extent.data_log in report.remaining
     assert len(report.remaining) <= 3
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert f"data-{extent.data_log}.log" in warning and f"sequence {stuck[5]}" in warning
-    assert opened.store.cleanup().relocated_messages == 0, "it is not tried again and again"
+    assert opened.store.cleanup.run().relocated_messages == 0, "it is not tried again and again"
     opened.check()
 
 
@@ -291,7 +291,7 @@ def test_data_log_that_cannot_be_walked_stays_as_it_is(is_dense: bool, caplog: p
     file.append(bytes(32))
     pending = opened.store.statistics().pending_messages
     for _ in range(2):
-        report = opened.store.cleanup()
+        report = opened.store.cleanup.run()
         assert report.relocated_messages == 0 and damaged in report.remaining
     assert opened.store.statistics().pending_messages == pending
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
@@ -304,7 +304,7 @@ def test_nothing_is_copied_while_the_journal_is_small_enough() -> None:
     sequences = fill_data_log(opened)
     opened.remove(sequences[1], sequences[-1])
     begin_data_log(opened)
-    assert opened.store.cleanup().relocated_messages == 0
+    assert opened.store.cleanup.run().relocated_messages == 0
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_random_acks_leave_at_most_twice_what_is_live(
         if opened.store.index.is_filling:
             opened.store.checkpoint()
     begin_data_log(opened)
-    opened.store.cleanup()
+    opened.store.cleanup.run()
     assert sequences_of(opened, lane) == sorted(set(range(messages)) - set(doomed))
     assert_bounded(opened, disk)
     opened.check()
@@ -398,7 +398,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
     kinds = [found.header.kind for _, found in all_records(disk)]
     assert (SURVIVORS in kinds) == is_naming
     begin_data_log(opened)
-    assert opened.store.delete_unneeded().deleted, "with the acks, where a record names what is left"
+    assert opened.store.cleanup.delete_unneeded().deleted, "with the acks, where a record names what is left"
     assert_journal_tells_the_same(opened, disk)
 
 
@@ -414,16 +414,18 @@ def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memo
     with opened.lock:
         (large,) = [extent.data_log for extent in lane.extents(0, 0)]
     with_stuck_messages(opened, 12)
-    report = opened.store.cleanup()
+    report = opened.store.cleanup.run()
     assert report.relocated_messages and holder.held_bytes == 0
     opened.store.checkpoint()
     relocate(opened, large)
-    assert large not in opened.store.delete_unneeded().deleted, "the large message needs more than is guaranteed"
+    assert large not in opened.store.cleanup.delete_unneeded().deleted, (
+        "the large message needs more than is guaranteed"
+    )
     other.release(other.held_bytes)
     with opened.lock:
-        opened.store.relocation._begin_round()
+        opened.store.cleanup.relocation._begin_round()
     relocate(opened, large)
-    assert large in opened.store.delete_unneeded().deleted and holder.held_bytes == 0
+    assert large in opened.store.cleanup.delete_unneeded().deleted and holder.held_bytes == 0
     budget._check()
 
 

@@ -48,7 +48,7 @@ def test_data_log_that_cannot_be_opened_stays_and_is_named(is_damaged: bool, cap
             disk.flip_bit(data_log_name(home), 3, 1)
     else:
         disk.fail("open", 1, errno.EIO, sticky=True)
-    assert opened.store.cleanup().relocated_messages == 0
+    assert opened.store.cleanup.run().relocated_messages == 0
     disk.cure()
     assert f"data-{homes[0]}.log stays as it is: it cannot be opened" in caplog.text
     if not is_damaged:
@@ -62,7 +62,7 @@ def test_failed_store_relocates_nothing() -> None:
     with opened.lock:
         opened.store.journal.fail("as the test says")
     with pytest.raises(StoreFailed):
-        opened.store.relocation.step()
+        opened.store.cleanup.relocation.step()
 
 
 def test_without_memory_for_a_step_nothing_is_done_and_nothing_held() -> None:
@@ -72,9 +72,9 @@ def test_without_memory_for_a_step_nothing_is_done_and_nothing_held() -> None:
     assert other.reserve(1)
     opened = opened_on(disk, relocation_account=holder)
     stuck = with_stuck_messages(opened, 8)
-    assert opened.store.cleanup().relocated_messages == 0 and holder.held_bytes == 0
+    assert opened.store.cleanup.run().relocated_messages == 0 and holder.held_bytes == 0
     other.release(1)
-    assert opened.store.cleanup().relocated_messages and holder.held_bytes == 0
+    assert opened.store.cleanup.run().relocated_messages and holder.held_bytes == 0
     assert sequences_of(opened) == stuck
     assert_bounded(opened, disk)
 
@@ -92,12 +92,12 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
         room -= 1564
     full = disk.capacity_bytes
     disk.capacity_bytes = sum(len(content) for content in disk.image().values())
-    opened.store.relocation.run(opened.store.checkpoint)
+    opened.store.cleanup.relocation.run(opened.store.checkpoint)
     emit_late()
     assert "relocation waits for space" in caplog.text
     assert sequences_of(opened) == stuck
     disk.capacity_bytes = full
-    opened.store.cleanup()
+    opened.store.cleanup.run()
     assert sequences_of(opened) == stuck
     opened.check()
 
@@ -116,7 +116,7 @@ def test_crowded_index_ends_a_step_and_a_checkpoint_lets_it_go_on() -> None:
     opened.store.checkpoint()
     before = [opened.bodies(lane) for lane in lanes]
     with opened.lock:
-        work = opened.store.relocation
+        work = opened.store.cleanup.relocation
         work._source = work._opened(home, False, 0)
     steps = 0
     while work._source is not None:
@@ -135,7 +135,7 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
     home = opened.store.journal.data_log
     fill_data_log(opened)
     with opened.lock:
-        work = opened.store.relocation
+        work = opened.store.cleanup.relocation
         work._source = work._opened(home + 1, True, 10)
     while work._source is not None:
         work.step()
@@ -157,7 +157,7 @@ def test_survivors_in_too_many_runs_are_not_named(limit: str, monkeypatch: pytes
     if limit == "ranges":
         monkeypatch.setattr(relocation, "SURVIVOR_RANGES_MAX", 5)
     name_survivors(opened, home)
-    assert home in opened.store.relocation._passed_over and holder.held_bytes == 0
+    assert home in opened.store.cleanup.relocation._passed_over and holder.held_bytes == 0
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
@@ -171,7 +171,7 @@ def test_index_that_knows_of_messages_which_the_data_log_does_not_have_is_warned
     home = next(opened.lane().extents(sequences[0], sequences[0])).data_log
     opened.store.index.uses[home].pending_messages += 1
     for attempt in (relocate, name_survivors):
-        opened.store.relocation._kept.clear()
+        opened.store.cleanup.relocation._kept.clear()
         caplog.clear()
         attempt(opened, home)
         emit_late()

@@ -195,7 +195,7 @@ def test_who_needs_a_topics_messages_outlives_the_acks_that_survivors_stand_for(
     before = pending_in(bay.bay)
     name_survivors(bay, 1)
     roll(bay)
-    report = bay.store.delete_unneeded()
+    report = bay.store.cleanup.delete_unneeded()
     assert 1 not in report.deleted and 2 in report.deleted
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == before
@@ -214,7 +214,7 @@ def test_what_only_a_subscriber_without_a_name_had_does_not_stand_for_an_acknowl
     roll(bay)
     name_survivors(bay, 1)
     roll(bay)
-    assert bay.store.delete_unneeded().deleted == (2,)
+    assert bay.store.cleanup.delete_unneeded().deleted == (2,)
     assert [delivery.body for delivery in passing.take(2)] == [b"seen"]
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == {"orders": {b"left"}}
@@ -317,9 +317,9 @@ class Moved(CrashExplorer):
     def _relocate(self) -> None:
         """Copy or name what is live in some data logs, whether that is worth it or not."""
         store = inside(self.bay).store
-        for data_log in self.random.sample(sealed := sorted(store.cleaner.sealed()), min(len(sealed), 3)):
+        for data_log in self.random.sample(sealed := sorted(store.cleanup.cleaner.sealed()), min(len(sealed), 3)):
             with inside(self.bay).lock:
-                work = store.relocation
+                work = store.cleanup.relocation
                 is_naming = self.random.random() < 0.4
                 work._source = work._opened(data_log, is_naming, 1 << 30) if data_log in store.index.uses else None
             while work._source is not None and work.step():

@@ -29,7 +29,7 @@ def prepare(bay: SimulatedBay, xid: bytes, *bodies: bytes) -> None:
 def move_out_of(bay: Forebay, data_log: int) -> None:
     """Copy what is live in a data log, whether that is worth it or not."""
     store = inside(bay).store
-    work = store.relocation
+    work = store.cleanup.relocation
     with inside(bay).lock:
         work._source = work._opened(data_log, False, 1 << 30) if data_log in store.index.uses else None
     while work._source is not None and work.step():
@@ -305,7 +305,7 @@ class MovedPrepared(CrashExplorer):
     def _relocate(self) -> None:
         """Move what is in some data logs, whether that is worth it or not."""
         store = inside(self.bay).store
-        for data_log in self.random.sample(sealed := sorted(store.cleaner.sealed()), min(len(sealed), 3)):
+        for data_log in self.random.sample(sealed := sorted(store.cleanup.cleaner.sealed()), min(len(sealed), 3)):
             move_out_of(self.bay, data_log)
 
 

@@ -61,10 +61,10 @@ def test_index_of_another_form_is_rebuilt_when_a_replay_meets_it(
     first = opened.add(b"gone", b"here")
     opened.store.checkpoint()
     opened.remove(first)
-    checkpoint = metadata._history[-1]
+    checkpoint = metadata.history[-1]
     assert checkpoint is not None
     blocks = dict.fromkeys(checkpoint.blocks, b"a block of another library")
-    metadata._history[-1] = replace(checkpoint, blocks=blocks)
+    metadata.history[-1] = replace(checkpoint, blocks=blocks)
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.report.index_rebuilt and again.bodies() == [b"here"]
     again.check()

@@ -79,7 +79,7 @@ class ClosedStore:
         return disk
 
     def index(self) -> SimulatedMetadataStore:
-        return SimulatedMetadataStore(self.metadata._history[-1])
+        return SimulatedMetadataStore(self.metadata.history[-1])
 
     def at(self, data_log: int, offset: int) -> Stored:
         return next(
@@ -175,8 +175,8 @@ def store() -> ClosedStore:
     bay.queue("audit").send(b"last", headers={"x": None})
     bay.bay.close()
     names = {destination.number: destination.name for destination in bay.store.destination_table.values()}
-    metadata = SimulatedMetadataStore(bay._metadata._history[-1])
-    contents = contents_of(opened(bay.disk.crash_process(), SimulatedMetadataStore(metadata._history[-1])))
+    metadata = SimulatedMetadataStore(bay.metadata.history[-1])
+    contents = contents_of(opened(bay.disk.crash_process(), SimulatedMetadataStore(metadata.history[-1])))
     bodies = [body for _, body, _, _ in contents.values()]
     assert bodies == [b"", b"last", b"urgent", b"kept", b"many 0", b"many 1", b"price 1", b"price 2"]
     return ClosedStore(bay.disk, metadata, contents, list(_read_records(bay.disk, names)))
@@ -469,7 +469,7 @@ def test_each_flipped_bit_of_the_mark_costs_a_full_replay_and_nothing_else(store
 
 def test_index_that_does_not_verify_is_rebuilt(store: ClosedStore) -> None:
     refusing = store.index().crash(Random(1), damaged=True)
-    assert not refusing._history[-1].is_readable  # type: ignore[union-attr]
+    assert not refusing.history[-1].is_readable  # type: ignore[union-attr]
     bay = opened(store.copy(), refusing)
     assert bay.recovery.index_rebuilt and not bay.recovery.clean
     assert contents_of(bay) == store.contents
@@ -477,7 +477,7 @@ def test_index_that_does_not_verify_is_rebuilt(store: ClosedStore) -> None:
 
 def test_index_with_a_damaged_block_stops_the_store_until_it_is_opened_again(store: ClosedStore) -> None:
     damaged = store.index().crash(Random(4), damaged=True)
-    assert None in damaged._history[-1].blocks.values()  # type: ignore[union-attr]
+    assert None in damaged.history[-1].blocks.values()  # type: ignore[union-attr]
     disk = store.copy()
     with pytest.raises(StoreFailed, match="damaged"):
         contents_of(opened(disk, damaged))

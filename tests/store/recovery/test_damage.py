@@ -167,7 +167,7 @@ def readable(opened: OpenStore) -> tuple[dict[int, bytes], int]:
 
 def outcome(store: Store, damage: Damage, *, reports: bool, with_index: bool) -> str:
     """What opening did. AssertionError where a message is gone, or one comes back, and nothing says so."""
-    metadata = SimulatedMetadataStore(store.metadata._history[-1]) if with_index else SimulatedMetadataStore()
+    metadata = SimulatedMetadataStore(store.metadata.history[-1]) if with_index else SimulatedMetadataStore()
     disk = damaged(store, damage)
     try:
         opened = OpenStore(disk, metadata, max_file_bytes=FILE_BYTES, clock=ManualClock(7), accepts_loss=reports)

@@ -148,7 +148,7 @@ def examine(seed: int, store: SimulatedBay) -> None:
     random = Random(seed)
     disk = store.disk.crash_process()
     what = forge(random, disk)
-    metadata = SimulatedMetadataStore() if random.random() < 0.6 else same(store._metadata)
+    metadata = SimulatedMetadataStore() if random.random() < 0.6 else same(store.metadata)
     mode = random.choice(("refuse", "report"))
     readers: tuple[Callable[[], object], ...] = (
         lambda: judge(list(examine_all(disk))),

@@ -263,7 +263,7 @@ def random_work(opened: OpenStore, random: Random, steps: int) -> None:
             case 6:
                 opened.store.checkpoint()
             case 7:
-                opened.store.cleanup()
+                opened.store.cleanup.run()
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -359,12 +359,12 @@ def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: Sim
     opened.remove(0, newest - 1)
     fill(opened, 2)
     opened.store.checkpoint()
-    assert opened.store.cleanup().deleted == (1, 2, 3)
+    assert opened.store.cleanup.run().deleted == (1, 2, 3)
     live = exported(opened)
     again = reopen(disk_of(opened).crash_process(), stale)
     assert exported(again) == live
     again.check()
-    again.store.cleanup()
+    again.store.cleanup.run()
 
 
 def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebuilt(
@@ -383,7 +383,7 @@ def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebui
     fill(opened, 1)
     opened.remove(first, opened.lane().next_sequence - 1)
     opened.add(b"last")
-    assert opened.store.cleanup().deleted == (1, 3)
+    assert opened.store.cleanup.run().deleted == (1, 3)
     live = exported(opened)
     again = reopen(disk_of(opened).crash_process(), stale)
     assert again.report.index_rebuilt and exported(again) == live
@@ -404,7 +404,7 @@ def names_left_at_each_unlink(opened: OpenStore) -> Iterator[SimulatedDisk]:
 
     disk = disk_of(opened)
     disk.on_call = fork
-    assert opened.store.cleanup().deleted
+    assert opened.store.cleanup.run().deleted
     disk.on_call = None
     return iter(cuts)
 
@@ -437,7 +437,7 @@ def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(
     fill(opened, 3)
     opened.remove(0, opened.add(b"last"))
     before = disk_of(opened).crash_process()
-    deleted = opened.store.cleanup().deleted
+    deleted = opened.store.cleanup.run().deleted
     assert deleted == (1, 2, 3)
     disk = disk_of(opened).crash_process()
     for data_log in deleted:
@@ -454,10 +454,10 @@ def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(
 def test_dropped_data_logs_are_forgotten_by_the_next_life(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 3)
     opened.remove(0, opened.add(b"last"))
-    assert opened.store.cleanup().deleted == (1, 2, 3)
+    assert opened.store.cleanup.run().deleted == (1, 2, 3)
     again = reopen(disk_of(opened).crash_process(), metadata)
     assert set(again.store.index.uses) == {4, 5}
-    assert again.store.cleanup().deleted == (4,)
+    assert again.store.cleanup.run().deleted == (4,)
 
 
 def test_sequences_go_on_after_all_was_consumed_cleaned_up_and_the_index_lost(opened: OpenStore) -> None:
@@ -465,11 +465,11 @@ def test_sequences_go_on_after_all_was_consumed_cleaned_up_and_the_index_lost(op
     last = opened.add(b"last")
     opened.remove(0, last)
     for _ in range(3):
-        opened.store.cleanup()
+        opened.store.cleanup.run()
         opened.store.close()
         opened = reopen(disk_of(opened))
         assert opened.lane().next_sequence == last + 1
-        assert opened.store.cleanup().remaining == (opened.store.journal.data_log,)
+        assert opened.store.cleanup.run().remaining == (opened.store.journal.data_log,)
     assert opened.add(b"next") == last + 1
 
 

@@ -50,7 +50,7 @@ class Filled:
         return self.disk.crash_process()
 
     def index(self) -> SimulatedMetadataStore:
-        return SimulatedMetadataStore(self.metadata._history[-1])
+        return SimulatedMetadataStore(self.metadata.history[-1])
 
     def sequences_of(self, data_log: int, begin: int, end: int) -> set[int]:
         """Messages whose record, or the ack of which, meets these bytes."""

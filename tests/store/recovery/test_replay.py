@@ -40,7 +40,7 @@ from forebay.store.format.state import (
     encode_subscription,
     encode_unsubscribe,
 )
-from forebay.store.index.lane import Lane
+from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.journal.journal import Journal
 from forebay.store.numbering import BLOCK_MESSAGES, OFFSET_BITS
 
@@ -63,23 +63,23 @@ def committed(number: int, lane: int, position: int, messages: int = 1) -> bytes
     return encode_commit(branch)
 
 
-def slice_across_blocks(journal: Journal, lane: Lane, flags: int) -> None:
+def slice_across_blocks(journal: Journal, lane: DestinationLane, flags: int) -> None:
     journal.append_slice(flags | 4, lane.destination_number, BLOCK_MESSAGES - 1, 0, [(b"", b"a"), (b"", b"b")])
 
 
-def copy_of_another_length(journal: Journal, lane: Lane) -> None:
+def copy_of_another_length(journal: Journal, lane: DestinationLane) -> None:
     append_one(journal, 4 | RELOCATED, lane.destination_number, 0, 0, b"", b"not what was sent before")
 
 
-def subscription_to_nothing(journal: Journal, lane: Lane) -> None:
+def subscription_to_nothing(journal: Journal, lane: DestinationLane) -> None:
     journal.append(SUBSCRIBE, 0, 1, encode_subscription(Subscription(50, lane.destination_number, "audit", None)))
 
 
-def commit_of_nothing(journal: Journal, lane: Lane) -> None:
+def commit_of_nothing(journal: Journal, lane: DestinationLane) -> None:
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, 64)))
 
 
-def commit_of_a_slice_across_blocks(journal: Journal, lane: Lane) -> None:
+def commit_of_a_slice_across_blocks(journal: Journal, lane: DestinationLane) -> None:
     contents = [(b"", b"a"), (b"", b"b")]
     offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, contents)
     branch = Branch(NUMBER)
@@ -89,12 +89,12 @@ def commit_of_a_slice_across_blocks(journal: Journal, lane: Lane) -> None:
     journal.append(COMMIT, 0, 0, encode_commit(branch))
 
 
-def commit_of_another_number_of_messages(journal: Journal, lane: Lane) -> None:
+def commit_of_another_number_of_messages(journal: Journal, lane: DestinationLane) -> None:
     offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 2))
 
 
-def prepared(journal: Journal, lane: Lane, position: int) -> None:
+def prepared(journal: Journal, lane: DestinationLane, position: int) -> None:
     """A branch whose slice is said to lie there, and its commit."""
     branch = Branch(NUMBER, b"xid")
     branch.add(lane.number, position, 1, 100)
@@ -102,42 +102,42 @@ def prepared(journal: Journal, lane: Lane, position: int) -> None:
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, position))
 
 
-def commit_of_a_message_of_no_transaction(journal: Journal, lane: Lane) -> None:
+def commit_of_a_message_of_no_transaction(journal: Journal, lane: DestinationLane) -> None:
     prepared(journal, lane, place(journal, append_one(journal, 4, lane.destination_number, 5, 0, b"", b"a")))
 
 
-def commit_of_another_transaction(journal: Journal, lane: Lane) -> None:
+def commit_of_another_transaction(journal: Journal, lane: DestinationLane) -> None:
     offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER + 1, 0, b"", b"a")
     prepared(journal, lane, place(journal, offset))
 
 
-def commit_of_a_slice_of_nothing(journal: Journal, lane: Lane) -> None:
+def commit_of_a_slice_of_nothing(journal: Journal, lane: DestinationLane) -> None:
     offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 0))
 
 
-def commit_into_another_lane(journal: Journal, lane: Lane) -> None:
+def commit_into_another_lane(journal: Journal, lane: DestinationLane) -> None:
     offset = append_one(journal, 4 | TRANSACTIONAL, lane.destination_number, NUMBER, 0, b"", b"a")
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number + 1, place(journal, offset)))
 
 
-def return_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
+def return_of_a_sequence_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
     journal.append(RETURN, 4, 1, returns_payload(lane.destination_number, [Returned(SEQUENCES, 1, 1)]))
 
 
-def destination_that_was_of_another_kind(journal: Journal, lane: Lane) -> None:
+def destination_that_was_of_another_kind(journal: Journal, lane: DestinationLane) -> None:
     journal.append(DESTINATION, 0, 1, encode_destination(Destination(lane.destination_number, TOPIC, "orders")))
 
 
-def message_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
+def message_of_a_sequence_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
     append_one(journal, 4, lane.destination_number, SEQUENCES, 0, b"", b"a")
 
 
-def ack_of_a_destination_that_cannot_be(journal: Journal, lane: Lane) -> None:
+def ack_of_a_destination_that_cannot_be(journal: Journal, lane: DestinationLane) -> None:
     journal.append_ack(4, NUMBERS, 0, 1)
 
 
-def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
+def commit_of_an_ack(journal: Journal, lane: DestinationLane) -> None:
     offset = journal.offset
     journal.append_ack(4, lane.destination_number, 0, 1)
     prepared(journal, lane, place(journal, offset))
@@ -166,7 +166,7 @@ def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
     ],
 )
 def test_record_that_verifies_and_cannot_be_is_refused_with_its_place(
-    write: Callable[[Journal, Lane], None], problem: str
+    write: Callable[[Journal, DestinationLane], None], problem: str
 ) -> None:
     disk = SimulatedDisk()
     opened = opened_on(disk)

@@ -40,7 +40,7 @@ class Kept:
         return disk
 
     def open(self, disk: SimulatedDisk, *, verifies_all: bool = True) -> OpenStore:
-        return OpenStore(disk, SimulatedMetadataStore(self.metadata._history[-1]), verifies_all=verifies_all)
+        return OpenStore(disk, SimulatedMetadataStore(self.metadata.history[-1]), verifies_all=verifies_all)
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +103,14 @@ def test_dropped_data_logs_that_are_still_there_are_not_looked_at(kept: Kept) ->
         opened.add(BODY, BODY)
     opened.remove(0, 30)
     before = disk.crash_process()
-    deleted = opened.store.cleanup().deleted
+    deleted = opened.store.cleanup.run().deleted
     assert deleted
     left = disk.crash_process()
     for data_log in deleted:
         content = bytearray(before.image()[data_log_name(data_log)])
         content[500] ^= 1
         left.open(data_log_name(data_log), create=True).append(bytes(content))
-    again = OpenStore(left, SimulatedMetadataStore(metadata._history[-1]), verifies_all=True)
+    again = OpenStore(left, SimulatedMetadataStore(metadata.history[-1]), verifies_all=True)
     assert len(again.pending()) == 9
 
 

@@ -61,9 +61,9 @@ def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
     disk = bay.disk.crash_process()
     again = SimulatedBay.__new__(SimulatedBay)
     again._settings, again.disk, again.clock = bay._settings, disk, TellingClock(99)
-    again._memory_figures, again._metadata = bay._memory_figures, type(bay._metadata)()
+    again._memory_figures, again.metadata = bay._memory_figures, type(bay.metadata)()
     if with_index:
-        again._metadata._history = bay._metadata._history.copy()
+        again.metadata.history = bay.metadata.history.copy()
     again._open()
     return again
 
@@ -208,9 +208,9 @@ def test_an_index_found_damaged_on_the_way_leaves_no_second_copy_of_a_branch() -
     assert home not in data_logs(bay)
     bay.bay.checkpoint()
     deliveries[0].ack()
-    checkpoint = bay._metadata._history[-1]
+    checkpoint = bay.metadata.history[-1]
     assert checkpoint is not None and checkpoint.blocks
-    bay._metadata._history[-1] = replace(checkpoint, blocks=dict.fromkeys(checkpoint.blocks))
+    bay.metadata.history[-1] = replace(checkpoint, blocks=dict.fromkeys(checkpoint.blocks))
     again = crashed(bay)
     assert again.bay.recovery.index_rebuilt
     (branch,) = again.bay.prepared()
@@ -285,9 +285,9 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
 
     def crash(call: str, name: str) -> None:
         for image, left in (
-            (disk.crash_process(), SimulatedMetadataStore(metadata._history[-1])),
+            (disk.crash_process(), SimulatedMetadataStore(metadata.history[-1])),
             (disk.crash_power(random, PowerCut.ANY), metadata.crash(random)),
-            (disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(metadata._history[-1])),
+            (disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(metadata.history[-1])),
         ):
             opened = engine_on(image, left)
             outcomes.append((opened.queue("first").depth, opened.queue("second").depth))
@@ -295,10 +295,10 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
                 inside(opened).index._check()
 
     disk.on_call = crash
-    checkpoints = len(metadata._history)
+    checkpoints = len(metadata.history)
     transaction.commit()
     disk.on_call = None
-    assert len(metadata._history) - checkpoints > 2
+    assert len(metadata.history) - checkpoints > 2
     assert (first.depth, second.depth) == after
     assert set(outcomes) == {before, after}
     inside(bay).audit()

@@ -1,4 +1,4 @@
-"""LaneMemory: what the lanes of some destinations charge their messages to, and the caches that keep them.
+"""MessageMemory: what the lanes of some destinations charge their messages to, and the caches that keep them.
 
 Destinations without a `memory_share` or `memory_reserve` have one together, whose holders are bounded by the limit
 alone. Each pattern that has either has its own, with a quota. Nothing here survives a crash.
@@ -16,7 +16,7 @@ from .pending_cache import PendingCache
 from .shares import DISPATCH_AREA_SHARE, HEAD_QUEUE_CACHE_SHARE, IN_FLIGHT_SHARE, QuotaBytes
 
 
-class LaneMemory:
+class MessageMemory:
     """The memory that destinations share which no policy sets apart. The state lock guards it."""
 
     is_common = True
@@ -79,7 +79,7 @@ class LaneMemory:
         self.pending_cache.resize(pending_cache_bytes)
 
 
-class QuotaMemory(LaneMemory):
+class QuotaMemory(MessageMemory):
     """The memory of the destinations of one pattern, with a share of the limit, a reserve, or both."""
 
     is_common = False

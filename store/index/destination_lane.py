@@ -25,7 +25,7 @@ LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
 """Slots that a topic's lane takes over from a lane that was not known to be one."""
 
 
-class Lane(BlockHolder):
+class DestinationLane(BlockHolder):
     """The pending messages of one (destination, priority) in the index. The state lock guards it."""
 
     __slots__ = _OWN_SLOTS
@@ -409,11 +409,11 @@ class Lane(BlockHolder):
         assert all(number in self.blocks for number in self.resident)
 
 
-class DeletedLane(Lane):
+class DeletedLane(DestinationLane):
     """The stand-in for a lane of a deleted queue or topic: nothing is pending, and adding to it raises Closed."""
 
     __slots__ = ()
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: DestinationLane) -> None:
         super().__init__(lane.cache, lane.uses, NO_DESTINATION, lane.priority)
         self.number = lane.number

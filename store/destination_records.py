@@ -1,0 +1,64 @@
+"""DestinationRecords: queues and topics begin, change and end, each by a record and then in RAM.
+
+What a record says counts from that record on: a crash before it leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from .format.destination_table import DestinationTable
+from .format.record import DELETE, DESTINATION
+from .format.state import QUEUE, Destination, encode_delete, encode_destination
+from .journal.journal import Journal
+from .maintenance.trimmer import RetentionRule
+from .parts import StoreParts
+
+
+class DestinationRecords:
+    """The state lock guards it; every method requires it held, and raises StoreFull or StoreFailed."""
+
+    def __init__(
+        self, parts: StoreParts, journal: Journal, table: DestinationTable, rules: dict[int, RetentionRule]
+    ) -> None:
+        """rules: by number of the topic, how long it keeps messages that nobody needs."""
+        self._parts = parts
+        self._journal = journal
+        self._table = table
+        self._rules = rules
+
+    def create(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
+        """Record a new queue or topic."""
+        parts = self._parts
+        destination = Destination(parts.subscriptions.next_number, kind, name, is_temporary=is_temporary)
+        with self._journal.whole:
+            self._journal.append(DESTINATION, 0, 1, encode_destination(destination))
+            self._table[destination.number] = destination
+            parts.subscriptions.register(destination)
+            parts.duplicates.register(destination.number, name)
+        return destination
+
+    def delete(self, number: int) -> None:
+        """Delete a queue or topic with everything in it, and the topic's subscriptions; no number is used again.
+
+        O(blocks of the index that it has).
+
+        One record stands for acks of all its messages and for its name. Each data log begins with the destinations that
+        exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain for the
+        record's sake. A crash leaves the queue with all that it had, or none of it.
+
+        Requires: no transaction without an outcome knows the queue. StoreFull: nothing has changed.
+        """
+        parts = self._parts
+        with self._journal.whole:
+            self._journal.append(DELETE, 0, 1, encode_delete(number))
+            del self._table[number]
+            parts.subscriptions.delete_topic(number)
+            parts.index.forget(number)
+            parts.duplicates.forget(number)
+            self._rules.pop(number, None)
+            parts.properties.forget_retained(number)
+
+    def note_groups(self, number: int) -> None:
+        """Record that a queue has messages with groups from here on, also after a restart."""
+        if not (known := self._table[number]).has_groups:
+            self._journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
+            self._table[number] = known._replace(has_groups=True)

@@ -1,0 +1,63 @@
+"""Retention: why data logs of an open store remain. It only asks; nothing of it is on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .checkpointer import Checkpointer
+from .clock import Clock
+from .format.destination_table import DestinationTable
+from .journal.journal import Journal
+from .locks import OwnedLock
+from .maintenance.leases import Lease, LeaseReader
+from .numbering import OFFSET_BITS
+from .parts import StoreParts
+
+if TYPE_CHECKING:
+    from .maintenance.retention import RetentionReasons
+
+
+class Retention:
+    """One for each open store. No method requires a lock."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        journal: Journal,
+        checkpointer: Checkpointer,
+        destination_table: DestinationTable,
+        clock: Clock,
+        state_lock: OwnedLock,
+    ) -> None:
+        self._parts = parts
+        self._journal = journal
+        self._checkpointer = checkpointer
+        self._destination_table = destination_table
+        self._clock = clock
+        self._lock = state_lock
+        self._lease_reader = LeaseReader(parts.disk)
+
+    def reasons(self) -> RetentionReasons:
+        """Return the reasons for which data logs remain. O(data logs); asking it costs more."""
+        with self._lock:
+            newest = self._journal.data_log
+            checkpointer = self._checkpointer
+            replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
+            transactions = self._parts.branches.data_logs()
+        from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
+
+        return RetentionReasons(
+            self._parts.index,
+            self._lock,
+            self._destination_table,
+            newest,
+            self._journal.reader,
+            replayed=replayed,
+            transactions=transactions,
+            leases=self.leases(),
+            durable=self._parts.subscriptions.table.encoded,
+        )
+
+    def leases(self) -> list[Lease]:
+        """Return the leases of readers elsewhere that count: none where the store has hardly room left."""
+        return [] if self._journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())
