@@ -18,7 +18,7 @@ from ..core.observer import ListObserver
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""
 
-TRACK_BYTES: Final = 1024
+TRACK_BYTES: Final = 4096
 """Charged for a list that is followed, the watermarks that each limit would grant it among it."""
 
 LISTS_MAX: Final = 256

@@ -169,11 +169,13 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB))
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
-            assert sampler._pending[limit] == pytest.approx(sum(track.pending[limit] for track in behind), abs=1)
+            assert sampler._pending[limit] == pytest.approx(sum(track.rest[limit].kept for track in behind), abs=1)
             others = sum(track.waiting - track.direct[limit] for track in behind)
             assert sampler._not_direct[limit] == pytest.approx(others, abs=1)
             for track in behind:
-                parts = track.direct[limit], track.pending[limit], track.outside[limit]
+                rest = track.rest[limit]
+                rest._check()
+                parts = track.direct[limit], rest.kept, rest.waiting - rest.kept
                 assert min(parts) >= -1
                 assert sum(parts) == pytest.approx(track.waiting, abs=1)
         assert sampler._waiting == pytest.approx(sum(track.waiting for track in tracks), abs=1)

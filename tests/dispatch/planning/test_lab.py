@@ -35,7 +35,7 @@ from forebay.store.format.trace import (
 )
 
 MIB = 1 << 20
-REGRET_MAX = {"burst": 0.16, "competing": 0.08, "deep backlogs": 0.165}
+REGRET_MAX = {"burst": 0.065}
 """Of the traffics in which another rule reads more than 5 % less. See docs/decisions/0023-regret.md."""
 
 
@@ -168,7 +168,7 @@ def test_each_rule_plays_the_whole_trace(trace: File) -> None:
     assert all(
         rule.read_back_bytes >= round((1 - rule.hit_ratio) * limit.delivered_bytes) - 1 for rule in limit.rules
     ), "what is no hit was read at least once"
-    assert len({rule.read_back_bytes for rule in limit.rules}) > 4, "the rules differ"
+    assert len({rule.read_back_bytes for rule in limit.rules}) > 3, "the rules differ"
 
 
 def test_lab_is_deterministic_and_plays_the_limits_asked_for(trace: File) -> None:
