@@ -272,7 +272,7 @@ class CurveSampler:
         if direct < low:
             while rest.waiting:
                 wanted = (watermark if rest.is_front_kept else ahead) - load + brought - direct
-                if wanted <= 0:
+                if wanted < BYTES_MIN:
                     break
                 size, kept = rest.take(wanted)
                 self._pending[at] -= kept
@@ -282,8 +282,7 @@ class CurveSampler:
         # Each read frees room for its buffer too: half of one stays free, on the average.
         missing = direct + rest.kept + min(read, load) / 2 - room
         while missing > BYTES_MIN and self._pending[at] > BYTES_MIN:
-            behind = [each for each in self._tracks if each.behind > at]
-            fullest = max(behind, key=lambda each: each.rest[at].kept / each.charge)
+            fullest = self._fullest(at)
             kept = fullest.rest[at].kept
             released = fullest.rest[at].evict(min(missing, max(kept / 2, fullest.charge)))
             if not released:
@@ -291,3 +290,14 @@ class CurveSampler:
             self._pending[at] -= released
             missing -= released
         track.direct[at] = max(direct, 0.0)
+
+    def _fullest(self, at: int) -> Track:
+        """Return the list with the most messages in the PendingCache of a limit. O(lists)."""
+        fullest, most = None, -1.0
+        for track in self._tracks:
+            if len(track.rest) > at:
+                messages = track.rest[at].kept / track.charge
+                if messages > most:
+                    fullest, most = track, messages
+        assert fullest is not None, "something is pending"
+        return fullest

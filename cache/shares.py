@@ -31,6 +31,8 @@ TARGET_LISTS_SHARE: Final = 0.375
 READ_AHEAD_SHARE_MIN: Final = 0.5
 """Part of its high watermark to which reads fill a TargetList where memory is short. What is read is read once anyway,
 and takes room from arrivals, which need no read as long as they find some."""
+READ_AHEAD_STEPS: Final = 8
+"""That part comes in so many steps: some bytes more or less of fixed parts change nothing."""
 LOW_WATERMARK_SHARE: Final = 0.5
 """Part of what is read ahead for a TargetList that is left when the loader is called."""
 LARGE_MESSAGE_SHARE: Final = 0.125
@@ -94,7 +96,8 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
 def read_ahead_share(limit_bytes: int, available_bytes: int) -> float:
     """Return the part of its high watermark to which reads fill a list: together no more than full lists leave."""
     lists_bytes = limit_bytes * TARGET_LISTS_SHARE
-    return min(max((available_bytes - lists_bytes) / lists_bytes, READ_AHEAD_SHARE_MIN), 1.0)
+    share = round((available_bytes - lists_bytes) / lists_bytes * READ_AHEAD_STEPS) / READ_AHEAD_STEPS
+    return min(max(share, READ_AHEAD_SHARE_MIN), 1.0)
 
 
 def read_ahead_bytes(watermark_bytes: int, share: float) -> int:
