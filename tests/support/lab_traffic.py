@@ -75,7 +75,7 @@ LAB_TRAFFICS: Final[Mapping[str, tuple[Callable[[RecordedBay], None], int]]] = {
     "burst": (lambda bay: burst(bay, Random(1)), 4),
     "competing": (lambda bay: competing(bay, Random(1), 12), 4),
     "pass by": (lambda bay: pass_by(bay, Random(1), 20), 4),
-    "deep backlogs": (of_benchmark("deep backlogs", 0.05), 6),
+    "deep backlogs": (of_benchmark("deep backlogs", 0.05), 8),
     "many queues": (of_benchmark("many queues", 0.05), 5),
     "late joiner": (of_benchmark("late joiner", 0.05), 5),
 }
