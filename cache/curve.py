@@ -220,10 +220,8 @@ class CurveSampler:
         before = track.waiting - track.direct[at]
         rest = track.rest[at]
         others_direct = self._waiting - self._not_direct[at] - track.direct[at]
-        for arriving, held in (
-            (step.came, 0.0),
-            (0.0, step.in_flight),
-        ):  # what is in flight was still there when others came
+        # What came is counted before what is in flight: at the sample before, that was still in the list.
+        for arriving, held in ((step.came, 0.0), (0.0, step.in_flight)):
             room = self._free(at, held) - others_direct - self._pending[at] + rest.kept
             direct = track.direct[at] - step.went / 2
             if direct > watermark:  # it fell
