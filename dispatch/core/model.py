@@ -925,6 +925,11 @@ class LaneState(LaneMessages):
         """
         sole = self.sole
         if sole is None:
+            if not self.destination.consumer_groups and self.memory.head_queue_cache.is_stopped(
+                self.pending_lane.number
+            ):
+                self.published = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
+                return
             for message in messages:
                 self.arrive(message)
             return
