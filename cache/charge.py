@@ -20,9 +20,10 @@ def charge_bytes(message: StoredMessage) -> int:
 
 def charges_bytes(messages: Sequence[StoredMessage]) -> int:
     """Return the charge of all of these messages."""
-    return OVERHEAD_BYTES * len(messages) + sum(
-        [len(properties) + (len(body) if body is not None else 0) for _, properties, body, _ in messages]
-    )
+    charge = OVERHEAD_BYTES * len(messages)
+    for _, properties, body, _ in messages:
+        charge += len(properties) + (len(body) if body is not None else 0)
+    return charge
 
 
 def contents_charge(messages: int, content_bytes: int) -> int:

@@ -45,6 +45,10 @@ class HeadQueueCache(MessageCache):
         charge = charge_bytes(message)
         return charge <= self.room_bytes and self._keep(lane_number, message, charge)
 
+    def is_stopped(self, lane_number: int) -> bool:
+        """Return whether no more of the lane is taken, because messages behind its head are in the journal alone."""
+        return lane_number in self._is_full
+
     def stop(self, lane_number: int) -> None:
         """Take no more of the lane: its next message is not in RAM, so that a later one would leave a gap."""
         self._is_full.add(lane_number)

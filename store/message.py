@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from .inheritance import mypyc_attr, name_slots
+
 HeaderValue: TypeAlias = "str | int | float | bool | bytes | None | list[HeaderValue] | dict[str, HeaderValue]"
 """A header's value. Lists and dicts may hold such values up to 32 deep; an int has at most 512 bytes."""
 Headers = Mapping[str, HeaderValue]
@@ -27,7 +29,8 @@ def body_bytes(body: object) -> int:
         return 0
 
 
-@dataclass(slots=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
+@dataclass(slots=True, init=False)
 class Message:
     """A message to send with `send_many`. Nothing is copied: do not change it before it is stored.
 
@@ -54,6 +57,36 @@ class Message:
     own.
     """
 
+    # Written out, because the one that dataclass makes is interpreted in both builds.
+    def __init__(
+        self,
+        body: bytes,
+        headers: Headers | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        message_id: str | None = None,
+        persistent: bool = True,
+        group: str | None = None,
+        expires_in: float | None = None,
+        delay: float = 0.0,
+        producer: str | None = None,
+    ) -> None:
+        self.body = body
+        self.headers = headers
+        self.priority = priority
+        self.message_id = message_id
+        self.persistent = persistent
+        self.group = group
+        self.expires_in = expires_in
+        self.delay = delay
+        self.producer = producer
+
+    def __getstate__(self) -> object:
+        """Return what a copy takes along: the fields, and what an inheriting class has besides."""
+        return object.__getstate__(self)
+
     def __repr__(self) -> str:
         """Show sizes only: a payload never reaches a log."""
         return f"Message({body_bytes(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"
+
+
+name_slots(Message)

@@ -284,13 +284,13 @@ class DispatchArea:
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries of one lane that are acknowledged, all of one consumer."""
-        in_flight = lane.in_flight
-        for sequence in [delivery.sequence for delivery in deliveries]:
-            del in_flight[sequence]
-        contents = [
-            len(held.held_properties) + len(held.held_body) for held in deliveries if held.held_body is not None
-        ]
-        self._release_in_flight(lane.memory, OVERHEAD_BYTES * len(deliveries) + sum(contents))
+        in_flight, charge = lane.in_flight, OVERHEAD_BYTES * len(deliveries)
+        for delivery in deliveries:
+            del in_flight[delivery.sequence]
+            body = delivery.held_body
+            if body is not None:
+                charge += len(delivery.held_properties) + len(body)
+        self._release_in_flight(lane.memory, charge)
         if lane.delivery_counts is not None:
             lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0].consumer.in_flight -= len(deliveries)

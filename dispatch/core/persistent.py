@@ -28,6 +28,10 @@ class StoredLaneState(PersistentLaneState):
         """See LaneState. The only list of the lane takes it whole where it can."""
         sole = self.sole
         if sole is None:
+            head, number = self.memory.head_queue_cache, self.pending_lane.number
+            if head.is_stopped(number) and not self.destination.consumer_groups:
+                self.published = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
+                return
             for message in messages:
                 self.arrive(message)
             return

@@ -233,14 +233,12 @@ class SendPipeline:
                 part = contents[begin : begin + pending_lane.slice_room]
                 before_bytes = pending_lane.added_bytes
                 first = producers.store.append_slice(pending_lane, timestamp, part)
-                arrived = [
-                    (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
-                ]
+                arrived = [(first + at, properties, body, timestamp) for at, (properties, body) in enumerate(part)]
                 charge = contents_charge(len(part), pending_lane.added_bytes - before_bytes)
                 producers.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [
-                    own if own is not None else f"{prefix}{sequence}"
-                    for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)
+                    own if own is not None else f"{prefix}{first + at}"
+                    for at, own in enumerate(own_ids[begin : begin + len(part)])
                 ]
                 begin += len(part)
 

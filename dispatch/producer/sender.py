@@ -10,8 +10,8 @@ import reprlib
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import accumulate, chain
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import (
@@ -400,7 +400,7 @@ class Sender:
         self._confirmer.confirm(self.producers.publisher.position())
 
     def _batches(
-        self, messages: Iterable[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+        self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> Generator[Batch, None, None]:
         """Encode messages, and yield them in the slices that are stored: of one priority, all persistent or none."""
         contents: list[tuple[bytes, bytes]] = []
@@ -453,8 +453,8 @@ class Sender:
             batch = _contents_alike(part, lifetime)
             if len(batch) < len(part):
                 break
-            if sum(map(len, chain.from_iterable(batch))) > whole_max:
-                sizes = content_lengths(batch)
+            sizes = content_lengths(batch)
+            if sum(sizes) > whole_max:
                 if max(sizes) > size_max:
                     break
                 end = _slice_end(sizes)
@@ -484,9 +484,9 @@ class Sender:
         checked = self.checked_transaction(transaction) if transaction is not None else None
         return Batch(priority, persistent, [content], [message_id], [], checked, self._deadline(timeout))
 
-    def _encoded(self, message: object, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
+    def _encoded(self, message: Any, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
         """Return properties and body of a message, as they are stored. MessageTooLarge, SettingsError."""
-        if not isinstance(message, Message):
+        if not issubclass(type(message), Message):
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
