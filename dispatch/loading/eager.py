@@ -137,7 +137,7 @@ class EagerLoader:
             return None
         self._part_cached_from_read(load, is_needed)
         self._fill_from_caches(load, is_needed)
-        self._leave_out_unreadable(load)
+        self._leave_out_unreadable(load, is_needed)
         if load.runs:
             self._reserve(load, is_needed)
         if not load.runs or load.last < load.first:
@@ -272,7 +272,7 @@ class EagerLoader:
                 assert is_shared, "what was just released can be reserved again"
                 target.lane.pager.write_out((message,))
                 if is_needed and cache.peek(lane_number, sequence) is not None:
-                    self._make_lazy(load, sequence)
+                    self._make_lazy(load, sequence, is_needed)
                 return
             load.hold(message, charge)
             load.from_cache.add(sequence)
@@ -297,11 +297,11 @@ class EagerLoader:
         if unaffordable:
             lane.pager.write_out(unaffordable)
 
-    def _leave_out_unreadable(self, load: Load[TargetList]) -> None:
+    def _leave_out_unreadable(self, load: Load[TargetList], is_needed: bool) -> None:
         """Make lazy what only a delivery has, and end the load before what nobody can have now."""
         for sequence in load.target.lane.pager.cut_load(load):
             if sequence <= load.last:
-                self._make_lazy(load, sequence)
+                self._make_lazy(load, sequence, is_needed)
         # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
         load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
 
@@ -323,7 +323,7 @@ class EagerLoader:
             if sequence in load.held:
                 continue
             if length > target_area.large_message_bytes:
-                self._make_lazy(load, sequence)
+                self._make_lazy(load, sequence, is_needed)
                 continue
             wanted += content_charge_bytes(length)
             if runs and runs[-1][1] == sequence - 1:
@@ -357,7 +357,7 @@ class EagerLoader:
             for first, last in runs:
                 for sequence in range(first, last + 1):
                     if sequence <= load.last:
-                        self._make_lazy(load, sequence)
+                        self._make_lazy(load, sequence, is_needed)
 
     def _cut_to_memory(
         self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
@@ -395,11 +395,12 @@ class EagerLoader:
         load.buffer_bytes = buffer_bytes
         return True
 
-    def _make_lazy(self, load: Load[TargetList], sequence: int) -> None:
+    def _make_lazy(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
         """Keep the message's place without its body, which is read when somebody looks at it."""
         target_area, lists = self._target_area, load.target.lane.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
-            if not load.reserved_bytes and not load.target.direct:
+            # Ahead of need nobody takes the last message of another list: two lists would rob each other for ever.
+            if is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES

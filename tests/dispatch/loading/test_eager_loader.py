@@ -171,6 +171,23 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
     assert [len(consumer.take(5)) > 0 for consumer in consumers] == [True, True]
 
 
+def test_two_lists_do_not_rob_each_other_of_the_last_reference_while_nobody_waits() -> None:
+    bay = SimulatedBay(memory_limit="4MiB", max_file_length="4MiB")
+    for name in ("one", "other"):
+        bay.queue(name).send_many(Message(bytes(600 * KIB)) for _ in range(2))  # too large to be read ahead
+    bay.reopen()
+    consumers = [bay.queue(name).subscribe() for name in ("one", "other")]
+    others = bay.budget.holder("others")
+    bay.target_area.make_room(bay.budget.limit_bytes, None, least=0)
+    assert others.reserve(bay.budget.free_bytes - OVERHEAD_BYTES - 1)
+    assert not all(bay.loader.step() for _ in range(20)), "it comes to an end"
+    for consumer in consumers:
+        [delivery] = consumer.take(1)
+        consumer.ack(delivery)
+    others.release(others.held_bytes)
+    bay.check()
+
+
 @interpreted("replaces what compiled code has linked")
 def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_another(
     monkeypatch: pytest.MonkeyPatch,
