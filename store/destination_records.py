@@ -14,7 +14,10 @@ from .parts import StoreParts
 
 
 class DestinationRecords:
-    """The state lock guards it; every method requires it held, and raises StoreFull or StoreFailed."""
+    """The beginning, change and end of queues and topics, on record.
+
+    The state lock guards it; every method requires it held, and raises StoreFull or StoreFailed.
+    """
 
     def __init__(
         self, parts: StoreParts, journal: Journal, table: DestinationTable, rules: dict[int, RetentionRule]

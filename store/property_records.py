@@ -17,7 +17,10 @@ from .property_table import PropertyTable
 
 
 class PropertyRecords:
-    """The state lock guards it; every method requires it held."""
+    """The small values that the host sets and deletes, on record.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
         """now_ms: the store's time."""

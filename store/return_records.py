@@ -19,7 +19,10 @@ logger = LateLogger("forebay.store")
 
 
 class ReturnRecords:
-    """The state lock guards it; every method requires it held."""
+    """How often messages were delivered before they came back, on record.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(self, journal: Journal, index: Index) -> None:
         self._journal = journal

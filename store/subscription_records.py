@@ -20,7 +20,10 @@ RETENTION_NAME: Final = "retention"
 
 
 class SubscriptionRecords:
-    """The state lock guards it; every method requires it held."""
+    """The beginning, moves, acknowledgements and end of subscriptions, on record.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
         """rules: by number of the topic, how long it keeps messages that nobody needs."""

@@ -38,10 +38,10 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.delivery import is_lazy, message_of
 from ..core.judging import Judge
-from ..core.lists import TargetArea
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
 from ..core.queue_state import QueueState
+from ..core.target_area import TargetArea
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")

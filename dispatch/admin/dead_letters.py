@@ -49,7 +49,10 @@ TIDY_RUNS: Final = 32
 
 
 class DeadLetterMover:
-    """The state lock guards it. `step` takes it by itself."""
+    """Messages whose last attempt failed move to their dead-letter queue.
+
+    The state lock guards it. `step` takes it by itself.
+    """
 
     def __init__(
         self,

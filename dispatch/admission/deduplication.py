@@ -22,7 +22,7 @@ logger = LateLogger("forebay.dispatch")
 
 
 class DuplicateWindows:
-    """The state lock guards it."""
+    """The ids that must not be stored again. The state lock guards it."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Waiting:
 
 
 class SpaceLine:
-    """The state lock guards it."""
+    """Senders that wait for disk space, whatever destination they send to. The state lock guards it."""
 
     def __init__(self, lock: OwnedLock, monotonic: Callable[[], float], policies: Policies) -> None:
         self._policies = policies

@@ -28,11 +28,11 @@ from ..core.deadlines import AckDeadlines
 from ..core.delivery import Delivery, is_late
 from ..core.dispatch_area import DispatchArea
 from ..core.due import DueMessages
-from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, collect_nothing
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
+from ..core.target_area import TargetArea
 from ..distribution.exclusive import ExclusiveConsumers
 from ..loading.eager import EagerLoader
 from ..transactions.transaction import Transaction, TransactionRegistry
@@ -176,7 +176,7 @@ class Consumer(Taker):
         self.counts_at_stuck_look = (0, 0)
         self.stuck_since = self.moved_at
         self.stuck_told_again_at = 0.0
-        """The last three: see Taker."""
+        """The last three: see Receiver."""
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when the consumer moves to another consumer group, for an event loop."""
         self.when_closed: Callable[[], None] | None = None

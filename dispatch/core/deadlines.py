@@ -19,10 +19,10 @@ from ...cache.budget import Holder
 from ...store.errors import StoreFull
 from ...store.late_log import LateLogger
 from .delivery import Delivery, mark_late
-from .lists import TargetArea
 from .model import DestinationState, LaneState, Taker, consumer_of, lane_of
 from .monitor import Monitor
 from .redelivery import Redelivery
+from .target_area import TargetArea
 
 logger = LateLogger("forebay.dispatch")
 
@@ -85,7 +85,10 @@ class _Wheel:
 
 
 class AckDeadlines:
-    """The state lock guards it; every method requires it held."""
+    """Deliveries with an ack deadline, in the order in which they are due.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

@@ -15,9 +15,9 @@ from ...store.format.times import DUE, NEVER, has_times, times_of
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
-from .lists import TargetArea
 from .model import DestinationState, LaneState
 from .monitor import Monitor
+from .target_area import TargetArea
 
 RELEASE_BLOCKS: Final = 16
 """Most blocks of a lane released at one go: up to 8,192 messages, in a few milliseconds."""

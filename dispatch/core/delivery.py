@@ -199,10 +199,8 @@ class LaneMessages(ABC):
         pending_lane = self.pending_lane
         unpublished = max(pending_lane.next_sequence - self.published, 0)
         held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
-        for (
-            first,
-            last,
-        ) in self.dead_letters:  # what an earlier process moved away is still among them until the next step
+        # What an earlier process moved away is still pending until the next step.
+        for first, last in self.dead_letters:
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
         return pending_lane.pending_messages - held - unpublished
 

@@ -27,7 +27,6 @@ from ..config.temporary import raise_if_temporary
 from .counted_rows import CountedRows
 from .counters import EarlierCounts
 from .delays import TimedLanes
-from .lists import TargetArea
 from .model import (
     NON_PERSISTENT_LANE_BYTES,
     DestinationState,
@@ -49,6 +48,7 @@ from .publisher import Confirmer, Publisher
 from .queue_state import QueueState
 from .removal import Removals
 from .standing import Standing
+from .target_area import TargetArea
 
 CLOSED_AT_ONCE: Final = 64
 """Queues and topics that are closed for want of memory when another one is opened."""

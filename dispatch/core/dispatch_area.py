@@ -4,7 +4,7 @@ A message that is handed out takes its charge along, from its list to the
 DispatchArea. All arithmetic of that is in this file; where every single
 message comes by (collect_one, settle) it is written out instead of called,
 and `audit` compares it with what the deliveries hold. Which lists there are,
-and what is in them, says lists.py: the TargetArea, which knows this one.
+and what is in them, says target_area.py: the TargetArea, which knows this one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from .model import ConsumerGroup, LaneState, Taker, TargetList
 
 
 class DispatchArea:
-    """The state lock guards it; every method requires it held."""
+    """Everything that consumers have in hand, with its charges and their bounds.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

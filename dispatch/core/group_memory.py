@@ -20,7 +20,10 @@ HELD_BACK_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class GroupMemory:
-    """The state lock guards it; every method requires it held."""
+    """The charge for messages that hold back their groups, for all queues together.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder

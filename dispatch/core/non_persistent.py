@@ -23,7 +23,7 @@ from .pager import Pager
 
 
 class SpillingLaneState(NonPersistentLaneState):
-    """The state lock guards it."""
+    """A lane of non-persistent messages: in RAM first, behind that in tmp-storage. The state lock guards it."""
 
     __slots__ = ("overflow", "note_times")
 

@@ -19,8 +19,8 @@ from ...store.index.subscriptions import SUBSCRIBER_BYTES
 from ...store.index.topic_lane import SUBSCRIPTION_LANE_BYTES
 from ..selectors.selector import Selector
 from .consumer_memory import ASSIGNED_BYTES, LIST_BYTES, consumer_group_charge
-from .lists import TargetArea
 from .model import LANE_STATE_BYTES, DestinationState
+from .target_area import TargetArea
 
 ROW_BYTES: Final = 48
 """Charged for each queue or topic, beside the bytes of its name: its row."""
@@ -82,7 +82,10 @@ class Census(NamedTuple):
 
 
 class DestinationOverhead:
-    """The state lock guards it; every method requires it held."""
+    """The charge for what destinations and subscriptions take in RAM, idle or not.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(self, target_area: TargetArea, close_idle: Callable[[], None]) -> None:
         """close_idle: closes some queues and topics that have nothing. Requires: the lock."""

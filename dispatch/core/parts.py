@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
 from .destinations import Destinations
-from .lists import TargetArea
 from .monitor import Monitor
 from .publisher import Publisher
 from .removal import Removals
+from .target_area import TargetArea
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ...store.format.state import QUEUE
 from .model import DestinationState, PersistentLaneState
-from .persistent import StoredLaneState
+from .stored_lane import StoredLaneState
 
 
 class QueueState(DestinationState):

@@ -22,7 +22,10 @@ from .model import TargetList
 
 
 class Reclaim:
-    """The state lock guards it; every method requires it held."""
+    """The order in which lists and caches give memory back.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

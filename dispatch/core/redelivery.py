@@ -16,12 +16,15 @@ from ..config.policies import Policies
 from ..config.redelivery_delays import RedeliveryRule
 from .delays import DelayedRedelivery
 from .delivery import Delivery, counted_runs, is_seen, message_of
-from .lists import TargetArea
 from .model import LaneState, lane_of
+from .target_area import TargetArea
 
 
 class Redelivery:
-    """The state lock guards it; every method requires it held."""
+    """Deliveries that did not end with an ack go back, wait, or become dead letters.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

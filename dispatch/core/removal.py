@@ -14,8 +14,8 @@ from ...store.errors import ForebayError
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from .delays import DelayedRedelivery
-from .lists import TargetArea
 from .model import LaneState
+from .target_area import TargetArea
 
 RUN_MESSAGES_MAX: Final = (1 << 32) - 1
 """Most messages that the record of an ack can name in one run."""

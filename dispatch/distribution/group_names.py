@@ -13,7 +13,7 @@ from ..core.model import DestinationState, LaneState, lane_of
 
 
 class GroupNames:
-    """The state lock guards it."""
+    """The group of each message of a queue, also while its body is on disk. The state lock guards it."""
 
     __slots__ = ("_queue", "_known")
 

@@ -15,7 +15,6 @@ from ...store.stored_message import StoredMessage
 from ..core.consumer_memory import ASSIGNED_BYTES
 from ..core.delivery import Delivery, is_lazy
 from ..core.list_order import pair
-from ..core.lists import TargetArea
 from ..core.model import (
     Collectors,
     ConsumerGroup,
@@ -27,6 +26,7 @@ from ..core.model import (
     collect_nothing,
     lane_of,
 )
+from ..core.target_area import TargetArea
 from ..selectors.selector import Selector
 from .assigning import Assigning, SharedConsumerGroup, SingleConsumerGroup
 from .message_groups import bucket_of, put_aside

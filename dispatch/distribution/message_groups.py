@@ -78,7 +78,7 @@ class _Halt:
 
 
 class MessageGroups:
-    """The state lock guards it."""
+    """The owner of each group of messages in one queue, and the groups that wait. The state lock guards it."""
 
     def __init__(self, memory: GroupMemory) -> None:
         self.memory = memory

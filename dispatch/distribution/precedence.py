@@ -15,7 +15,10 @@ from .message_groups import MessageGroups
 
 
 class Precedence:
-    """The state lock guards it."""
+    """The order of a queue's consumers by priority, and what each leaves to those behind it.
+
+    The state lock guards it.
+    """
 
     __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 

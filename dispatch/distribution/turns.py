@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from ..core.delivery import Delivery
-from ..core.lists import TargetArea
 from ..core.model import Collectors, ConsumerGroup, DestinationState, Taker, TargetList, collect_nothing
+from ..core.target_area import TargetArea
 from .ordinary import OrdinaryDistribution
 
 

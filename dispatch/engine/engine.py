@@ -58,7 +58,6 @@ from ..core.delays import DelayedRedelivery, TimedLanes
 from ..core.destinations import Destinations
 from ..core.dispatch_area import DispatchArea
 from ..core.due import DueMessages
-from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
@@ -70,6 +69,7 @@ from ..core.publisher import Publisher
 from ..core.queue_state import QueueState
 from ..core.redelivery import Redelivery
 from ..core.removal import Removals
+from ..core.target_area import TargetArea
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer

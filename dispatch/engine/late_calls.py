@@ -15,8 +15,8 @@ from ..admin.dead_letters import Check, DeadLetterMover
 from ..core.delays import TimedLanes
 from ..core.delivery import Delivery
 from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import LaneState, TargetList
+from ..core.target_area import TargetArea
 from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction

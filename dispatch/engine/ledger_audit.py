@@ -16,11 +16,11 @@ from ..admission.deduplication import DuplicateWindows
 from ..core.consumer_memory import ASSIGNED_BYTES, consumer_group_charge
 from ..core.deadlines import AckDeadlines
 from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.model import DestinationState, Taker
 from ..core.monitor import Monitor
 from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census
 from ..core.publisher import Publisher
+from ..core.target_area import TargetArea
 from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

@@ -10,15 +10,18 @@ from typing import Final
 
 from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
-from ..core.lists import TargetArea
 from ..core.model import Taker
+from ..core.target_area import TargetArea
 from ..loading.warmer import CacheWarmer
 
 MEASURE_SECONDS: Final = 1.0
 
 
 class Measurements:
-    """The state lock guards it; every method requires it held."""
+    """The looks that an engine takes at its lists and consumers once a second.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

@@ -12,8 +12,8 @@ from ..core.delays import DelayedRedelivery
 from ..core.destinations import Destinations
 from ..core.dispatch_area import DispatchArea
 from ..core.due import DueMessages
-from ..core.lists import TargetArea
 from ..core.monitor import Monitor
+from ..core.target_area import TargetArea
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

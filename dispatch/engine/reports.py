@@ -20,8 +20,8 @@ from ..admin.oldest import OldestMessages
 from ..admission.deduplication import DuplicateWindows
 from ..consumer.consumers import Consumers
 from ..core.destinations import Destinations
-from ..core.lists import TargetArea
 from ..core.monitor import Monitor, in_sections
+from ..core.target_area import TargetArea
 from ..loading.eager import EagerLoader
 from ..topics.registry import Topics
 from .background import Background

@@ -28,9 +28,9 @@ from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.contracts import LaneCache
-from ..core.lists import TargetArea
 from ..core.load import Load
 from ..core.model import LaneState, TargetList
+from ..core.target_area import TargetArea
 
 logger = LateLogger("forebay.dispatch.loader")
 

@@ -56,15 +56,15 @@ from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.dispatch_area import DispatchArea
 from ..core.judging import NO_NAMES
-from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
-from ..core.persistent import StoredLaneState
 from ..core.queue_state import QueueState
+from ..core.stored_lane import StoredLaneState
+from ..core.target_area import TargetArea
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector

@@ -47,13 +47,13 @@ from ...store.stored_message import StoredMessage
 from ..config.settings import Settings
 from ..core.delivery import Delivery, LaneMessages
 from ..core.dispatch_area import DispatchArea
-from ..core.lists import TargetArea
 from ..core.load_requests import LoadRequests
 from ..core.memories import Memories
 from ..core.memory_rule import MemoryRule
 from ..core.model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
 from ..core.observer import ListObserver
+from ..core.target_area import TargetArea
 from ..distribution.assigning import SingleConsumerGroup
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState

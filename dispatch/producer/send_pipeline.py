@@ -228,13 +228,13 @@ class SendPipeline:
         producers, prefix = self._producers, lane.id_prefix
         begin = 0
         with producers.monitor.lock, producers.monitor.whole:
-            pending_lane = lane.destination_lane  # not before: until here the queue may go
+            destination_lane = lane.destination_lane  # not before: until here the queue may go
             while begin < len(contents):
-                part = contents[begin : begin + pending_lane.slice_room]
-                before_bytes = pending_lane.added_bytes
-                first = producers.store.append_slice(pending_lane, timestamp, part)
+                part = contents[begin : begin + destination_lane.slice_room]
+                before_bytes = destination_lane.added_bytes
+                first = producers.store.append_slice(destination_lane, timestamp, part)
                 arrived = [(first + at, properties, body, timestamp) for at, (properties, body) in enumerate(part)]
-                charge = contents_charge(len(part), pending_lane.added_bytes - before_bytes)
+                charge = contents_charge(len(part), destination_lane.added_bytes - before_bytes)
                 producers.publisher.publish_when_durable(lane, arrived, charge)
                 ids += [
                     own if own is not None else f"{prefix}{first + at}"

@@ -47,8 +47,8 @@ from ..core.model import (
     TargetList,
 )
 from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.persistent import StoredLaneState
 from ..core.removal import Removals
+from ..core.stored_lane import StoredLaneState
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey

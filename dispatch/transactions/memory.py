@@ -8,14 +8,14 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...store.errors import StoreFull
-from ..core.lists import TargetArea
+from ..core.target_area import TargetArea
 
 ROOM_BYTES: Final = 1 << 16
 """The caches are asked for so much at a time."""
 
 
 class TransactionMemory:
-    """The state lock guards it; every method requires it held."""
+    """The charge of all transactions of a store. The state lock guards it; every method requires it held."""
 
     def __init__(self, holder: Holder, target_area: TargetArea) -> None:
         """target_area: gives room from lists and caches."""

@@ -22,7 +22,10 @@ of that charge, so that all that may be in flight can be acknowledged in transac
 
 
 class StagedAcks:
-    """The state lock guards it; every method requires it held."""
+    """What a transaction acknowledges: it stays in flight until the outcome.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]

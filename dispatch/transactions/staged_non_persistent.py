@@ -79,7 +79,10 @@ class _Kept(Postponed):
 
 
 class StagedNonPersistent:
-    """The state lock guards it; every method requires it held."""
+    """The non-persistent messages of a transaction: they are in RAM until the commit.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

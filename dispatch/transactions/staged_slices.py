@@ -49,7 +49,10 @@ class _Gathered:
 
 
 class StagedSlices:
-    """The state lock guards it; every method requires it held."""
+    """The persistent messages of a transaction: gathered, written as slices, seen by nobody before the commit.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,

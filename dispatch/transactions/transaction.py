@@ -41,11 +41,11 @@ from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
 from ..core.delivery import Delivery, content_bytes
 from ..core.host_properties import Properties
-from ..core.lists import TargetArea
 from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
+from ..core.target_area import TargetArea
 from .memory import TransactionMemory
 from .staged_acks import HELD_CHARGE_BYTES, StagedAcks
 from .staged_non_persistent import NonPersistentTarget, StagedNonPersistent
@@ -510,7 +510,10 @@ class Transaction:
 
 
 class TransactionRegistry:
-    """The state lock guards it; every method but `begin` requires it held."""
+    """All transactions of a store that have no outcome yet.
+
+    The state lock guards it; every method but `begin` requires it held.
+    """
 
     def __init__(
         self,

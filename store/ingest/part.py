@@ -135,7 +135,7 @@ class PartsWriter:
             self._flush()
 
     def finish(self) -> list[PartFacts]:
-        """Write the rest, and make all of it durable but the names: `ImportSet.publish` does that."""
+        """Write the rest, and make all of it durable but the names: `manifest.publish` does that."""
         self._flush()
         self._end_part()
         return self._done

@@ -27,12 +27,12 @@ from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.core.delays import TimedLanes
 from forebay.dispatch.core.dispatch_area import DispatchArea
-from forebay.dispatch.core.lists import TargetArea
 from forebay.dispatch.core.memories import Memories
 from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
 from forebay.dispatch.core.queue_state import QueueState
 from forebay.dispatch.core.redelivery import Redelivery
+from forebay.dispatch.core.target_area import TargetArea
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing

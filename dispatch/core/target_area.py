@@ -49,7 +49,10 @@ UNREADABLE_MAX: Final = 1024
 
 
 class TargetArea(ListKeeper):
-    """The state lock guards it; every method requires it held."""
+    """All TargetLists of a store, and the memory that they share.
+
+    The state lock guards it; every method requires it held.
+    """
 
     def __init__(
         self,
