@@ -531,9 +531,13 @@ def test_an_engine_whose_lock_cannot_be_made_anew_dies_as_well_and_lets_others_d
     class PlainLock:
         """As what a host puts in the place of threading."""
 
+        failure = None
+
         def __enter__(self) -> None: ...
 
         def __exit__(self, *_: object) -> None: ...
+
+        def break_by(self, error: BaseException) -> None: ...
 
     bay = SimulatedBay()
     queue = bay.queue()

@@ -37,13 +37,13 @@ def calls(bay: forebay.Forebay) -> dict[str, Callable[[], object]]:
     consumer = queue.subscribe()
     [delivery] = consumer.take()
     return {
-        "_store": lambda: queue.send(b"x"),
-        "_keep": lambda: queue.send(b"x", persistent=False),
+        "_store_persistent": lambda: queue.send(b"x"),
+        "_store_non_persistent": lambda: queue.send(b"x", persistent=False),
         "ack": lambda: consumer.ack(delivery),
     }
 
 
-CALLS = ["_store", "_keep", "ack"]
+CALLS = ["_store_persistent", "_store_non_persistent", "ack"]
 
 
 def in_between(function: str, do: Callable[[], object]) -> Callable[[FrameType, str, object], Any]:

@@ -176,7 +176,7 @@ def test_full_caches_are_given_back_at_once() -> None:
     assert report.limit_bytes == limit_of(bay) == 8 * MIB >= report.held_bytes
     holders = bay.bay.statistics().memory.holders
     shares = bay.target_area.shares
-    assert holders["pending_cache"] <= shares.pending_cache_bytes <= 4 * MIB
+    assert holders["pending_cache"] <= shares.pending_cache_bytes
     assert holders["head_queue_cache"] <= shares.head_queue_cache_bytes <= 2 * MIB
     assert holders["target_lists"] <= 3 * MIB
     bay.check()
