@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.message_memory import MessageMemory
-from ...cache.shares import NEAR_WATERMARKS
 from ...cache.tab import LastingCharge, Tab
 from ...store.errors import StoreFailed
 from ...store.format.record import Returned
@@ -239,10 +238,10 @@ class TargetList(ListSupply):
         return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
 
     @property
-    def is_near(self) -> bool:
-        """Everything that is pending in its lane comes to few high watermarks: what arrives is wanted before long."""
+    def has_room_for_all(self) -> bool:
+        """Everything that is pending in its lane would fit under its watermark."""
         messages, content_bytes = self.lane.pending_lane.depth
-        return content_bytes + messages * OVERHEAD_BYTES <= NEAR_WATERMARKS * self.high_watermark_bytes
+        return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
 
     @property
     def next_sequence(self) -> int | None:

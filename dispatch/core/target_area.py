@@ -195,7 +195,7 @@ class TargetArea(ListKeeper):
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
         watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
-        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
+        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
 
     def find_sole_lists(self, destination: DestinationState) -> None:
         """Find each lane's fast path again, after consumer groups or lanes came or went."""
@@ -311,14 +311,14 @@ class TargetArea(ListKeeper):
 
     def shorten(self, target: TargetList) -> None:
         """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
-        target.move_high_watermark(target.high_watermark_bytes, self.shares.read_ahead_share)
+        target.move_high_watermark(target.high_watermark_bytes, self._rule.read_ahead_share)
         self._evict(
             target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
         )
 
     def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
         """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
-        target.move_high_watermark(watermark_bytes, self.shares.read_ahead_share)
+        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
         self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 
     def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:
@@ -402,7 +402,7 @@ class TargetArea(ListKeeper):
         is_kept = False
         for target in behind:
             if not is_kept:
-                is_near = target.frontier == message[0] or (lane.is_persistent and target.is_near)
+                is_near = target.frontier == message[0] or (lane.is_persistent and target.has_room_for_all)
                 is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
             self.loads.request(target)
             self.wake(target.consumer_group)
