@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..store.numbering import BEHIND_ALL
 from ..store.sequence_set import SequenceSet
 from ..store.stored_message import StoredMessage
 from .pending_cache import PendingCache
@@ -26,6 +27,10 @@ class SharedCache:
         self._wanted_by_others = wanted_by_others
         self._others = 0
         """What it returned last."""
+
+    def leave(self) -> None:
+        """Ask nobody any more which messages others want: the reader has ended, and is not kept in RAM for that."""
+        self._wanted_by_others = _nobody
 
     @property
     def served(self) -> int:
@@ -84,3 +89,7 @@ class SharedCache:
     def drop_before(self, sequence: int) -> None:
         """Drop what no reader will look for any more. O(that)."""
         self._cache.drop_before(self._lane_number, sequence)
+
+
+def _nobody() -> int:
+    return BEHIND_ALL

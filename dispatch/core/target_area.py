@@ -270,6 +270,7 @@ class TargetArea(ListKeeper):
         self.dispatch_area.waits_for_memory.pop(target, None)
         self.watch.end(target)
         del self.lists[target]
+        target.counterpart = None  # or the two would keep each other, and their queue, until a garbage collection
         self.consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None

@@ -84,6 +84,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             self.forget(subscription)
             # A transaction may have deliveries of it, and gives them back to nobody.
             subscription.standing = Standing.DELETED
+            subscription.drop()
 
     def put_away(self, subscription: SubscriptionState) -> None:
         """Make rows of a durable subscription that is not in use, if the store has nothing else of it.
@@ -127,6 +128,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             self.forget(subscription)
         for lane in lanes:
             self._removals.drop_lane(lane)
+        subscription.drop()
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
         """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""

@@ -535,6 +535,10 @@ class SubscriptionLaneState(StoredLaneState):
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
 
+    def leave_shared(self) -> None:
+        """Ask the lane of the topic nothing any more: that would keep the topic in RAM until a garbage collection."""
+        self._shared.leave()
+
     def passed_over(self, first: int, end: int) -> None:
         """See LaneState. It is acknowledged for the subscription, as what was examined and does not match."""
         if self.unwanted is not None:
@@ -754,6 +758,13 @@ class SubscriptionState(DestinationState):
         if self.is_charged:
             self.is_charged = False
             self.target_area.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
+
+    def drop(self) -> None:
+        """Know nothing any more: the subscription has ended. Requires: the lock, and that its consumers are closed."""
+        for lane in self.lanes:
+            if isinstance(lane, SubscriptionLaneState):
+                lane.leave_shared()
+        self.drop_lanes()
 
     def _non_persistent(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)

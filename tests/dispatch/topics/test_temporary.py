@@ -15,6 +15,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Forebay, Settings, TemporaryQueue, TemporaryTopic, TransactionError
 from forebay.dispatch.config.settings import SyncMode
+from forebay.dispatch.core.overhead import CLOSED_QUEUE_BYTES, CLOSED_TOPIC_BYTES
 from forebay.testing import ManualClock
 
 KINDS = ("queue", "topic")
@@ -38,12 +39,14 @@ def test_temporary_destination_is_gone_with_its_block(kind: str) -> None:
             (delivery,) = consumer.take(10)
             assert delivery.body == b"done" and delivery.destination == replies.name
         assert there(bay.bay) == [replies.name]
-    assert there(bay.bay) == [] and bay.bay.statistics().memory.holders["destinations"] == 0
+    assert there(bay.bay) == []
     for call in (lambda: replies.send(b"late"), replies.subscribe):
         with pytest.raises(Closed):
             call()
     replies.close()
     replies.delete()
+    kept_bytes = CLOSED_QUEUE_BYTES if kind == "queue" else CLOSED_TOPIC_BYTES
+    assert bay.bay.statistics().memory.holders["destinations"] == kept_bytes, "of what the test keeps, and nothing else"
     bay.check()
 
 
@@ -154,6 +157,7 @@ def test_temporary_destinations_leave_nothing_behind() -> None:
             consumer = replies.subscribe()
             replies.send(b"reply", persistent=bool(n % 3))
             consumer.take(n % 2 or 1)
+    del replies, consumer  # what a host keeps of the last one is charged
     assert there(bay.bay) == []
     holders = bay.bay.statistics().memory.holders
     assert holders["destinations"] == holders["target_lists"] == holders["dispatch_area"] == 0
