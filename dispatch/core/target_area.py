@@ -261,6 +261,7 @@ class TargetArea(ListKeeper):
         target.close()
         target.lane.pager.page_out(dropped)
         target.direct_bytes = 0
+        target.counterpart = None  # or the two would keep each other, and their queue, until a garbage collection
         if dropped or has_supply:
             self._on_unread(target.lane)
 
@@ -270,7 +271,6 @@ class TargetArea(ListKeeper):
         self.dispatch_area.waits_for_memory.pop(target, None)
         self.watch.end(target)
         del self.lists[target]
-        target.counterpart = None  # or the two would keep each other, and their queue, until a garbage collection
         self.consumer_memory.release(LIST_BYTES)
         if target.load is not None:
             self.leaving[target] = None

@@ -316,8 +316,14 @@ class MemoryWalk:
     ) -> None:
         persistent = self._persists()
         messages = [self._message(to.name, persistent=persistent) for _ in range(messages_count)]
-        send_many([message for _, message in messages])
-        to.arrive([number for number, _ in messages], persistent=persistent)
+        numbers = [number for number, _ in messages]
+        try:
+            send_many([message for _, message in messages])
+        except StoreFull as full:
+            numbers = numbers[: getattr(full, "stored", 0)]  # which are in
+            raise
+        finally:
+            to.arrive(numbers, persistent=persistent)
 
     def publish(self) -> bool:
         topic = self._a_topic()
