@@ -21,6 +21,7 @@ from ...store.message import HeaderValue, Message
 from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages
 from ..config.redelivery_delays import REJECTED
 from ..consumer.consumer import DRAIN_POLL_SECONDS, Consumer, as_message
+from ..consumer.consumer import PUBLIC as INNER_CONSUMER_PUBLIC
 from ..consumer.processing import (
     ExceptionTypes,
     GroupTurns,
@@ -32,7 +33,7 @@ from ..consumer.processing import (
 )
 from ..consumer.search import LOAD_WAIT_SECONDS, Search
 from ..consumer.statistics import ConsumerStatistics
-from ..core.delivery import PUBLIC as INNER_PUBLIC
+from ..core.delivery import PUBLIC as INNER_DELIVERY_PUBLIC
 from ..core.delivery import Delivery, is_in_flight, is_late, is_lazy, mark_seen
 from ..core.model import ConsumerGroup
 from .awaiting import Awaited, asynchronous
@@ -46,29 +47,10 @@ RUNS_A_PART: Final = 16
 MESSAGES_A_PART: Final = 1024
 """What settles more is done in parts, and other tasks run between them."""
 NUMBERS: Final = frozenset((int, float))
-DELIVERY_PUBLIC: Final = (*INNER_PUBLIC, "read")
+DELIVERY_PUBLIC: Final = (*INNER_DELIVERY_PUBLIC, "read")
 """What a delivery has for users."""
-CONSUMER_PUBLIC: Final = (
-    "ack",
-    "ack_deadline_seconds",
-    "ack_up_to",
-    "batches",
-    "close",
-    "drain",
-    "extend",
-    "in_flight",
-    "is_draining",
-    "is_slow",
-    "nack",
-    "prefetch",
-    "priority",
-    "process",
-    "reject",
-    "release",
-    "statistics",
-    "take",
-)
-"""What a consumer has for users."""
+CONSUMER_PUBLIC: Final = tuple(name for name in INNER_CONSUMER_PUBLIC if name != "fileno")
+"""What a consumer has for users: all of the inner one's but the descriptor, which a loop has no use for."""
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")
