@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from forebay.dispatch.config.settings import Settings, SettingsWarning
     from forebay.dispatch.consumer.consumer import Consumer
     from forebay.dispatch.consumer.statistics import ConsumerStatistics
-    from forebay.dispatch.core.delivery import Delivery
-    from forebay.dispatch.core.host_properties import Properties
+    from forebay.dispatch.core.deliveries.delivery import Delivery
     from forebay.dispatch.engine.health import Health
     from forebay.dispatch.engine.resizing import ResizeReport
     from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
     from forebay.dispatch.explain.cause import Cause, DataLogReport, Explanation
     from forebay.dispatch.forebay import Forebay
     from forebay.dispatch.forebay import open_forebay as open
+    from forebay.dispatch.host_properties import Properties
     from forebay.dispatch.queue import Queue, TemporaryQueue
     from forebay.dispatch.topic import TemporaryTopic, Topic, TopicPattern, TopicSubscription
     from forebay.dispatch.topics.cursors import Landing
@@ -134,8 +134,8 @@ _FOUND_IN: Final = {
     "dispatch.config.settings": ("Settings", "SettingsWarning"),
     "dispatch.consumer.consumer": ("Consumer",),
     "dispatch.consumer.statistics": ("ConsumerStatistics",),
-    "dispatch.core.host_properties": ("Properties",),
-    "dispatch.core.delivery": ("Delivery",),
+    "dispatch.host_properties": ("Properties",),
+    "dispatch.core.deliveries.delivery": ("Delivery",),
     "dispatch.engine.health": ("Health",),
     "dispatch.engine.resizing": ("ResizeReport",),
     "dispatch.engine.statistics": ("DestinationStatistics", "Statistics", "TopicStatistics"),

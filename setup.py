@@ -67,7 +67,7 @@ INTERPRETED = (
     "recovery/quarantine.py",
     "recovery/repair.py",
     "screen/*.py",
-    "core/host_properties.py",
+    "dispatch/host_properties.py",
     "transactions/staged_properties.py",
     "store/account.py",  # what follows is there to be inherited from, or handed in
     "config/policies.py",
@@ -108,9 +108,9 @@ DOORS = {
         "drain",
         "close",
     ),
-    "core.delivery.Delivery": ("ack", "nack", "reject", "extend"),
+    "core.deliveries.delivery.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a door's method is one itself, and the other way round.
-    "core.delivery.Settler": ("ack", "nack", "release", "reject", "extend"),
+    "core.deliveries.delivery.Settler": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),

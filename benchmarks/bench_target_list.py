@@ -8,9 +8,9 @@ import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.benchmarks.inside import store_of, targets_of
 from forebay.cache.charge import charge_bytes
+from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.stored_lane import StoredLaneState
 from forebay.dispatch.core.model import ConsumerGroup, TargetList
-from forebay.dispatch.core.queue_state import QueueState
-from forebay.dispatch.core.stored_lane import StoredLaneState
 from forebay.store.sequence_set import SequenceSet
 from forebay.store.stored_message import StoredMessage
 

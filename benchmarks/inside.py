@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.store.locks import OwnedLock
 
-from ..dispatch.core.target_area import TargetArea
+from ..dispatch.core.areas.target_area import TargetArea
 from ..dispatch.forebay import Forebay
 from ..store.message_store import MessageStore
 

@@ -28,15 +28,15 @@ from .config.checks import check_bounds, check_clock, check_codec, check_disk, c
 from .config.policy import is_pattern
 from .config.settings import Settings, SettingsFields, settings_from
 from .consumer.consumer import Consumer
-from .core.host_properties import Properties, StoreProperties
+from .core.destinations.queue_state import QueueState
 from .core.model import Taker
-from .core.queue_state import QueueState
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.owners import Owners
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import DataLogReport, Explanation
+from .host_properties import Properties, StoreProperties
 from .queue import Queue, TemporaryQueue
 from .topic import TemporaryTopic, Topic, TopicPattern
 from .transactions.transaction import Transaction

@@ -13,9 +13,9 @@ from .admin.temporaries import Temporaries
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, as_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
+from .core.destinations.queue_state import QueueState
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
-from .core.queue_state import QueueState
 from .engine.doors import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import PUBLIC as SENDER_PUBLIC

@@ -18,7 +18,7 @@ from typing import Any, Final
 import forebay
 from forebay.cache.process.memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
-from forebay.dispatch.core.observer import ListObserver
+from forebay.dispatch.core.areas.observer import ListObserver
 from forebay.store.numbering import UNLIMITED
 
 from ..inside import lock_of, store_of, targets_of

@@ -36,12 +36,12 @@ from ...store.message import Message
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.delivery import is_lazy, message_of
-from ..core.judging import Judge
+from ..core.areas.target_area import TargetArea
+from ..core.consumer_groups.judging import Judge
+from ..core.deliveries.delivery import is_lazy, message_of
+from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.monitor import Monitor
-from ..core.queue_state import QueueState
-from ..core.target_area import TargetArea
 from ..selectors.selector import Selector
 
 logger = LateLogger("forebay.dispatch")

@@ -24,11 +24,11 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
-from ..core.delivery import Delivery, content_of, is_lazy
+from ..core.deliveries.delivery import Delivery, content_of, is_lazy
+from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, consumer_of, lane_of
 from ..core.parts import CoreParts
-from ..core.queue_state import QueueState
-from ..core.redelivery import Redelivery
+from ..core.settling.redelivery import Redelivery
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction
 from .browse import Browsers

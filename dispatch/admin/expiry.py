@@ -19,10 +19,10 @@ from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
-from ..core.delays import TimedLanes
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.removal import Removals
+from ..core.settling.delays import TimedLanes
+from ..core.settling.removal import Removals
 from .browse import Browsers
 from .dead_letters import DeadLetterMover
 

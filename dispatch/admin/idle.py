@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeVar
 
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
 from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
 from ..topics.registry import Topics

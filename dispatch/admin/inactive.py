@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...store.message_store import MessageStore
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
 from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
 from ..core.publisher import Publisher

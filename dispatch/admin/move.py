@@ -20,10 +20,10 @@ from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..admission.limits import Reservation
-from ..core.delays import TimedLanes
+from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, PersistentLaneState
 from ..core.parts import CoreParts
-from ..core.queue_state import QueueState
+from ..core.settling.delays import TimedLanes
 from ..selectors.selector import Selector
 from .browse import Browsers
 

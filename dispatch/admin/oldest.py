@@ -13,10 +13,10 @@ from typing import Final
 from ...store.format.places import Extent
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import Region, sent_at
-from ..core.delivery import message_of
+from ..core.deliveries.delivery import message_of
+from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.queue_state import QueueState
 
 READS_MAX: Final = 20
 """Records that one refresh reads; what is left has its turn in the next one."""

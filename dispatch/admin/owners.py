@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ...cache.budget import Budget
 from ..config.policies import Policies
-from ..core.delays import TimedLanes
 from ..core.parts import CoreParts
-from ..core.redelivery import Redelivery
+from ..core.settling.delays import TimedLanes
+from ..core.settling.redelivery import Redelivery
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .browse import Browsers

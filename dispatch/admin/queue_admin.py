@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.queue_state import QueueState
-from ..core.removal import Removals
+from ..core.settling.removal import Removals
 from ..core.standing import Standing
 from ..transactions.transaction import TransactionRegistry
 

@@ -15,10 +15,10 @@ from ...store.format.state import TOPIC
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
-from ..core.queue_state import QueueState
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .queue_admin import QueueAdmin

@@ -7,8 +7,8 @@ be met again, or in the quarantine and acknowledged.
 from __future__ import annotations
 
 from ...store.late_log import LateLogger
+from ..core.areas.target_area import TargetArea
 from ..core.monitor import Monitor
-from ..core.target_area import TargetArea
 
 logger = LateLogger("forebay.dispatch")
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, cast
 from ...store.errors import Closed
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
-from ..core.load import Load
+from ..core.lists.load import Load
 from ..core.model import TargetList
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
-from ..core.host_properties import Properties
+from ..host_properties import Properties
 from .awaiting import asynchronous
 from .loop import LoopConfirmer
 

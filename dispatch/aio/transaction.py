@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.host_properties import Properties
+from ..host_properties import Properties
 from ..transactions.transaction import Transaction
 from .awaiting import asynchronous
 from .loop import LoopConfirmer

@@ -19,7 +19,7 @@ from ...store.errors import SettingsError, StateError, StoreLocked
 from ...store.inspect.facts import plain_value
 from ...store.message import DEFAULT_PRIORITY, HeaderValue, Message
 from ..consumer.consumer import Consumer, as_message
-from ..core.delivery import Delivery
+from ..core.deliveries.delivery import Delivery
 from ..explain.words import plural, size_text
 from ..forebay import Forebay
 from ..live import printable

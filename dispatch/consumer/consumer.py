@@ -24,15 +24,15 @@ from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
-from ..core.deadlines import AckDeadlines
-from ..core.delivery import Delivery, is_late
-from ..core.dispatch_area import DispatchArea
-from ..core.due import DueMessages
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import Delivery, is_late
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, collect_nothing
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
-from ..core.redelivery import Redelivery
-from ..core.target_area import TargetArea
+from ..core.settling.deadlines import AckDeadlines
+from ..core.settling.due import DueMessages
+from ..core.settling.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
 from ..loading.eager import EagerLoader
 from ..transactions.transaction import Transaction, TransactionRegistry

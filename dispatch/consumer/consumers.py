@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..core.destinations.overhead import DestinationOverhead
 from ..core.model import DestinationState
-from ..core.overhead import DestinationOverhead
 from .consumer import Consumer, ConsumerParts
 from .options import ConsumerOptions
 

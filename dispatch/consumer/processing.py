@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...store.errors import ArgumentError, ForebayError, StateError, StoreFailed, argument_error
 from ...store.late_log import LateLogger
-from ..core.delivery import Delivery, is_in_flight
+from ..core.deliveries.delivery import Delivery, is_in_flight
 from ..core.model import lane_of
 
 logger = LateLogger("forebay.dispatch")

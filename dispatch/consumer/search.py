@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.load import Load
+from ..core.lists.load import Load
 from ..core.model import TargetList
 
 LOAD_WAIT_SECONDS = 5.0

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from ...store.late_log import LateLogger
-from ..core.dispatch_area import DispatchArea
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.model import Taker
 from ..core.monitor import Monitor
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...store.late_log import LateLogger
-from ..core.delivery import Delivery, is_seen
+from ..core.deliveries.delivery import Delivery, is_seen
 from ..core.model import Taker
 
 logger = LateLogger("forebay.dispatch")

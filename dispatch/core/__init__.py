@@ -1,8 +1,9 @@
 """Queues, lanes, TargetLists and deliveries: the state under the one lock.
 
-Read `monitor.py`, which has the lock; then `delivery.py` for the states of a message and `model.py` for what points at
-each other. `stored_lane.py` says where an arrival goes, `dispatch_area.py` hands out and settles, `target_area.py`
-fills the lists, and `reclaim.py` says who gives memory back. `destinations.py` opens and closes queues, `publisher.py`
-syncs, `redelivery.py`, `delays.py` and `deadlines.py` bring messages back. docs/internals/overview.md says who owns
-what, docs/internals/dispatch-core.md why.
+The rooms, from the top down: `destinations` opens and closes queues, `settling` removes messages and brings them back,
+`areas` fills the lists and hands out, `lanes` says where an arrival goes, `lists` has what a list knows, `counting` the
+counters, `consumer_groups` the members, `deliveries` the states of a message, `memory` who is charged.
+
+Read `monitor.py`, which has the lock; then `deliveries/delivery.py`, and `model.py` for what points at each other.
+docs/internals/dispatch-core.md has each file; docs/internals/overview.md says who owns what.
 """

@@ -36,20 +36,20 @@ from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
 from ..traits import trait
-from .contracts import LaneCache, OverflowCache
-from .counters import NOTHING_COUNTED
-from .delivery import Delivery, LaneMessages, counted_runs
-from .distribution_roles import ExplainsItself, HearsOfLanes
-from .judging import NO_NAMES
-from .list_contents import NO_MESSAGES
-from .list_supply import ListSupply
-from .load import Load
-from .members import Members
-from .memories import Memories
+from .consumer_groups.distribution_roles import ExplainsItself, HearsOfLanes
+from .consumer_groups.judging import NO_NAMES
+from .consumer_groups.members import Members
+from .consumer_groups.receiver import Receiver
+from .counting.counters import NOTHING_COUNTED
+from .deliveries.contracts import LaneCache, OverflowCache
+from .deliveries.delivery import Delivery, LaneMessages, counted_runs
+from .deliveries.reading import LaneReader
+from .lists.list_contents import NO_MESSAGES
+from .lists.list_supply import ListSupply
+from .lists.load import Load
+from .lists.pager import READ_AGAIN
+from .memory.memories import Memories
 from .monitor import Monitor
-from .pager import READ_AGAIN
-from .reading import LaneReader
-from .receiver import Receiver
 from .standing import DestinationStanding
 
 LANE_STATE_BYTES: Final = 1024

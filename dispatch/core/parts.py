@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
-from .destinations import Destinations
+from .areas.target_area import TargetArea
+from .destinations.destinations import Destinations
 from .monitor import Monitor
 from .publisher import Publisher
-from .removal import Removals
-from .target_area import TargetArea
+from .settling.removal import Removals
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from ..admission.limits import Wait, Wakeable
+from .areas.target_area import TargetArea
 from .model import DestinationState, LaneState
 from .monitor import Monitor
-from .target_area import TargetArea
 
 T = TypeVar("T")
 

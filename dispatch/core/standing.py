@@ -16,7 +16,7 @@ from enum import Enum
 
 from ...store.errors import Closed
 from ..admission.limits import DestinationLimits
-from .counters import CountedDestination
+from .counting.counters import CountedDestination
 
 
 class Standing(Enum):

@@ -18,10 +18,10 @@ from ...store.message import HeaderValue
 from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.delivery import LaneMessages
-from ..core.list_order import next_by_arrival, pair
+from ..core.areas.list_order import next_by_arrival, pair
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import LaneMessages
 from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList
-from ..core.target_area import TargetArea
 from ..selectors.selector import Selector
 from .group_names import GroupNames
 from .idle_consumers import IdleConsumers

@@ -7,8 +7,8 @@ message with a group, or the first consumer with a priority, turns the ordinary 
 from __future__ import annotations
 
 from ...store.errors import StateError
+from ..core.areas.target_area import TargetArea
 from ..core.model import DestinationState, Distribution, DistributionKeeper
-from ..core.target_area import TargetArea
 from .grouped import GroupAssigner
 from .ordinary import OrdinaryDistribution
 from .turns import Turns

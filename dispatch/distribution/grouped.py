@@ -12,9 +12,10 @@ from typing import Final
 
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.consumer_memory import ASSIGNED_BYTES
-from ..core.delivery import Delivery, is_lazy
-from ..core.list_order import pair
+from ..core.areas.list_order import pair
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import Delivery, is_lazy
+from ..core.memory.consumer_memory import ASSIGNED_BYTES
 from ..core.model import (
     Collectors,
     ConsumerGroup,
@@ -26,7 +27,6 @@ from ..core.model import (
     collect_nothing,
     lane_of,
 )
-from ..core.target_area import TargetArea
 from ..selectors.selector import Selector
 from .assigning import Assigning, SharedConsumerGroup, SingleConsumerGroup
 from .message_groups import bucket_of, put_aside

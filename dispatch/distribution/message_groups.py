@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.sequence_set import RUN_BYTES, SequenceSet
-from ..core.group_memory import GroupMemory
+from ..core.memory.group_memory import GroupMemory
 from ..core.model import LaneState, NonPersistentLaneState, Taker
 
 BUCKETS: Final = 1024

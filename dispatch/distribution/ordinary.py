@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
+from ..core.areas.target_area import TargetArea
 from ..core.model import Collectors, ConsumerGroup, Distribution, LaneState, Taker
-from ..core.target_area import TargetArea
 
 
 class OrdinaryDistribution(Distribution):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ..core.delivery import Delivery
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import Delivery
 from ..core.model import Collectors, ConsumerGroup, DestinationState, Taker, TargetList, collect_nothing
-from ..core.target_area import TargetArea
 from .ordinary import OrdinaryDistribution
 
 

@@ -14,7 +14,7 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.late_log import LateLogger
 from ...store.locks import Wakeup
 from ...store.message_store import MessageStore
-from ..core.load_requests import LOOK_SECONDS, LoadRequests
+from ..core.areas.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
 from .duties import Duty, FailingDuty
 

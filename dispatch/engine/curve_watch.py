@@ -11,9 +11,9 @@ from ...cache.shares import Shares
 from ...store.errors import SettingsError
 from ...store.numbering import UNLIMITED
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
+from ..core.areas.observer import ListObserver
+from ..core.areas.target_area import TargetArea
 from ..core.model import TargetList
-from ..core.observer import ListObserver
-from ..core.target_area import TargetArea
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """The limits of the live curve, as multiples of the memory limit with which the store was opened."""

@@ -10,10 +10,10 @@ from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import Temporaries
 from ..config.policies import Policies
 from ..consumer.consumers import Consumers
-from ..core.deadlines import AckDeadlines
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
+from ..core.settling.deadlines import AckDeadlines
 from ..producer.producers import Producers
 from ..topics.consumers import TopicConsumers
 from ..topics.patterns import PatternRegistry

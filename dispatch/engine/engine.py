@@ -53,23 +53,23 @@ from ..config.settings import Settings
 from ..consumer.consumer import ConsumerParts
 from ..consumer.consumers import Consumers
 from ..consumer.stuck import StuckConsumers
-from ..core.deadlines import AckDeadlines
-from ..core.delays import DelayedRedelivery, TimedLanes
-from ..core.destinations import Destinations
-from ..core.dispatch_area import DispatchArea
-from ..core.due import DueMessages
-from ..core.load_requests import LoadRequests
-from ..core.memories import Memories
-from ..core.memory_rule import MemoryRule
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
+from ..core.areas.memory_rule import MemoryRule
+from ..core.areas.target_area import TargetArea
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.overhead import DestinationOverhead
+from ..core.destinations.queue_state import QueueState
+from ..core.memory.memories import Memories
 from ..core.model import LaneState, Taker
 from ..core.monitor import Monitor
-from ..core.overhead import DestinationOverhead
 from ..core.parts import CoreParts
 from ..core.publisher import Publisher
-from ..core.queue_state import QueueState
-from ..core.redelivery import Redelivery
-from ..core.removal import Removals
-from ..core.target_area import TargetArea
+from ..core.settling.deadlines import AckDeadlines
+from ..core.settling.delays import DelayedRedelivery, TimedLanes
+from ..core.settling.due import DueMessages
+from ..core.settling.redelivery import Redelivery
+from ..core.settling.removal import Removals
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer

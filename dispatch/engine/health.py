@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
-from ..core.dispatch_area import DispatchArea
+from ..core.areas.dispatch_area import DispatchArea
 from ..core.monitor import Monitor
 from .background import Background
 from .maintenance import Maintenance

@@ -12,11 +12,11 @@ from typing import Any
 
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..admin.dead_letters import Check, DeadLetterMover
-from ..core.delays import TimedLanes
-from ..core.delivery import Delivery
-from ..core.destinations import Destinations
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import Delivery
+from ..core.destinations.destinations import Destinations
 from ..core.model import LaneState, TargetList
-from ..core.target_area import TargetArea
+from ..core.settling.delays import TimedLanes
 from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction

@@ -13,14 +13,14 @@ from ...cache.tab import Tab
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admission.deduplication import DuplicateWindows
-from ..core.consumer_memory import ASSIGNED_BYTES, consumer_group_charge
-from ..core.deadlines import AckDeadlines
-from ..core.destinations import Destinations
+from ..core.areas.target_area import TargetArea
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census
+from ..core.memory.consumer_memory import ASSIGNED_BYTES, consumer_group_charge
 from ..core.model import DestinationState, Taker
 from ..core.monitor import Monitor
-from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES, Census
 from ..core.publisher import Publisher
-from ..core.target_area import TargetArea
+from ..core.settling.deadlines import AckDeadlines
 from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

@@ -15,9 +15,9 @@ from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
 from ..admin.unreadable import Quarantine
 from ..config.settings import Settings
-from ..core.delays import TimedLanes
-from ..core.due import DueMessages
 from ..core.monitor import Monitor
+from ..core.settling.delays import TimedLanes
+from ..core.settling.due import DueMessages
 from .background import Wakeups
 from .duties import Duty, FailingDuty
 from .measurements import Measurements

@@ -10,8 +10,8 @@ from typing import Final
 
 from ..consumer.slow import notice
 from ..consumer.stuck import StuckConsumers
+from ..core.areas.target_area import TargetArea
 from ..core.model import Taker
-from ..core.target_area import TargetArea
 from ..loading.warmer import CacheWarmer
 
 MEASURE_SECONDS: Final = 1.0

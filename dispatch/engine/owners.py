@@ -8,12 +8,12 @@ from ...cache.budget import Budget
 from ...cache.spill.overflow import Overflow
 from ...store.message_store import MessageStore
 from ..admin.expiry import ExpirySweeper
-from ..core.delays import DelayedRedelivery
-from ..core.destinations import Destinations
-from ..core.dispatch_area import DispatchArea
-from ..core.due import DueMessages
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.target_area import TargetArea
+from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor
-from ..core.target_area import TargetArea
+from ..core.settling.delays import DelayedRedelivery
+from ..core.settling.due import DueMessages
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

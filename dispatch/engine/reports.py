@@ -19,9 +19,9 @@ from ...store.message_store import MessageStore
 from ..admin.oldest import OldestMessages
 from ..admission.deduplication import DuplicateWindows
 from ..consumer.consumers import Consumers
-from ..core.destinations import Destinations
+from ..core.areas.target_area import TargetArea
+from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor, in_sections
-from ..core.target_area import TargetArea
 from ..loading.eager import EagerLoader
 from ..topics.registry import Topics
 from .background import Background

@@ -22,8 +22,8 @@ from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import check_quotas, shares_of
 from ..config.settings import AUTO, Settings
+from ..core.areas.target_area import TargetArea
 from ..core.monitor import Monitor
-from ..core.target_area import TargetArea
 from ..producer.producers import Producers
 
 CHECKPOINTS_MAX: Final = 3

@@ -16,10 +16,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from ..admin.oldest import OldestMessages
 from ..consumer.consumer import Consumer
 from ..consumer.statistics import ConsumerStatistics
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.queue_state import QueueState
 from ..core.model import Taker
 from ..core.monitor import Monitor
-from ..core.queue_state import QueueState
 from ..core.standing import Standing
 from ..topics.registry import Topics
 from ..topics.state import TopicState

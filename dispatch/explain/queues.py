@@ -21,7 +21,7 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery, content_bytes, is_lazy, message_of
+from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
 from ..core.model import DestinationState, LaneState, Taker, TargetList, consumer_of, lane_of
 from ..engine.owners import Owners
 from ..queue import Queue

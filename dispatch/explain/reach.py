@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.stored_message import StoredMessage
-from ..core.list_order import next_by_arrival
+from ..core.areas.list_order import next_by_arrival
 from ..core.model import DestinationState, LaneState, Taker, TargetList
 
 

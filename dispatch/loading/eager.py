@@ -27,10 +27,10 @@ from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.contracts import LaneCache
-from ..core.load import Load
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.contracts import LaneCache
+from ..core.lists.load import Load
 from ..core.model import LaneState, TargetList
-from ..core.target_area import TargetArea
 
 logger = LateLogger("forebay.dispatch.loader")
 

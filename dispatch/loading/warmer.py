@@ -20,9 +20,9 @@ from ...store.journal.reading import Region
 from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ...store.stored_message import StoredMessage
+from ..core.areas.target_area import TargetArea
+from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState
-from ..core.queue_state import QueueState
-from ..core.target_area import TargetArea
 
 logger = LateLogger("forebay.dispatch.loader")
 

@@ -53,18 +53,18 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery, LaneMessages, is_lazy, message_of
-from ..core.dispatch_area import DispatchArea
-from ..core.judging import NO_NAMES
-from ..core.load_requests import LoadRequests
-from ..core.memories import Memories
-from ..core.memory_rule import MemoryRule
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
+from ..core.areas.memory_rule import MemoryRule
+from ..core.areas.observer import ListObserver
+from ..core.areas.target_area import TargetArea
+from ..core.consumer_groups.judging import NO_NAMES
+from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
+from ..core.destinations.queue_state import QueueState
+from ..core.lanes.stored_lane import StoredLaneState
+from ..core.memory.memories import Memories
 from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
-from ..core.observer import ListObserver
-from ..core.queue_state import QueueState
-from ..core.stored_lane import StoredLaneState
-from ..core.target_area import TargetArea
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector

@@ -45,15 +45,15 @@ from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.settings import Settings
-from ..core.delivery import Delivery, LaneMessages
-from ..core.dispatch_area import DispatchArea
-from ..core.load_requests import LoadRequests
-from ..core.memories import Memories
-from ..core.memory_rule import MemoryRule
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.load_requests import LoadRequests
+from ..core.areas.memory_rule import MemoryRule
+from ..core.areas.observer import ListObserver
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import Delivery, LaneMessages
+from ..core.memory.memories import Memories
 from ..core.model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, Taker, TargetList, lane_of
 from ..core.monitor import Monitor
-from ..core.observer import ListObserver
-from ..core.target_area import TargetArea
 from ..distribution.assigning import SingleConsumerGroup
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState

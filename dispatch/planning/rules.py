@@ -22,7 +22,7 @@ from ...cache.shares import (
     high_watermark_bytes,
 )
 from ...store.stored_message import StoredMessage
-from ..core.memory_rule import MemoryRule
+from ..core.areas.memory_rule import MemoryRule
 from ..core.model import TargetList
 
 # ---------------------------------------------------------------------- watermarks

@@ -19,11 +19,11 @@ from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, FULL, REASON, TIME, dead_letter_headers
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
 from ..core.model import DestinationState, LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.removal import Removals
+from ..core.settling.removal import Removals
 
 INDEX_BLOCKS: Final = 3
 """Blocks of the index that a dead letter makes dirty at most."""

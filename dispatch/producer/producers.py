@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ..config.settings import Settings
-from ..core.delays import TimedLanes
 from ..core.parts import CoreParts
+from ..core.settling.delays import TimedLanes
 from ..topics.fan_outs import FanOuts
 from ..transactions.transaction import TransactionRegistry
 from .full_policy import FullPolicy

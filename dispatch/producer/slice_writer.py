@@ -11,10 +11,10 @@ from ...store.format.identity import Identity
 from ...store.format.times import Times, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
-from ..core.delays import TimedLanes
 from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
+from ..core.settling.delays import TimedLanes
 from ..topics.state import FanOut
 
 

@@ -16,7 +16,7 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.policy import Eviction
 from ..core.model import LaneState, NonPersistentLaneState
-from ..core.removal import Removals
+from ..core.settling.removal import Removals
 from .arrivals import ArrivalOrder, Run
 from .latest_keys import KeyMemory, NewestPerKey, Place, key_of
 from .state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState

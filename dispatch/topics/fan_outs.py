@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...cache.spill.overflow import Overflow
-from ..core.destinations import Destinations
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.overhead import FAN_OUT_BYTES, DestinationOverhead
 from ..core.model import NON_PERSISTENT_LANE_BYTES
 from ..core.monitor import Monitor
-from ..core.overhead import FAN_OUT_BYTES, DestinationOverhead
-from ..core.removal import Removals
+from ..core.settling.removal import Removals
 from .state import FanOut, TopicState
 
 

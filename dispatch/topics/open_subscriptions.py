@@ -12,9 +12,9 @@ from ...cache.message_memory import MessageMemory
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.numbering import PRIORITIES
 from ...store.subscription_records import SubscriptionRecords
-from ..core.delays import TimedLanes
 from ..core.monitor import Monitor
-from ..core.removal import Removals
+from ..core.settling.delays import TimedLanes
+from ..core.settling.removal import Removals
 from ..core.standing import Standing
 from .state import SubscriptionRegistry, SubscriptionState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper

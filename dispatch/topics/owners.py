@@ -8,9 +8,9 @@ from ...cache.budget import Holder
 from ...cache.spill.overflow import Overflow
 from ..config.policies import Policies
 from ..consumer.consumers import Consumers
-from ..core.delays import TimedLanes
-from ..core.overhead import DestinationOverhead
+from ..core.destinations.overhead import DestinationOverhead
 from ..core.parts import CoreParts
+from ..core.settling.delays import TimedLanes
 from ..transactions.transaction import TransactionRegistry
 from .consumers import TopicConsumers
 from .fan_outs import FanOuts

@@ -17,8 +17,8 @@ from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ...store.subscription_records import SubscriptionRecords
 from ..config.policy import matches
+from ..core.areas.target_area import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState
-from ..core.target_area import TargetArea
 from ..distribution.turns import Turns
 from ..selectors.selector import Selector
 from .open_subscriptions import OpenSubscriptions

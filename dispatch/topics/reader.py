@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery, is_in_flight
+from ..core.deliveries.delivery import Delivery, is_in_flight
 
 ITERATED_MESSAGES: Final = 100
 """Messages that an iteration takes at a time."""

@@ -20,13 +20,13 @@ from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
-from ..core.model import DestinationState, PersistentLaneState, Taker
-from ..core.overhead import (
+from ..core.destinations.overhead import (
     OPEN_SUBSCRIPTION_BYTES,
     OPEN_TOPIC_BYTES,
     DestinationOverhead,
     row_bytes,
 )
+from ..core.model import DestinationState, PersistentLaneState, Taker
 from ..core.parts import CoreParts
 from ..core.standing import Standing
 from ..selectors.selector import compile_selector

@@ -14,8 +14,8 @@ from ...store.late_log import LateLogger
 from ...store.maintenance.trimmer import RetentionRule, Trimmer
 from ...store.subscription_records import SubscriptionRecords
 from ..config.policies import Policies
+from ..core.destinations.overhead import DestinationOverhead
 from ..core.monitor import Monitor
-from ..core.overhead import DestinationOverhead
 from .state import TopicState
 
 logger = LateLogger("forebay.dispatch")

@@ -31,12 +31,14 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.contracts import BackingStore, LaneDueTimes, MessageSource
-from ..core.counters import EarlierCounts, Volume
-from ..core.delivery import LaneMessages
-from ..core.destinations import Destinations
-from ..core.judging import Judge, values_of
-from ..core.load import Load
+from ..core.consumer_groups.judging import Judge, values_of
+from ..core.counting.counters import EarlierCounts, Volume
+from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSource
+from ..core.deliveries.delivery import LaneMessages
+from ..core.destinations.destinations import Destinations
+from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
+from ..core.lanes.stored_lane import StoredLaneState
+from ..core.lists.load import Load
 from ..core.model import (
     LANE_STATE_BYTES,
     ConsumerGroup,
@@ -46,9 +48,7 @@ from ..core.model import (
     NonPersistentLaneState,
     TargetList,
 )
-from ..core.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.removal import Removals
-from ..core.stored_lane import StoredLaneState
+from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey

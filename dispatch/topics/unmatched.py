@@ -23,7 +23,7 @@ from ...store.journal.reading import REGION_BYTES_MAX, Region
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ...store.subscription_records import SubscriptionRecords
-from ..core.target_area import TargetArea
+from ..core.areas.target_area import TargetArea
 from .state import SubscriptionLaneState, SubscriptionState
 
 RUN_MESSAGES_MAX: Final = 512

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...store.errors import StoreFull
-from ..core.target_area import TargetArea
+from ..core.areas.target_area import TargetArea
 
 ROOM_BYTES: Final = 1 << 16
 """The caches are asked for so much at a time."""

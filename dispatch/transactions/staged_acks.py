@@ -11,10 +11,10 @@ from typing import Final
 
 from ...store.format.branch import Branch
 from ...store.sequence_set import SequenceSet
-from ..core.delivery import Delivery
-from ..core.dispatch_area import DispatchArea
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.deliveries.delivery import Delivery
 from ..core.model import LaneState, consumer_of, lane_of
-from ..core.redelivery import Redelivery
+from ..core.settling.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
 """An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ...store.format.branch import Branch
 from ...store.message_store import MessageStore
-from ..core.host_properties import Decide, PropertySource
 from ..core.monitor import Monitor
+from ..host_properties import Decide, PropertySource
 
 
 class StagedProperties(PropertySource):

@@ -12,9 +12,9 @@ from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
 from ...store.message_store import MessageStore
-from ..core.delays import TimedLanes
 from ..core.model import LaneState, PersistentLaneState
 from ..core.publisher import Publisher
+from ..core.settling.delays import TimedLanes
 from .memory import TransactionMemory
 
 SLICE_CHARGE_BYTES: Final = 192

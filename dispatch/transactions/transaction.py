@@ -38,14 +38,14 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
-from ..core.delays import TimedLanes
-from ..core.delivery import Delivery, content_bytes
-from ..core.host_properties import Properties
+from ..core.areas.target_area import TargetArea
+from ..core.deliveries.delivery import Delivery, content_bytes
 from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
-from ..core.redelivery import Redelivery
-from ..core.target_area import TargetArea
+from ..core.settling.delays import TimedLanes
+from ..core.settling.redelivery import Redelivery
+from ..host_properties import Properties
 from .memory import TransactionMemory
 from .staged_acks import HELD_CHARGE_BYTES, StagedAcks
 from .staged_non_persistent import NonPersistentTarget, StagedNonPersistent

@@ -25,7 +25,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, StateError, TransactionError
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core import load_requests as read_ahead
+from forebay.dispatch.core.areas import load_requests as read_ahead
 from forebay.testing import ManualClock
 
 SIZES: Final = ((40, 5_000), (40, 20_000), (40, 5_000, 60_000), (40_000, 250_000))

@@ -67,7 +67,7 @@ from forebay import (
     TransactionError,
 )
 from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
-from forebay.dispatch.core.delivery import is_in_flight
+from forebay.dispatch.core.deliveries.delivery import is_in_flight
 
 
 class Traffic(RuleBasedStateMachine):

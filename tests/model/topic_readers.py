@@ -15,7 +15,7 @@ from plain_model import Entry, Reader
 from simulated_bay import SimulatedBay
 from state_machine import StateMachine
 
-from forebay.dispatch.core.load import Load
+from forebay.dispatch.core.lists.load import Load
 from forebay.dispatch.core.model import TargetList
 
 SIZES = (40, 300, 1000, 3000)

@@ -25,14 +25,14 @@ from forebay.dispatch.admin.dead_letters import DeadLetterMover
 from forebay.dispatch.admission.deduplication import DuplicateWindows
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.consumer.consumer import Consumer
-from forebay.dispatch.core.delays import TimedLanes
-from forebay.dispatch.core.dispatch_area import DispatchArea
-from forebay.dispatch.core.memories import Memories
+from forebay.dispatch.core.areas.dispatch_area import DispatchArea
+from forebay.dispatch.core.areas.target_area import TargetArea
+from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.memory.memories import Memories
 from forebay.dispatch.core.model import DestinationState, LaneState, PersistentLaneState, TargetList
 from forebay.dispatch.core.monitor import Monitor
-from forebay.dispatch.core.queue_state import QueueState
-from forebay.dispatch.core.redelivery import Redelivery
-from forebay.dispatch.core.target_area import TargetArea
+from forebay.dispatch.core.settling.delays import TimedLanes
+from forebay.dispatch.core.settling.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing

@@ -19,7 +19,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, Topic, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.core.queue_state import QueueState
+from forebay.dispatch.core.destinations.queue_state import QueueState
 from forebay.dispatch.forebay import Forebay
 from forebay.store.format.times import NO_TIMES, Times
 from forebay.store.inspect.dump import dump

@@ -10,7 +10,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message
 from forebay.cache.shares import CURVE_SHARE
-from forebay.dispatch.core.consumer_memory import STEP_BYTES, STEP_RUNS
+from forebay.dispatch.core.memory.consumer_memory import STEP_BYTES, STEP_RUNS
 from forebay.dispatch.core.publisher import STEP_BYTES as STEP
 from forebay.dispatch.topics.latest_keys import PLACE_BYTES, STEP_PLACES
 from forebay.store.journal.reading import PIECE_BYTES

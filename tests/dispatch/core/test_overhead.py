@@ -14,8 +14,7 @@ from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Delivery, DestinationPolicy, Message, Queue, Settings, SettingsError, StoreFull, Topic
-from forebay.dispatch.core.model import LANE_STATE_BYTES, NON_PERSISTENT_LANE_BYTES
-from forebay.dispatch.core.overhead import (
+from forebay.dispatch.core.destinations.overhead import (
     CLOSED_QUEUE_BYTES,
     CLOSED_TOPIC_BYTES,
     COUNTED_BYTES,
@@ -25,6 +24,7 @@ from forebay.dispatch.core.overhead import (
     OPEN_TOPIC_BYTES,
     row_bytes,
 )
+from forebay.dispatch.core.model import LANE_STATE_BYTES, NON_PERSISTENT_LANE_BYTES
 from forebay.store.index.idle_lanes import IDLE_LANE_BYTES
 from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.store.index.sequence_bitmap import STEP_BYTES, STEP_MASKS

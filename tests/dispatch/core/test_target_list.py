@@ -11,9 +11,9 @@ from forebay import Message
 from forebay.cache import shares
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
+from forebay.dispatch.core.destinations.queue_state import QueueState
+from forebay.dispatch.core.lanes.stored_lane import StoredLaneState
 from forebay.dispatch.core.model import ConsumerGroup, TargetList
-from forebay.dispatch.core.queue_state import QueueState
-from forebay.dispatch.core.stored_lane import StoredLaneState
 from forebay.store.stored_message import StoredMessage
 
 MIB = 1024 * 1024

@@ -17,8 +17,8 @@ from simulated_bay import SimulatedBay
 import forebay
 import forebay.aio
 from forebay import Consumer, Message
-from forebay.dispatch.core import load_requests as read_ahead
-from forebay.dispatch.core.load_requests import (
+from forebay.dispatch.core.areas import load_requests as read_ahead
+from forebay.dispatch.core.areas.load_requests import (
     FED_SECONDS,
     FED_SECONDS_MAX,
     JUDGED_SECONDS,

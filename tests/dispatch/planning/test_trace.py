@@ -387,7 +387,7 @@ def test_another_file_is_never_written_over(tmp_path: Path) -> None:
 def test_without_the_setting_nothing_is_in_the_way() -> None:
     from simulated_bay import SimulatedBay
 
-    from forebay.dispatch.core.target_area import TargetArea
+    from forebay.dispatch.core.areas.target_area import TargetArea
 
     bay = SimulatedBay()
     assert type(bay.target_area) is TargetArea

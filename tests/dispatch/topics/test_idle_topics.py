@@ -10,7 +10,7 @@ from delivering import bodies
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull
-from forebay.dispatch.core.overhead import CLOSED_TOPIC_BYTES
+from forebay.dispatch.core.destinations.overhead import CLOSED_TOPIC_BYTES
 
 MANY = 5_000
 

@@ -15,7 +15,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Forebay, Settings, TemporaryQueue, TemporaryTopic, TransactionError
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.core.overhead import CLOSED_QUEUE_BYTES, CLOSED_TOPIC_BYTES
+from forebay.dispatch.core.destinations.overhead import CLOSED_QUEUE_BYTES, CLOSED_TOPIC_BYTES
 from forebay.testing import ManualClock
 
 KINDS = ("queue", "topic")

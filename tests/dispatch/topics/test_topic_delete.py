@@ -17,7 +17,7 @@ from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Consumer, DestinationPolicy, Message, StoreFull, Topic
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.core.overhead import CLOSED_TOPIC_BYTES
+from forebay.dispatch.core.destinations.overhead import CLOSED_TOPIC_BYTES
 from forebay.dispatch.forebay import Forebay
 from forebay.store.index.index import INDEX_LANE_BYTES
 from forebay.store.inspect.dump import dump

@@ -1,0 +1,404 @@
+"""DispatchArea: what consumers have in hand, its charges and their bounds: handing out and settling.
+
+A message that is handed out takes its charge along, from its list to the
+DispatchArea. All arithmetic of that is in this file; where every single
+message comes by (collect_one, settle) it is written out instead of called,
+and `audit` compares it with what the deliveries hold. Which lists there are,
+and what is in them, says target_area.py: the TargetArea, which knows this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ....cache.budget import Budget
+from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.message_memory import MessageMemory
+from ....cache.shares import Shares
+from ....store.format.times import has_times, times_of
+from ....store.numbering import BEHIND_ALL
+from ....store.stored_message import StoredMessage
+from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
+from ..memory.memories import Memories
+from ..model import ConsumerGroup, LaneState, Taker, TargetList
+from .list_order import next_by_arrival
+from .load_requests import LoadRequests
+
+
+class DispatchArea:
+    """Everything that consumers have in hand, with its charges and their bounds.
+
+    The state lock guards it; every method requires it held.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        memories: Memories,
+        loads: LoadRequests,
+        now_ms: Callable[[], int],
+        on_expired: Callable[[LaneState, int], None],
+        on_sample: Callable[[TargetList], None],
+    ) -> None:
+        """on_expired: called for a message that a list passed over because it has expired.
+
+        on_sample: called with a list that reached its `sample_at_bytes`.
+        """
+        self.budget = budget
+        self._memories = memories
+        self._loads = loads
+        self.lists_holder = memories.common.lists_holder
+        self.dispatch_holder = memories.common.dispatch_holder
+        self.waits_for_memory: dict[Taker | TargetList, None] = {}
+        """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
+        self._now_ms = now_ms
+        self._on_expired = on_expired
+        self._on_sample = on_sample
+        self.dispatch_bytes_max = self.in_flight_bytes_max = 0
+
+    def bound_in_flight(self, shares: Shares) -> None:
+        """Follow another memory limit: bound what may be in flight."""
+        self.dispatch_bytes_max = shares.dispatch_bytes_max
+        """Beyond it deliveries of common memory are lazy: what all may have, less what others have or have reserved."""
+        self.in_flight_bytes_max = shares.in_flight_bytes_max
+        for memory in self._memories.of_patterns.values():
+            bodies_bytes, all_bytes = memory.in_flight_reserves
+            self.dispatch_bytes_max -= max(memory.dispatch_holder.held_bytes, bodies_bytes)
+            self.in_flight_bytes_max -= max(memory.dispatch_holder.held_bytes, all_bytes)
+
+    # ------------------------------------------------------------------ handing out
+
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        """Collect one message where the list holds it and nothing needs a second look; else None."""
+        lists = consumer.consumer_group.lists
+        if not lists:
+            return None
+        target = lists[0]
+        if not target.direct or target.returned.count or not target.is_plain:
+            return None
+        sequence, properties, body, timestamp = target.direct[0]
+        dispatch = self.dispatch_holder
+        lane = target.lane
+        attempts = lane.delivery_counts
+        if body is None or (attempts is not None and attempts.find(sequence) is not None):
+            return None
+        charge = len(properties) + len(body) + OVERHEAD_BYTES
+        if dispatch.held_bytes + charge > self.dispatch_bytes_max:
+            return None
+        target.direct.popleft()
+        target.direct_bytes -= charge
+        target.taken_bytes += charge
+        # The charge changes hands: the sum stays, and neither holder has a guarantee. This path is the hottest.
+        self.lists_holder.held_bytes -= charge
+        dispatch.held_bytes += charge
+        number = consumer.delivered = consumer.delivered + 1
+        delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, 1, number)
+        lane.in_flight[sequence] = delivery
+        consumer.in_flight += 1
+        if target.direct_bytes < target.low_watermark_bytes and (
+            target.frontier < lane.published or target.references.count  # its supply: nothing came back
+        ):
+            self._loads.runs_low(target)
+        if target.taken_bytes >= target.sample_at_bytes:
+            self._on_sample(target)
+        return delivery
+
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
+        deliveries: list[Delivery] = []
+        for target in consumer.consumer_group.lists:
+            if target.counterpart is not None:
+                if target.lane.is_persistent:
+                    max_bytes, is_empty = self.collect_interleaved(consumer, target, most, max_bytes, deliveries)
+                    if not is_empty:
+                        break
+                continue
+            if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
+                break
+            if target.direct:
+                max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
+                if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+                    self._loads.runs_low(target)
+                if len(deliveries) >= most or target.direct:
+                    break
+            if target.has_supply:
+                break
+        return deliveries
+
+    def collect_interleaved(
+        self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> tuple[int | None, bool]:
+        """Hand out from a list and its counterpart by arrival; return what is left of max_bytes, if both are empty."""
+        while True:
+            chosen, before = next_by_arrival(target)
+            direct = chosen.direct
+            if not direct and not chosen.has_supply:
+                return max_bytes, True
+            if not direct or len(deliveries) >= most:
+                return max_bytes, False
+            if chosen.returned.count and chosen.returned.first < direct[0][0]:
+                return max_bytes, False
+            count = len(direct)
+            max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
+            if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
+                self._loads.request(chosen)
+            if len(direct) == count:
+                return max_bytes, False
+
+    def hand_out(
+        self,
+        consumer: Taker,
+        target: TargetList,
+        most: int,
+        max_bytes: int | None,
+        deliveries: list[Delivery],
+        before: int = BEHIND_ALL,
+    ) -> int | None:
+        """Move messages before a sequence from a list to the DispatchArea; return what is left of max_bytes.
+
+        A take that has nothing yet gets one message, however large. A message for whose body memory has no room is
+        handed out without: a lazy delivery, which reads it when somebody asks. Where there is no room for that either,
+        or max_bytes are used up, the rest stays in the list.
+        """
+        lane, is_shared = target.lane, target.is_shared
+        most -= len(deliveries)
+        if target.is_timed and not is_shared:
+            self.drop_expired(target, most)
+        stop = BEHIND_ALL
+        if target.returned.count or before < BEHIND_ALL:
+            most, stop = _bounds(target, most, before)
+        if max_bytes is None and not is_shared and target.direct_bytes <= self._in_flight_rooms(lane.memory)[0]:
+            taken = target.take_first(most)
+            self._hand_over(target, charges_bytes(taken), 0)
+        else:
+            taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
+        deliveries += _deliveries_of(consumer, lane, taken)
+        if target.taken_bytes >= target.sample_at_bytes:
+            self._on_sample(target)
+        if is_shared and not target.direct and lane.sole is not target:
+            target.hand_back_direct()  # thousands of lists with selectors may stand empty
+        return max_bytes
+
+    def _take_what_fits(
+        self, target: TargetList, most: int, stop: int, max_bytes: int | None, *, is_first: bool
+    ) -> tuple[list[StoredMessage], int | None]:
+        """Take messages from a list that shares, or that memory or max_bytes has no room for as a whole.
+
+        Return them as they are handed out, their charges handed over, and what is left of max_bytes. stop: see
+        _bounds. is_first: the take has nothing yet.
+        """
+        lane, direct, is_shared = target.lane, target.direct, target.is_shared
+        room_for_bodies, room = self._in_flight_rooms(lane.memory)
+        taken: list[StoredMessage] = []
+        moved = released = 0
+        while direct and len(taken) < most:
+            message = direct[0]
+            sequence, properties, body, timestamp = message
+            if is_shared:  # other lists have the message too, and what they had before it may have come back
+                if sequence >= stop:
+                    break
+                if not self._claim(target, message):
+                    continue
+            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
+            if max_bytes is not None:
+                size = charge - OVERHEAD_BYTES if body is not None else lane.pending_lane.lengths(sequence, sequence)[0]
+                if size > max_bytes and not is_first:
+                    break
+                max_bytes -= size
+            if moved + charge > room_for_bodies:
+                if moved + OVERHEAD_BYTES > room and not is_first:
+                    break
+                if body is None or lane.pager.unload(message):
+                    released += charge - OVERHEAD_BYTES
+                    charge, message = OVERHEAD_BYTES, (sequence, b"", None, timestamp)
+            is_first = False
+            direct.popleft()
+            moved += charge
+            if is_shared and message[2] is not None and not lane.is_persistent:
+                lane.drop_copies(sequence)  # the delivery holds it now; `claim` has dropped those of a persistent one
+            taken.append(message)
+        self._hand_over(target, moved, released)
+        return taken, max_bytes
+
+    def _claim(self, target: TargetList, message: StoredMessage) -> bool:
+        """Claim the first message of a list that shares; False: it has left the list, expired or claimed by others."""
+        if target.is_timed and self._drop_if_expired(target, message):
+            return False
+        if target.consumer_group.claim(target.lane, message):
+            return True
+        target.release(target.drop_first())
+        return False
+
+    def drop_expired(self, target: TargetList, most: int) -> None:
+        """Take expired messages out of the next direct ones of a list, so that up to `most` others come next.
+
+        O(most + expired).
+        """
+        lane, direct, now_ms = target.lane, target.direct, self._now_ms()
+        kept: list[StoredMessage] = []
+        while direct and len(kept) < most:
+            message = direct.popleft()
+            if _has_expired(lane, message, now_ms):
+                charge = charge_bytes(message)
+                target.direct_bytes -= charge
+                lane.memory.lists_holder.release(charge)
+                self._on_expired(lane, message[0])
+            else:
+                kept.append(message)
+        direct.extendleft(reversed(kept))
+
+    def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
+        """Drop the first message of a list that shares if its time is over; return whether it went."""
+        self.drop_expired(target, 1)
+        return not target.direct or target.direct[0][0] != message[0]
+
+    def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
+        """Return the list that must be loaded before anything can be handed out; None: there is nothing to have."""
+        for target in consumer_group.in_turn():
+            if target.counterpart is not None:
+                target = next_by_arrival(target)[0]
+            if target.is_ready:
+                return None  # it is there, and not to be had now: a load would not help
+            if target.has_supply:
+                return target
+        return None
+
+    def has_any(self, consumer_group: ConsumerGroup) -> bool:
+        """Return whether a take may find something, now or after a load."""
+        return any(target.direct or target.has_supply for target in consumer_group.in_turn())
+
+    # ------------------------------------------------------------------ settling
+
+    def settle(self, delivery: Delivery) -> None:
+        """Take the delivery out of the DispatchArea with its charge."""
+        lane = delivery.lane
+        del lane.in_flight[delivery.sequence]
+        body = delivery.held_body
+        charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery.held_properties) + len(body)
+        if lane.memory.is_common:
+            # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
+            self.dispatch_holder.held_bytes -= charge
+            self.budget.held_bytes -= charge
+        else:
+            self._release_in_flight(lane.memory, charge)
+        delivery.consumer.in_flight -= 1
+        if self.waits_for_memory:
+            self.relieve()
+
+    def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries of one lane that are acknowledged, all of one consumer."""
+        in_flight, charge = lane.in_flight, OVERHEAD_BYTES * len(deliveries)
+        for delivery in deliveries:
+            del in_flight[delivery.sequence]
+            body = delivery.held_body
+            if body is not None:
+                charge += len(delivery.held_properties) + len(body)
+        self._release_in_flight(lane.memory, charge)
+        if lane.delivery_counts is not None:
+            lane.forget_attempts(deliveries[0].sequence, deliveries[-1].sequence)
+        deliveries[0].consumer.in_flight -= len(deliveries)
+        if self.waits_for_memory:
+            self.relieve()
+
+    def relieve(self) -> None:
+        """Let those take, and load, who waited for the memory that came free."""
+        for waiting in list(self.waits_for_memory):
+            waiting.on_credit()
+
+    # ------------------------------------------------------------------ what is in flight, in bytes
+
+    def _in_flight_rooms(self, memory: MessageMemory) -> tuple[int, int]:
+        """Return how many more bytes the destinations of a memory may have in flight: with bodies, and at all."""
+        held_bytes = self.dispatch_holder.held_bytes
+        return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
+
+    def _note_in_flight(self, memory: MessageMemory, more_bytes: int) -> None:
+        """Leave less, or more, to the others, after destinations with a quota have got so much more in flight."""
+        after_bytes = memory.dispatch_holder.held_bytes
+        before_bytes = after_bytes - more_bytes
+        bodies_bytes, all_bytes = memory.in_flight_reserves
+        self.dispatch_bytes_max -= max(after_bytes, bodies_bytes) - max(before_bytes, bodies_bytes)
+        self.in_flight_bytes_max -= max(after_bytes, all_bytes) - max(before_bytes, all_bytes)
+
+    def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
+        """Make the DispatchArea the owner of charges of a list, and release others."""
+        memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
+        target.direct_bytes -= taken_bytes
+        target.taken_bytes += taken_bytes
+        memory.lists_holder.hand_over(memory.dispatch_holder, moved_bytes)
+        if not memory.is_common:
+            self._note_in_flight(memory, moved_bytes)
+        if released_bytes:
+            memory.lists_holder.release(released_bytes)
+
+    def _release_in_flight(self, memory: MessageMemory, charge: int) -> None:
+        memory.dispatch_holder.release(charge)
+        if not memory.is_common:
+            self._note_in_flight(memory, -charge)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """What all deliveries in flight hold."""
+        return sum(memory.dispatch_holder.held_bytes for memory in self._memories.all)
+
+    @property
+    def is_short(self) -> bool:
+        """Tell whether consumers must settle first of destinations that no policy sets apart: see is_short_for."""
+        return self.is_short_for(self._memories.common)
+
+    def is_short_for(self, memory: MessageMemory) -> bool:
+        """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
+        return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
+
+    def audit(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
+        """Return what deliveries of these lanes should be charged. AssertionError where the bounds are wrong."""
+        kept = [
+            max(memory.dispatch_holder.held_bytes, memory.in_flight_reserves[0])
+            for memory in self._memories.of_patterns.values()
+        ]
+        assert self.dispatch_bytes_max == shares.dispatch_bytes_max - sum(kept)
+        in_flight = {id(delivery): delivery for lane in lanes for delivery in lane.in_flight.values()}
+        return sum(OVERHEAD_BYTES + content_bytes(delivery) for delivery in in_flight.values())
+
+
+def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
+    """Return how many messages may be handed out, and where to stop: nothing passes what came back, or `before`.
+
+    The stop is for a list that shares: how many of its messages it hands out, the other lists decide.
+    """
+    returned = target.returned
+    if target.is_shared:
+        return most, min(before, returned.first + 1) if returned.count else before
+    if returned.count:
+        most = min(most, target.before_returned)
+    if before < BEHIND_ALL:
+        most = min(most, target.count_before(before, most))
+    return most, BEHIND_ALL
+
+
+def _deliveries_of(consumer: Taker, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
+    """Return deliveries of messages that have left their list with their charges: from now on they are in flight."""
+    attempts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
+    deliveries: list[Delivery] = []
+    for sequence, properties, body, timestamp in taken:
+        number += 1
+        attempt = attempts.get(sequence) + 1 if attempts is not None else 1
+        delivery = Delivery(consumer, lane, sequence, properties, body, timestamp, attempt, number)
+        in_flight[sequence] = delivery
+        deliveries.append(delivery)
+    consumer.delivered = number
+    consumer.in_flight += len(deliveries)
+    if attempts is not None:
+        lane.count_hand_outs(deliveries)
+    return deliveries
+
+
+def _has_expired(lane: LaneState, message: StoredMessage, now_ms: int) -> bool:
+    """Return whether a message has expired."""
+    if message[2] is None:
+        times = lane.pending_lane.times_of(message[0])
+    elif has_times(message[1]):
+        times = times_of(message[1])
+    else:
+        return False
+    return 0 < times.expires_at <= now_ms

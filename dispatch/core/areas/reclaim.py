@@ -1,0 +1,219 @@
+"""Reclaim: who gives memory back where it is wanted, in which order, and how much.
+
+Decisions alone: what leaves RAM stays where it is on disk, so a crash changes
+nothing about it. TargetArea says which lists there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from ....cache.budget import Budget
+from ....cache.charge import charge_bytes
+from ....cache.message_cache import WORTH_BYTES, MessageCache
+from ....cache.message_memory import MessageMemory
+from ....cache.spill.overflow import Overflow
+from ....store.numbering import UNLIMITED
+from ....store.stored_message import StoredMessage
+from ..memory.memories import Memories
+from ..model import TargetList
+from .memory_rule import MemoryRule
+
+
+class Reclaim:
+    """The order in which lists and caches give memory back.
+
+    The state lock guards it; every method requires it held.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        overflow: Overflow,
+        rule: MemoryRule,
+        lists: Iterable[TargetList],
+        memories: Memories,
+    ) -> None:
+        """rule: says which list has most. lists: all that there are, whenever it is asked."""
+        self._budget = budget
+        self._overflow = overflow
+        self._rule = rule
+        self._lists = lists
+        self._memories = memories
+        self.measurements = 0
+        """How often the rates of the lists were measured."""
+        self._exhausted: tuple[int, int] | None = None
+        """What all lists held, and that number, when none had anything to give to a list with the supply below."""
+        self._exhausted_seconds = 0.0
+
+    @property
+    def memories(self) -> list[MessageMemory]:
+        """The memories of all destinations, who gives back first in front: capped ones, common, with a reserve."""
+        quotas = self._memories.of_patterns.values()
+        return [
+            *(memory for memory in quotas if not memory.quota.reserve_bytes),
+            self._memories.common,
+            *(memory for memory in quotas if memory.quota.reserve_bytes),
+        ]
+
+    def make_room(
+        self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
+    ) -> None:
+        """Give back until `wanted_bytes` are free, or nobody has anything to give; in this order, see order:
+
+        1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
+        2. the HeadQueueCache, the newest messages first;
+        3. the PendingCache, what is farthest from being consumed first;
+        4. direct messages from the far end of the list with the most supply, which lowers its watermark;
+        5. small rests of the SpillBuffer.
+
+        `keep` stays, and of each list `least` messages and `least_seconds` of supply. The last one: a list that gave
+        more than it had above the taker would take it back, and so on for ever.
+        """
+        memory = keep.lane.memory if keep is not None else self._memories.common
+        if memory.share_free_bytes < wanted_bytes:
+            self.make_room_in_share(memory, wanted_bytes, keep, least, least_seconds)
+        budget = self._budget
+
+        def missing() -> int:
+            return wanted_bytes - budget.free_bytes - memory.unused_bytes
+
+        if missing() > 0:
+            self._overflow.give_back(wanted_bytes - memory.unused_bytes)
+        if missing() > 0 and self._rule.lists_give_first:
+            self._shorten_lists(missing, keep, least, least_seconds)
+        if missing() > 0:
+            self._empty_caches(memory, missing)
+        if missing() > 0:
+            self._shorten_lists(missing, keep, least, least_seconds)
+        if missing() > 0:
+            self._overflow.write_arriving()
+
+    def _empty_caches(self, memory: MessageMemory, missing: Callable[[], int]) -> None:
+        """Let the caches give back until nothing is missing for a memory, but nothing of the reserve of another."""
+        heads: list[tuple[MessageMemory, MessageCache]] = [(giver, giver.head_queue_cache) for giver in self.memories]
+        for giver, cache in (*heads, *((giver, giver.pending_cache) for giver in self.memories)):
+            missing_bytes = missing()
+            if missing_bytes > 0:
+                cache.give_back(min(missing_bytes, UNLIMITED if giver is memory else giver.spare_bytes))
+
+    def give_back_heads(self, wanted_bytes: int) -> None:
+        """Let the HeadQueueCaches give back until so many bytes are free, but nothing of a reserve."""
+        budget = self._budget
+        for giver in self.memories:
+            if budget.free_bytes < wanted_bytes:
+                giver.head_queue_cache.give_back(min(wanted_bytes - budget.free_bytes, giver.spare_bytes))
+
+    def make_room_in_share(
+        self, memory: MessageMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
+    ) -> None:
+        """Give back of what a pattern's destinations hold, in the same order, until its share has so much room.
+
+        O(lists + messages, each with log lists).
+        """
+        for cache in (memory.head_queue_cache, memory.pending_cache):
+            if memory.share_free_bytes < wanted_bytes:
+                cache.give_back(wanted_bytes - memory.share_free_bytes)
+        others = [target for target in self._others(keep, least, least_seconds) if target.lane.memory is memory]
+        self._shorten(others, lambda: wanted_bytes - memory.share_free_bytes, keep, least, least_seconds)
+
+    def _others(self, keep: TargetList | None, least: int, least_seconds: float) -> list[TargetList]:
+        """Return the lists that could give messages to `keep`. O(lists)."""
+        counterpart = keep.counterpart if keep is not None else None
+        return [
+            target
+            for target in self._lists
+            if target is not keep and target is not counterpart and _can_give(target, least, least_seconds)
+        ]
+
+    def _shorten_lists(
+        self, missing: Callable[[], int], keep: TargetList | None, least: int, least_seconds: float
+    ) -> None:
+        """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
+        found = (sum(memory.lists_holder.held_bytes for memory in self.memories), self.measurements)
+        if found == self._exhausted and least_seconds >= self._exhausted_seconds:
+            return  # no list had so much at the last look, and nothing has come to any since
+        others = self._others(keep, least, least_seconds)
+        has_more = self._shorten(others, missing, keep, least, least_seconds)
+        counterpart = keep.counterpart if keep is not None else None
+        if keep is not None and counterpart is not None and missing() > 0:
+            self._share_with_counterpart(keep, counterpart, missing, least)
+        if not has_more and least_seconds > 0:
+            held_bytes = sum(memory.lists_holder.held_bytes for memory in self.memories)
+            self._exhausted, self._exhausted_seconds = (held_bytes, self.measurements), least_seconds
+
+    def _shorten(
+        self,
+        others: Sequence[TargetList],
+        missing: Callable[[], int],
+        keep: TargetList | None,
+        least: int,
+        least_seconds: float,
+    ) -> bool:
+        """Take direct messages from the richest of these lists until nothing is missing; return whether any has more.
+
+        A list whose destinations hold no more than their reserve gives only to their own share.
+        """
+        supply = self._rule.supply
+        richest_first = [(-supply(target), number) for number, target in enumerate(others)]
+        heapify(richest_first)
+        while missing() > 0 and richest_first:
+            _, number = heappop(richest_first)
+            richest = others[number]
+            memory = richest.lane.memory
+            is_own = keep is not None and memory is keep.lane.memory
+            stop = max(len(richest.direct) // 2, least)
+            missing_bytes = missing()
+            if keep is None and not richest.lane.is_persistent:  # else a load would fetch it back, and so on for ever
+                missing_bytes = max(missing_bytes, WORTH_BYTES)
+            evicted: list[StoredMessage] = []
+            while missing_bytes > 0 and _can_give(richest, stop, least_seconds) and (is_own or memory.spare_bytes):
+                evicted.append(richest.evict_last())
+                charge = charge_bytes(evicted[-1])
+                memory.lists_holder.release(charge)
+                missing_bytes -= charge
+            richest.lane.pager.page_out_at_once(evicted)
+            if evicted and _can_give(richest, least, least_seconds):
+                heappush(richest_first, (-supply(richest), number))
+        return bool(richest_first)
+
+    def _share_with_counterpart(
+        self, target: TargetList, counterpart: TargetList, missing: Callable[[], int], least: int
+    ) -> None:
+        """Take direct messages from a counterpart that has more than half of what both may have.
+
+        What they hold is handed out by turns, so a list that took all from the other would have to wait for it.
+        least: 0: the counterpart gives its last message to one that has none.
+        """
+        lists, free_bytes = target.lane.memory.lists_holder, target.lane.memory.free_bytes
+        half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
+        evicted: list[StoredMessage] = []
+        while counterpart.direct and missing() > 0:
+            charge = charge_bytes(counterpart.direct[-1])
+            if counterpart.direct_bytes - charge < half_bytes and (least or evicted):
+                break
+            evicted.append(counterpart.evict_last())
+            lists.release(charge)
+        counterpart.lane.pager.page_out_at_once(evicted)
+
+    def order(self) -> list[tuple[str, int]]:
+        """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
+        kept = sum(charge_bytes(target.direct[0]) for target in self._lists if target.direct)
+        held_by = self._budget.held_by
+        could_give = [
+            (self._overflow.buffer.holder.name, self._overflow.could_give_bytes),
+            ("head_queue_cache", held_by("head_queue_cache")),
+            ("pending_cache", held_by("pending_cache")),
+            ("target_lists", sum(target.direct_bytes for target in self._lists) - kept),
+        ]
+        return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
+
+
+def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
+    """Return whether the list keeps `least` messages and `least_seconds` of supply when its last direct one goes."""
+    direct = target.direct
+    return (
+        len(direct) > least
+        and target.direct_bytes - charge_bytes(direct[-1]) >= least_seconds * target.bytes_per_second
+    )

@@ -1,0 +1,517 @@
+"""TargetArea: all TargetLists and the memory that they share: who has which, what arrives in them and leaves them.
+
+There is one for each open store. Lanes and lists call it by its abstract class, ListKeeper. What was handed out from
+them, and is to be settled, is the DispatchArea's.
+
+Deciding happens here, under the state lock; reading happens in loading/eager.py,
+outside it. Which memory is given back, and in which order, says core/areas/reclaim.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ....cache.budget import Budget
+from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ....cache.message_memory import MessageMemory, QuotaMemory
+from ....cache.shares import Shares
+from ....cache.spill.overflow import Overflow
+from ....cache.tab import Tab
+from ....store.message_store import MessageStore
+from ....store.sequence_set import SequenceSet
+from ....store.stored_message import StoredMessage
+from ...selectors.selector import Selector
+from ..deliveries.reading import LaneReader
+from ..memory.consumer_memory import LIST_BYTES, consumer_group_charge
+from ..memory.group_memory import GroupMemory
+from ..memory.memories import Memories
+from ..model import (
+    ConsumerGroup,
+    DestinationState,
+    DistributionKeeper,
+    LaneState,
+    ListKeeper,
+    PersistentLaneState,
+    TargetList,
+)
+from ..monitor import Monitor
+from .dispatch_area import DispatchArea
+from .list_order import arrange
+from .load_requests import LoadRequests
+from .memory_rule import MemoryRule
+from .observer import ListObserver
+from .reclaim import Reclaim
+
+UNREADABLE_MAX: Final = 1024
+"""Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
+
+
+class TargetArea(ListKeeper):
+    """All TargetLists of a store, and the memory that they share.
+
+    The state lock guards it; every method requires it held.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        budget: Budget,
+        shares: Shares,
+        loads: LoadRequests,
+        rule: MemoryRule,
+        memories: Memories,
+        dispatch_area: DispatchArea,
+        *,
+        syncs_always: bool,
+        destination_memory: Tab,
+        overflow: Overflow,
+        distributions: Callable[[TargetArea], DistributionKeeper],
+        observer: Callable[[TargetArea], ListObserver],
+        on_unread: Callable[[LaneState], None],
+        on_lane_gone: Callable[[LaneState], None],
+    ) -> None:
+        """Make the one TargetArea of a store. The last two parameters are called under the lock.
+
+        destination_memory: pays for destinations that are open, and for their lanes.
+        distributions: makes what chooses the distribution of each destination.
+        observer: makes what is told about lists.
+        on_unread: called with a lane that no consumer reads any more, and of which RAM has not all.
+        on_lane_gone: called with a lane that has ended.
+        """
+        self.group_memory = GroupMemory(budget.holder("groups"))
+        self.consumer_memory = Tab(budget.holders["consumers"])
+        self.destination_memory = destination_memory
+        self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
+        self.monitor = monitor
+        self.store = store
+        self.budget = budget
+        self.loads = loads
+        self.memories = memories
+        self.dispatch_area = dispatch_area
+        self.lock = monitor.lock
+        self.whole = monitor.whole
+        self._rule = rule
+        self.syncs_always = syncs_always
+        self.overflow = overflow
+        self._on_unread = on_unread
+        self._on_lane_gone = on_lane_gone
+        self.distributions = distributions(self)
+        self.lists: dict[TargetList, None] = {}
+        self.listless_consumer_groups = 0
+        """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""
+        self.leaving: dict[TargetList, None] = {}
+        """Lists that are gone, of which a load that was under way still holds memory."""
+        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), memories)
+        self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
+        """(lane, sequence) of messages that were passed over because they could not be read."""
+        self.watch = observer(self)
+        self.take_shares(shares)
+
+    def take_shares(self, shares: Shares) -> None:
+        """Follow another memory limit, or the first one: what exceeds its share is given back.
+
+        O(messages given back + lists).
+        """
+        self.shares = shares = self._rule.divide(shares)
+        for memory in self.memories.of_patterns.values():
+            memory.take_quota(shares.quotas[memory.quota.name])
+        self.dispatch_area.bound_in_flight(shares)
+        self.large_message_bytes = shares.large_message_bytes
+        self.group_memory.take_shares(shares.limit_bytes)
+        self.overflow.take_shares(shares)
+        self.make_room(0, None)
+        self.make_room(0, None, least=0)
+        self.memories.common.resize_caches(shares.head_queue_cache_bytes, shares.pending_cache_bytes)
+        for memory in self.memories.of_patterns.values():
+            self._keep_share(memory)
+        self.watch.shares_changed()
+        self.consumer_memory.settle()
+        self.destination_memory.settle()
+        self._move_high_watermarks()
+        for target in self.lists:
+            if target.direct_bytes < target.low_watermark_bytes:
+                self.loads.request(target)
+        self.dispatch_area.relieve()
+
+    def _keep_share(self, memory: QuotaMemory) -> None:
+        """Give back what a pattern's destinations hold above their share, which may have shrunk."""
+        reserved_by_others = self.shares.reserved_bytes - memory.quota.reserve_bytes
+        available_bytes = max(self.shares.available_bytes - reserved_by_others, 0)
+        memory.resize_own_caches(available_bytes, self.shares.pending_cache_share)
+        self.reclaim.make_room_in_share(memory, 0, None, least=0, least_seconds=0.0)
+
+    # ------------------------------------------------------------------ consumer groups
+
+    def subscribe(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
+        """Return the consumer group for this selector, made with its lists if it is new."""
+        key = selector.text if selector is not None else None
+        consumer_group = destination.consumer_groups.get(key)
+        if consumer_group is None:
+            for lane in destination.all_lanes():
+                for target in destination.lists_over(lane) if not lane.is_persistent else ():
+                    self._lay_open(target)
+            consumer_group = destination.consumer_groups[key] = destination.distribution.make_consumer_group(
+                destination, selector
+            )
+            if not consumer_group.is_charged:
+                consumer_group.is_charged = True
+                self.consumer_memory.charge(consumer_group_charge(selector))
+                self.listless_consumer_groups += 1
+            for lane in destination.all_lanes():
+                self.add_list(lane, consumer_group)
+            arrange(consumer_group)
+            if len(destination.consumer_groups) <= 2:
+                self.find_sole_lists(destination)
+            for target in consumer_group.lists if len(destination.consumer_groups) > 1 else ():
+                target.share()
+        return consumer_group
+
+    def add_lane(self, lane: LaneState) -> None:
+        """Give each consumer group a list over a lane that came into being."""
+        for consumer_group in lane.destination.consumer_groups.values():
+            self.add_list(lane, consumer_group)
+            arrange(consumer_group)
+        lane.destination.distribution.add_lane(lane)
+        self.find_sole_lists(lane.destination)
+
+    def add_list(self, lane: LaneState, consumer_group: ConsumerGroup) -> None:
+        target = TargetList(lane, consumer_group)
+        if lane.parked or lane.dead_letters:
+            target.share()
+        self.listless_consumer_groups -= not consumer_group.lists
+        consumer_group.add_list(target)
+        self.adopt(target)
+        self.loads.request(target)
+
+    def adopt(self, target: TargetList) -> None:
+        """Give a new list its share of memory from now on."""
+        self.make_room(LIST_BYTES, None)
+        self.consumer_memory.charge(LIST_BYTES)
+        self.lists[target] = None
+        self.watch.begin(target)
+        # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
+        limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
+        watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
+        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
+
+    def find_sole_lists(self, destination: DestinationState) -> None:
+        """Find each lane's fast path again, after consumer groups or lanes came or went."""
+        consumer_groups = list(destination.consumer_groups.values())
+        is_sole = (
+            len(consumer_groups) == 1 and consumer_groups[0].selector is None and destination.distribution.is_ordinary
+        )
+        for lane in destination.all_lanes():
+            lane.sole = None
+            if is_sole:
+                lane.sole = next(target for target in consumer_groups[0].lists if target.lane is lane)
+                lane.sole.own_direct()
+        if len(consumer_groups) > 1:
+            for consumer_group in consumer_groups:
+                for target in consumer_group.lists:
+                    target.share()
+
+    def _lay_open(self, target: TargetList) -> None:
+        """Let others find what only this list has. Requires: its messages are not persistent."""
+        messages = [target.evict_last() for _ in range(len(target.direct))]
+        target.release(charges_bytes(messages))
+        target.lane.pager.page_out(messages)
+
+    def unsubscribe(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
+        """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
+        key = consumer_group.selector.text if consumer_group.selector is not None else None
+        del destination.consumer_groups[key]
+        destination.misses += consumer_group.misses
+        if consumer_group.is_charged:
+            self.consumer_memory.release(consumer_group_charge(consumer_group.selector))
+            self.listless_consumer_groups -= not consumer_group.lists
+        for target in consumer_group.lists:
+            self._end_list(target)
+        consumer_group.lists.clear()
+        if len(destination.consumer_groups) <= 1:
+            self.find_sole_lists(destination)
+
+    def withdraw(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
+        """Take from a consumer group that reads several destinations its lists over one of them."""
+        kept: list[TargetList] = []
+        for target in consumer_group.lists:
+            if target.lane.destination is destination:
+                self._end_list(target)
+            else:
+                kept.append(target)
+        self.listless_consumer_groups += bool(consumer_group.lists) and not kept
+        consumer_group.lists[:] = kept
+        destination.consumer_groups.clear()
+        self.find_sole_lists(destination)
+
+    def _end_list(self, target: TargetList) -> None:
+        """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
+        self.drop(target)
+        has_supply = target.has_supply
+        memory, lane_number = target.lane.memory, target.lane.pending_lane.number
+        memory.lists_holder.release(target.direct_bytes)
+        memory.head_queue_cache.reopen(lane_number)
+        dropped: list[StoredMessage] = []
+        for message in target.direct:
+            if message[2] is None or target.is_shared or not memory.head_queue_cache.put(lane_number, message):
+                dropped.append(message)
+        target.direct.clear()
+        target.close()
+        target.lane.pager.page_out(dropped)
+        target.direct_bytes = 0
+        target.counterpart = None  # or the two would keep each other, and their queue, until a garbage collection
+        if dropped or has_supply:
+            self._on_unread(target.lane)
+
+    def drop(self, target: TargetList) -> None:
+        """End a list's share of memory. What a load of it reserved stays reserved until the load ends."""
+        self.loads.forget(target)
+        self.dispatch_area.waits_for_memory.pop(target, None)
+        self.watch.end(target)
+        del self.lists[target]
+        self.consumer_memory.release(LIST_BYTES)
+        if target.load is not None:
+            self.leaving[target] = None
+
+    def end_load(self, target: TargetList) -> None:
+        """Note that a list's load has ended, in whatever way; its memory is the caller's to give back."""
+        target.load = None
+        self.leaving.pop(target, None)
+
+    @property
+    def is_loading(self) -> bool:
+        """Tell whether a load is under way, be its list there or gone. O(lists)."""
+        return bool(self.leaving) or any(target.is_loading for target in self.lists)
+
+    def measure(self, seconds: float) -> None:
+        """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
+        self.reclaim.measurements += 1
+        for target in self.lists:
+            target.measure(seconds)
+        self.consumer_memory.settle()
+        self.destination_memory.settle()
+        self._move_high_watermarks()
+        self.watch.measured()
+        self.dispatch_area.relieve()
+
+    def _move_high_watermarks(self) -> None:
+        rates = [target.measured_rate for target in self.lists]
+        common_bytes = self.shares.limit_bytes - self.shares.reserved_bytes
+        granted = dict(zip(self.lists, self._rule.high_watermarks(common_bytes, rates), strict=True))
+        for memory in self.memories.of_patterns.values():
+            own = [target for target in granted if target.lane.memory is memory]
+            own_rates = [target.measured_rate for target in own]
+            least = self._rule.high_watermarks(memory.quota.reserve_bytes, own_rates)
+            most = self._rule.high_watermarks(memory.quota.share_bytes, own_rates)
+            for target, least_bytes, most_bytes in zip(own, least, most, strict=True):
+                granted[target] = min(max(granted[target], least_bytes), most_bytes)
+        for target, watermark_bytes in granted.items():
+            self._move_high_watermark(target, watermark_bytes)
+
+    def shorten(self, target: TargetList) -> None:
+        """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
+        target.move_high_watermark(target.high_watermark_bytes, self._rule.read_ahead_share)
+        self._evict(
+            target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
+        )
+
+    def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
+        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
+        target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
+        self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
+
+    def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:
+        """Let a list give messages from its far end, but for the first, to its lane's cache where they fit."""
+        evicted: list[StoredMessage] = []
+        while len(target.direct) > 1 and is_too_long():
+            evicted.append(target.evict_last())
+            target.release(charge_bytes(evicted[-1]))
+        put, lane_number = target.lane.pending_cache.put, target.lane.pending_lane.number
+        target.lane.pager.page_out(
+            [message for message in reversed(evicted) if message[2] is not None and not put(lane_number, message)]
+        )
+
+    # ------------------------------------------------------------------ arrivals
+
+    def publish(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None) -> None:
+        """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM.
+
+        charge: of the messages; None: it is counted.
+        """
+        first = messages.start if isinstance(messages, range) else messages[0][0]
+        if first > lane.published:
+            for reader in lane.readers():
+                if first > reader.published:
+                    self.pass_holes(reader, first)
+        if isinstance(messages, range):
+            lane.arrive_unloaded(messages.stop)
+        else:
+            lane.arrive_many(messages, charge)
+
+    def pass_holes(self, lane: LaneState, first: int) -> None:
+        """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
+        for consumer_group in lane.destination.consumer_groups.values():
+            for target in consumer_group.lists:
+                if target.lane is lane and target.frontier == lane.published:
+                    target.frontier = first
+        lane.published = first
+
+    def offer_unloaded(self, lane: LaneState, end: int) -> None:
+        """See LaneState.arrive_unloaded."""
+        lane.published = end
+        if not lane.destination.consumer_groups:
+            lane.memory.head_queue_cache.stop(lane.pending_lane.number)
+        for consumer_group in lane.destination.consumer_groups.values():
+            for target in consumer_group.lists:
+                if target.lane is lane:
+                    self.loads.request(target)
+            self.wake(consumer_group)
+
+    def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
+        """Offer an arrival where there are no consumers, several consumer groups, or a selector.
+
+        Returns whether it is in RAM for all who may want it.
+        """
+        consumer_groups = lane.destination.consumer_groups
+        if not consumer_groups:
+            heads = lane.memory.head_queue_cache
+            if lane.pending_lane.pending_messages == 1:
+                heads.reopen(lane.pending_lane.number)
+            return heads.put(lane.pending_lane.number, message)
+        sequence, charge = message[0], charge_bytes(message)
+        is_direct = False
+        behind: list[TargetList] = []
+        for consumer_group in consumer_groups.values():
+            target = next(found for found in consumer_group.lists if found.lane is lane)
+            is_next = target.frontier == sequence and not target.references
+            is_wanted = consumer_group.verdict(lane, message) if is_next else None
+            if is_wanted is False:
+                target.frontier = sequence + 1
+                if lane.unwanted is not None:
+                    lane.unwanted.add(sequence, sequence)
+            elif is_wanted and target.admit((message,), charge):
+                is_direct = True
+                self.wake(consumer_group)
+            else:
+                behind.append(target)
+        return self._offer_to_cache(lane, message, behind) if behind else is_direct
+
+    def _offer_to_cache(self, lane: LaneState, message: StoredMessage, behind: list[TargetList]) -> bool:
+        """Offer a message to the PendingCache that these lists are to load; return whether the cache has it."""
+        is_kept = False
+        for target in behind:
+            if not is_kept:
+                is_near = target.frontier == message[0] or (lane.is_persistent and target.has_room_for_all)
+                is_kept = lane.pending_cache.put_overflow(lane.pending_lane.number, message, is_near=is_near)
+            self.loads.request(target)
+            self.wake(target.consumer_group)
+        return is_kept
+
+    def wake(self, consumer_group: ConsumerGroup) -> None:
+        """Wake the consumers of a consumer group, because something may be there."""
+        consumer_group.wake(self.monitor.deferred)
+
+    def on_lane_gone(self, lane: LaneState) -> None:
+        """See ListKeeper."""
+        self._on_lane_gone(lane)
+        self.destination_memory.release(lane.charged_bytes)
+        lane.charged_bytes = 0
+
+    def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
+        """See ListKeeper."""
+        self.unreadable.append((lane, sequence))
+
+    def try_again(self, target: TargetList) -> None:
+        """See ListKeeper."""
+        if target.wanted_bytes <= OVERHEAD_BYTES or target.lane.memory.free_bytes >= target.wanted_bytes:
+            self.dispatch_area.waits_for_memory.pop(target, None)
+            self.loads.request(target)
+
+    # ------------------------------------------------------------------ what is free again, or gone
+
+    def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
+        """Put a message that was handed out and is free again into its place in every list that has passed it."""
+        if not lane.pending_lane.is_pending(message[0]):
+            return
+        if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
+            lane.pager.page_out((message,))
+        lane.destination.distribution.offer_again(lane, message)
+
+    def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Offer messages again of which the delay is over."""
+        lane.destination.distribution.offer_put_off(lane, runs)
+
+    def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Put runs that are due from now on into their places, in each list that has passed them.
+
+        O(runs); and what lists that share have in RAM, or know to match.
+        """
+        for consumer_group in lane.destination.consumer_groups.values():
+            for target in consumer_group.lists:
+                if target.lane is not lane or not runs:
+                    continue
+                for first, last in runs:
+                    if first < target.frontier:
+                        target.returned.add(first, min(last, target.frontier - 1))
+                    load = target.load
+                    behind = max(first, target.frontier)
+                    if load is not None and behind <= min(last, load.last):
+                        # It passed them over while they waited: it ends before them, and is looked through again.
+                        lane.purges += 1
+                        load.last = behind - 1
+                if target.is_shared:
+                    target.forget_known(target.returned)
+                self.loads.request(target)
+                self.wake(consumer_group)
+        if runs:
+            lane.destination.distribution.reassign()
+
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
+        """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
+        lane.purges += 1
+        for first, last in gone if lane.delivery_counts is not None else ():
+            lane.forget_attempts(first, last)
+        for target in lane.destination.lists_over(lane):
+            target.release(target.forget(gone))
+        lane.destination.distribution.forget(lane, gone)
+        lane.pending_cache.forget_runs(lane.pending_lane.number, gone)
+        lane.memory.head_queue_cache.forget_runs(lane.pending_lane.number, gone)
+        lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
+        if self.dispatch_area.waits_for_memory:
+            self.dispatch_area.relieve()
+
+    # ------------------------------------------------------------------ memory
+
+    def make_room(
+        self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
+    ) -> None:
+        """See Reclaim.make_room."""
+        self.reclaim.make_room(wanted_bytes, keep, least=least, least_seconds=least_seconds)
+
+    def audit(self) -> dict[str, int]:
+        """Return what each holder's charge should be, found by walking the live objects.
+
+        Those on their way are included.
+        """
+        lanes = {target.lane for target in self.lists}
+        for lane in lanes:
+            lane._check()
+        lists_bytes: dict[MessageMemory, int] = dict.fromkeys(self.memories.all, 0)
+        for target in (*self.lists, *self.leaving):
+            loading_bytes = target.load.reserved_bytes if target.load is not None else 0
+            lists_bytes[target.lane.memory] += charges_bytes(target.direct) + loading_bytes
+        for memory, held_bytes in lists_bytes.items():
+            assert memory.lists_holder.held_bytes == held_bytes
+            assert memory.pending_cache.audit() == memory.pending_cache.holder.held_bytes
+        return {
+            "target_lists": sum(lists_bytes.values()),
+            "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
+            "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
+            "dispatch_area": self.dispatch_area.audit(lanes, self.shares),
+            "index": self.store.index.held_bytes,
+            "curve": self.watch.charge_bytes,
+            "attempts": self.store.index.delivery_count_table.held_bytes,
+            **self.overflow.audit(),
+        }

@@ -1,0 +1,1 @@
+"""Counters of destinations, open and closed."""

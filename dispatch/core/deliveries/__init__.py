@@ -1,0 +1,1 @@
+"""Messages in the hands of consumers, and what a lane says about the state of each."""

@@ -1,0 +1,79 @@
+"""LaneReader: reading one message of a lane, or only its headers, for whoever looks at what RAM does not hold.
+
+A lazy delivery has no body until somebody asks for it, and a selector may have
+to judge a message that is too large to hold. Such a message is read into the
+caller's own memory. Nothing here is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ....cache.tab import Tab
+from ....store.errors import StateError, StoreFailed
+from ....store.message_store import MessageStore
+from ....store.stored_message import StoredMessage
+from ..monitor import Monitor
+from .contracts import ReadResult
+from .delivery import LaneMessages
+
+
+class LaneReader:
+    """One for all lanes of an open store. Requires: the lock is not held, for each of its methods."""
+
+    def __init__(self, monitor: Monitor, store: MessageStore, memory: Tab) -> None:
+        """memory: pays while headers are read of messages that RAM is too small for."""
+        self._monitor = monitor
+        self._store = store
+        self._memory = memory
+
+    def read_one(self, lane: LaneMessages, sequence: int) -> StoredMessage:
+        """Read one pending message. StateError: it was settled. StoreFailed: it can't be read."""
+        return self._read(lane, sequence, lane.backing_store.read)
+
+    def read_headers(self, lane: LaneMessages, sequence: int) -> StoredMessage:
+        """Read one pending message as read_one does, in pieces; its body is empty where it is not in RAM."""
+        paid = _PaidRead(self._monitor, self._memory)
+        try:
+            return self._read(lane, sequence, partial(lane.backing_store.read_headers, pay=paid.pay))
+        finally:
+            paid.end()
+
+    def _read(self, lane: LaneMessages, sequence: int, read: Callable[[Sequence[Any]], ReadResult]) -> StoredMessage:
+        with self._monitor.lock:
+            self._store.raise_if_closed()
+            if not lane.pending_lane.is_pending(sequence):
+                raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
+            in_ram = lane.peek(sequence)
+            if in_ram is not None:
+                return in_ram
+            regions = lane.backing_store.plan(lane.pending_lane, [(sequence, sequence)])
+        messages, unreadable = read(regions)
+        if unreadable:
+            raise lane.not_read(unreadable[0][1])
+        return messages[0]
+
+
+class _PaidRead:
+    """What one read of headers is charged, until it ends. Requires: no lock, for each of its methods."""
+
+    __slots__ = ("_monitor", "_memory", "_paid_bytes")
+
+    def __init__(self, monitor: Monitor, memory: Tab) -> None:
+        self._monitor = monitor
+        self._memory = memory
+        self._paid_bytes = 0
+
+    def pay(self, charge_bytes: int) -> None:
+        """Charge for bytes that are about to be read."""
+        with self._monitor.lock, self._monitor.whole:
+            self._memory.charge(charge_bytes)
+            self._paid_bytes += charge_bytes
+
+    def end(self) -> None:
+        """Release all of it."""
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:  # what was raised counts
+            self._memory.release(self._paid_bytes)

@@ -1,0 +1,528 @@
+"""Destinations: the queues of a store and the lanes of queues, by name and by number.
+
+A queue begins with one record in the journal, a lane with none. Whoever uses a
+queue opens it: it gets a QueueState, and lanes on first use. One that has
+nothing and that nobody has used for a while is closed: it is a row of the
+store's table again, and what it has counted. An open of the store finds the
+same queues, and opens those that have messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Final
+
+from ....cache.spill.overflow import Overflow
+from ....store.errors import Closed, StoreFailed
+from ....store.format.state import QUEUE, TOPIC
+from ....store.index.idle_lanes import IdleLanes
+from ....store.message_store import MessageStore
+from ....store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
+from ...admission.deduplication import DuplicateWindows
+from ...admission.limits import DestinationLimits
+from ...config.policies import Policies
+from ...config.temporary import raise_if_temporary
+from ..areas.target_area import TargetArea
+from ..counting.counted_rows import CountedRows
+from ..counting.counters import EarlierCounts
+from ..lanes.non_persistent import SpillingLaneState
+from ..model import (
+    NON_PERSISTENT_LANE_BYTES,
+    DestinationState,
+    LaneState,
+    NonPersistentLaneState,
+    PersistentLaneState,
+)
+from ..monitor import Monitor
+from ..publisher import Confirmer, Publisher
+from ..settling.delays import TimedLanes
+from ..settling.removal import Removals
+from ..standing import Standing
+from .overhead import (
+    COUNTED_BYTES,
+    GROUPS_BYTES,
+    OPEN_QUEUE_BYTES,
+    ROW_BYTES,
+    DestinationOverhead,
+    row_bytes,
+)
+from .queue_state import QueueState
+
+CLOSED_AT_ONCE: Final = 64
+"""Queues and topics that are closed for want of memory when another one is opened."""
+LOOKED_AT_ONCE: Final = 256
+"""Queues and topics that are looked at for that."""
+
+
+class Destinations:
+    """Makes, finds, opens, closes and forgets queues and lanes. The state lock guards it."""
+
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        store: MessageStore,
+        target_area: TargetArea,
+        overflow: Overflow,
+        publisher: Publisher,
+        timed: TimedLanes,
+        overhead: DestinationOverhead,
+        removals: Removals,
+        windows: DuplicateWindows,
+        policies: Policies,
+        undecided: Callable[[], Container[int]],
+        close_topic: Callable[[str, Container[int]], bool],
+    ) -> None:
+        """undecided: the numbers of queues that transactions without an outcome know. close_topic: closes the topic of
+        that name if it has nothing, given these; returns whether it did. Both require the lock."""
+        self._monitor = monitor
+        self._store = store
+        self._rows = store.destination_table
+        """All queues and topics there are, open or not."""
+        self._target_area = target_area
+        self._overflow = overflow
+        self._publisher = publisher
+        self._timed = timed
+        self._overhead = overhead
+        self._removals = removals
+        self._windows = windows
+        self._policies = policies
+        self._undecided = undecided
+        self._closers = {QUEUE: self._close_named, TOPIC: close_topic}
+        """Close the destination of a name if it has nothing, by what it is."""
+        self._in_turn: dict[DestinationState, None] = {}
+        """Open queues and topics, those to be looked at first in front, where others need their room."""
+        self._counted = CountedRows()
+        self._non_persistent = IdleLanes(target_area.destination_memory)
+        """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
+        self.queues: dict[str, QueueState] = {}
+        """Those that are open, by name."""
+        self.by_number: dict[int, QueueState] = {}
+        """The same by number."""
+        self.paused: dict[int, QueueState] = {}
+        """Queues that hand out nothing, by number, the one that was paused first in front."""
+
+    # ------------------------------------------------------------------ queues
+
+    def queue(self, name: str, confirmer: Confirmer) -> QueueState:
+        """Return the queue of that name, open; a new one is recorded in the journal. Requires: no lock.
+
+        Closed: the store, or a temporary queue of that name, which is gone. StoreFull: memory has no room for it.
+        """
+        self._monitor.raise_if_closed()
+        queue = self.queues.get(name)
+        if queue is not None:
+            return queue
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            if self._rows.number_of(QUEUE, name) is None:
+                raise_if_temporary(name)
+            queue = self.queue_locked(name)
+            position = self._store.position
+        confirmer.confirm(position)
+        return queue
+
+    def queue_locked(self, name: str, *, is_temporary: bool = False) -> QueueState:
+        """Return the queue of that name, open, which may be new and not synced yet. Requires: the lock. StoreFull."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            return queue
+        number = self._rows.number_of(QUEUE, name)
+        if number is not None:
+            return self.opened(number)
+        self.require_row(name)
+        charge_bytes = row_bytes(name) + OPEN_QUEUE_BYTES
+        self.make_room(charge_bytes)
+        with self._overhead.one_more(charge_bytes):
+            destination = self._store.destination_records.create(name, is_temporary=is_temporary)
+            return self._add(destination.number, name)
+
+    def require_row(self, name: str) -> None:
+        """Make sure that a queue or topic of that name can be made. Requires: the lock. StoreFull."""
+        destinations = self._rows
+        self._overhead.require_row(ROW_BYTES * len(destinations) + destinations.name_bytes, row_bytes(name))
+
+    def _add(self, number: int, name: str) -> QueueState:
+        queue = self.queues[name] = self.by_number[number] = QueueState(self._target_area, number, name)
+        self.register(queue)
+        return queue
+
+    def register(self, destination: DestinationState) -> None:
+        """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
+        self._in_turn[destination] = None
+        destination.is_watched = self._windows.watch(destination.number, destination.name)
+        policy = self._policies.of(destination.name)
+        destination.rebalances_groups = policy.group_rebalance
+        destination.inactive_seconds = self.inactive_seconds(destination.number, destination.name)
+        if policy.is_limiting:
+            destination.admission = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
+
+    def inactive_seconds(self, number: int, name: str) -> float | None:
+        """Return after how long without use a queue or topic is deleted; None: it stays. Requires: the lock."""
+        policy = self._policies.of(name)
+        is_kept = policy.duplicate_window or self._rows[number].is_temporary
+        return None if is_kept else policy.inactive_seconds
+
+    def use_groups(self, queue: DestinationState) -> None:
+        """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
+        if queue.keeps_groups:
+            with self._monitor.lock, self._monitor.whole:
+                self._monitor.raise_if_closed()
+                queue.raise_if_deleted()
+                self.note_groups(queue)
+
+    def note_groups(self, queue: DestinationState) -> None:
+        """Assign the messages of a queue that has messages with groups from now on, also after a restart.
+
+        StoreFull: memory or disk has no room for it. StateError: its rule may not be replaced. Nothing has changed
+        then. Requires: the lock.
+        """
+        if queue.has_groups:
+            return
+        distributions = self._target_area.distributions
+        distributions.require_assignable(queue)  # before the journal says that there are groups
+        with self._overhead.one_more(GROUPS_BYTES):
+            self._store.destination_records.note_groups(queue.number)
+            queue.has_groups = True
+        distributions.begin_assigning(queue)
+
+    def restore(self) -> list[QueueState]:
+        """Open the queues that opening the store found in use; return those that have messages with groups.
+
+        All that exist are charged afterwards. Requires: the lock.
+        """
+        grouped: list[QueueState] = []
+        used = self.used_at_open()
+        for destination in self._rows.values():
+            if destination.kind == QUEUE and (destination.has_groups or destination.number in used):
+                queue = self._add(destination.number, destination.name)
+                if destination.has_groups:
+                    queue.has_groups = True
+                    grouped.append(queue)
+        return grouped
+
+    def used_at_open(self) -> set[int]:
+        """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
+        return self._store.destinations_in_use()
+
+    def restore_lanes(self) -> list[PersistentLaneState]:
+        """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
+        restored: list[PersistentLaneState] = []
+        for pending_lane in list(self._store.index.lanes.values()):
+            queue = self.by_number.get(pending_lane.destination_number)
+            if queue is not None:
+                lane = queue.lanes[pending_lane.priority] = queue.make_lane(pending_lane.priority)
+                restored.append(lane)
+        return restored
+
+    def remove(self, queue: QueueState) -> None:
+        """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
+        del self.queues[queue.name], self.by_number[queue.number]
+        self.paused.pop(queue.number, None)
+        self._overhead.closed(queue, row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
+        self.unregister(queue)
+
+    def unregister(self, destination: DestinationState) -> None:
+        """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
+        self._in_turn.pop(destination, None)
+        self._timed.forget(destination)
+        for lane_number in lanes_of(destination.number):
+            self._non_persistent.take(lane_number)
+        self._windows.forget(destination.number)
+        self._publisher.forget(destination)
+
+    # ------------------------------------------------------------------ open and closed queues
+
+    @property
+    def count(self) -> int:
+        """How many queues there are, open or not."""
+        return self._rows.count(QUEUE)
+
+    @property
+    def closed_counting(self) -> int:
+        """How many of those that are not open have counted something."""
+        return len(self._counted)
+
+    @property
+    def idle_charge(self) -> int:
+        """Return what is charged for lanes of non-persistent messages that are not open."""
+        return self._non_persistent.charge_bytes
+
+    def names(self) -> list[str]:
+        """Return the names of all queues, sorted. Requires: the lock."""
+        return self._rows.names(QUEUE)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all queues, by name. Requires: the lock."""
+        return self._rows.numbers(QUEUE)
+
+    def opened(self, number: int) -> QueueState:
+        """Return the queue of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
+        queue = self.by_number.get(number)
+        if queue is None:
+            name = self._rows[number].name
+            self.make_room(OPEN_QUEUE_BYTES)
+            with self._overhead.one_more(OPEN_QUEUE_BYTES):
+                queue = self._add(number, name)
+            self.count_on(queue)
+        return queue
+
+    def opened_to_delete(self, number: int) -> QueueState:
+        """Return the queue of that number, which exists, open until it is deleted. Requires: the lock.
+
+        Memory that is full does not refuse it: what deletes gives back more than it takes.
+        """
+        queue = self.by_number.get(number)
+        if queue is None:
+            self._overhead.must_have(OPEN_QUEUE_BYTES)
+            queue = self._add(number, self._rows[number].name)
+            self.count_on(queue)
+        return queue
+
+    def count_on(self, opened: DestinationState) -> None:
+        """Let a queue or topic that is just opened go on counting. Requires: the lock."""
+        before = len(self._counted)
+        opened.count_on(self._counted.take(opened.number))
+        self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
+
+    def counted(self, number: int) -> EarlierCounts:
+        """Return what a queue or topic that is closed has counted. Requires: the lock."""
+        return self._counted.find(number)
+
+    def current(self, queue: QueueState) -> QueueState:
+        """Return the open queue that a known one is now: opened again where it was closed. Requires: no lock.
+
+        Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
+        """
+        if not queue.is_reopenable:
+            return queue
+        with self._monitor.lock, self._monitor.whole:
+            number = self.number_now(queue)
+            return queue if number is None else self.opened(number)
+
+    @contextmanager
+    def held_open(self, queue: QueueState, *, is_to_go: bool = False) -> Iterator[QueueState]:
+        """Keep a known queue open while a call works with it. Requires: no lock. StoreFull.
+
+        is_to_go: the call deletes it, and needs no room for that.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            number = self.number_now(queue) if queue.is_reopenable else None
+            held = queue
+            if number is not None:
+                held = self.opened_to_delete(number) if is_to_go else self.opened(number)
+            held.calls_under_way += 1
+        with self.released(held):
+            yield held
+
+    @contextmanager
+    def held_reopened(self, queue: QueueState, confirmer: Confirmer) -> Iterator[QueueState]:
+        """Keep a queue open as held_open does; one that was deleted for want of use is made anew.
+
+        Closed: somebody else has deleted it. StoreFull. Requires: no lock.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            number = self.number_now(queue) if queue.is_reopenable else queue.number
+            if number is None and queue.standing is Standing.CLOSED and queue.inactive_seconds is None:
+                raise Closed("the queue")
+            if number is None:
+                raise_if_temporary(queue.name)
+            held = queue
+            if queue.is_reopenable:
+                held = self.queue_locked(queue.name) if number is None else self.opened(number)
+            held.calls_under_way += 1
+            position = self._store.position
+        with self.released(held):
+            if number is None:
+                confirmer.confirm(position)
+            yield held
+
+    @contextmanager
+    def released(self, held: DestinationState) -> Iterator[None]:
+        """Let a queue or topic go, at the end, that was held open before. Requires: no lock."""
+        try:
+            yield
+        finally:
+            with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
+                held.calls_under_way -= 1
+
+    def for_report(self, queue: QueueState) -> QueueState:
+        """Return what a report tells of a known queue. Requires: the lock."""
+        if not queue.is_reopenable:
+            return queue
+        number = self.number_now(queue)
+        return queue if number is None else self.numbered_for_report(number) or queue
+
+    def number_now(self, known: DestinationState) -> int | None:
+        """Return the number of what stands for a queue or topic that was closed, or deleted for want of use.
+
+        None: nothing does. Requires: the lock.
+        """
+        destinations = self._rows
+        if known.standing is Standing.CLOSED and known.number in destinations:
+            return known.number
+        was_deleted = known.standing is Standing.CLOSED and known.inactive_seconds is None  # by somebody who meant it
+        return None if was_deleted else destinations.number_of(known.kind, known.name)
+
+    def find(self, name: str) -> QueueState | None:
+        """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
+        number = self._rows.number_of(QUEUE, name)
+        return None if number is None else self.numbered_for_report(number)
+
+    def numbered_for_report(self, number: int) -> QueueState | None:
+        """Return what a report tells of a queue; None: it is deleted. Requires: the lock.
+
+        Of one that is not open that is an object of its own, which nothing is done with.
+        """
+        queue = self.by_number.get(number)
+        if queue is None and (known := self._rows.get(number)) is not None:
+            queue = QueueState(self._target_area, number, known.name)
+            queue.count_on(self._counted.find(number))
+            queue.inactive_seconds = self.inactive_seconds(number, known.name)
+        return queue
+
+    def closed(self) -> Iterator[QueueState]:
+        """Yield what a report tells of each queue that is not open, by name. Requires: the lock."""
+        for number in self.numbers():
+            if number not in self.by_number and (queue := self.numbered_for_report(number)) is not None:
+                yield queue
+
+    def close_idle(self, queue: QueueState, undecided: Container[int]) -> bool:
+        """Close a queue, if all there is to it is what it has counted; return whether it was closed.
+
+        undecided: see the constructor. A temporary queue goes with its handle, and stays open. Requires: the lock.
+        """
+        if not self.can_close(queue, undecided):
+            return False
+        del self.queues[queue.name], self.by_number[queue.number]
+        self.close(queue, OPEN_QUEUE_BYTES)
+        return True
+
+    def _close_named(self, name: str, undecided: Container[int]) -> bool:
+        return self.close_idle(self.queues[name], undecided)
+
+    def can_close(self, opened: DestinationState, undecided: Container[int]) -> bool:
+        """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
+        if not opened.is_open or not opened.is_idle or opened.number in undecided:
+            return False
+        is_temporary = self._rows[opened.number].is_temporary
+        return not (is_temporary or self._publisher.is_to_publish(opened))
+
+    def close(self, opened: DestinationState, charge_bytes: int) -> None:
+        """Make a queue or topic a row: it is no longer found open. Requires: the lock, and `can_close`.
+
+        charge_bytes: what it was charged as an open one.
+        """
+        counted, lanes = opened.counted, list(opened.all_lanes())
+        opened.standing = Standing.CLOSED
+        self._in_turn.pop(opened, None)
+        self._timed.forget(opened)
+        opened.end_admission()
+        for lane in lanes:
+            self._close_lane(lane)
+        opened.drop_lanes()
+        is_kept = self._counted.put(opened.number, counted)
+        self._overhead.closed(opened, charge_bytes - COUNTED_BYTES * is_kept)
+
+    def _close_lane(self, lane: LaneState) -> None:
+        number, next_sequence = lane.pending_lane.number, lane.pending_lane.next_sequence
+        self._removals.drop_lane(lane)
+        if lane.is_persistent:
+            self._store.index.put_away(number)
+        else:  # it goes on with a block of its own, which takes no memory
+            self.keep_non_persistent(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
+
+    def keep_non_persistent(self, number: int, next_sequence: int) -> None:
+        """Note where non-persistent messages of a lane, or of all subscriptions to a topic, go on."""
+        self._non_persistent.put(number, next_sequence)
+
+    def take_non_persistent(self, number: int) -> int:
+        """Return the next sequence of a lane and forget it, because the caller makes an object of the lane."""
+        return self._non_persistent.take(number)
+
+    def make_room(self, charge_bytes: int) -> None:
+        """Close queues and topics that have nothing, those opened first before others, where memory has no room.
+
+        O(those looked at): what is in use is looked at again when all others were. Requires: the lock.
+        """
+        if not self._overhead.has_room(charge_bytes):
+            self.close_some()
+
+    def close_some(self) -> None:
+        """Close a few queues and topics that have nothing, as make_way does. Requires: the lock."""
+        undecided, closed = self._undecided(), 0
+        for opened in list(islice(self._in_turn, LOOKED_AT_ONCE)):
+            if self._closers[opened.kind](opened.name, undecided):
+                closed += 1
+                if closed == CLOSED_AT_ONCE:
+                    return
+            else:
+                del self._in_turn[opened]
+                self._in_turn[opened] = None
+
+    # ------------------------------------------------------------------ lanes
+
+    def create_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+        """Return the lane of a priority of a queue or topic. Requires: no lock.
+
+        Closed: it is deleted. StoreFull: memory has no room for the lists of its consumers.
+        """
+        with self._monitor.lock, self._monitor.whole:
+            destination.raise_if_not_sendable()
+            lane = destination.lanes[priority]
+            if lane is None:
+                self._overhead.require_lanes(destination, destination.lane_bytes)
+                lane = self._add_lane(destination, priority)
+            return lane
+
+    def _add_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+        lane = destination.lanes[priority] = destination.make_lane(priority)
+        self._target_area.add_lane(lane)
+        non_persistent = destination.non_persistent_lanes[priority]
+        if non_persistent is not None:
+            non_persistent.persistent_lane = lane
+        return lane
+
+    def lane(self, number: int) -> PersistentLaneState:
+        """Return the lane of that number, of a queue that exists. Requires: the lock."""
+        return self.lane_of(self.opened(number >> LANE_SHIFT), number & LANE_MASK)
+
+    def lane_of(self, destination: DestinationState, priority: int) -> PersistentLaneState:
+        """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
+        return destination.lanes[priority] or self._add_lane(destination, priority)
+
+    def create_non_persistent_lane(self, destination: DestinationState, priority: int) -> NonPersistentLaneState:
+        """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
+        with self._monitor.lock, self._monitor.whole:
+            destination.raise_if_not_sendable()
+            if destination.non_persistent_lanes[priority] is None:
+                self._overhead.require_lanes(destination, NON_PERSISTENT_LANE_BYTES)
+            return self.non_persistent_lane(destination, priority)
+
+    def non_persistent_lane(
+        self, destination: DestinationState, priority: int, pool: int | None = None, id_prefix: str | None = None
+    ) -> NonPersistentLaneState:
+        """Return the lane of non-persistent messages of a priority, made on first use. Requires: the lock.
+
+        pool, id_prefix: of the topic that a subscription's lane is part of.
+        """
+        lane = destination.non_persistent_lanes[priority]
+        if lane is None:
+            memory = destination.memory
+            caches = (memory.pending_cache, memory.head_queue_cache)
+            pending_lane = self._overflow.lane(destination.number, priority, caches, pool)
+            pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
+            prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
+            lane = destination.non_persistent_lanes[priority] = SpillingLaneState(
+                destination, pending_lane, prefix, self._overflow, self._timed.note
+            )
+            lane.persistent_lane = destination.lanes[priority]
+            self._target_area.add_lane(lane)
+        return lane
+
+    def non_persistent_prefix(self, destination: int, priority: int) -> str:
+        """Return what ids of non-persistent messages begin with. They carry the epoch: each open counts from 0."""
+        return f"{self._store.id_prefix(destination, priority)}e{self._store.journal.epoch}-"

@@ -1,0 +1,24 @@
+"""QueueState: one queue that is open, as dispatch sees it. Nothing of it survives the process."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ....store.format.state import QUEUE
+from ..lanes.stored_lane import StoredLaneState
+from ..model import DestinationState, PersistentLaneState
+
+
+class QueueState(DestinationState):
+    """One queue: what is sent to it lies in its own lanes, and its consumers take from them."""
+
+    __slots__ = ()
+
+    noun: ClassVar[str] = "queue"
+    kind: ClassVar[int] = QUEUE
+
+    def make_lane(self, priority: int) -> PersistentLaneState:
+        """Return a new lane of the queue for one priority."""
+        store = self.target_area.store
+        pending_lane = store.lane(self.number, priority)
+        return StoredLaneState(self, pending_lane, store.id_prefix(self.number, priority))

@@ -1,0 +1,218 @@
+"""SpillingLaneState: the non-persistent messages of one lane, in RAM first and in tmp-storage behind.
+
+It differs from its persistent neighbour in where messages are when RAM has
+no place for them (tmp-storage, not the journal) and in that an ack writes
+nothing. What is kept in RAM, when and for whom is decided by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ....cache.charge import OVERHEAD_BYTES, charge_bytes
+from ....cache.spill.overflow import Overflow
+from ....store.errors import Closed
+from ....store.format.times import Times
+from ....store.stored_message import StoredMessage
+from ....store.tmp.non_persistent_lane import NonPersistentLane
+from ..deliveries.delivery import Delivery, is_lazy, message_of
+from ..lists.load import Load
+from ..lists.pager import Pager
+from ..model import DestinationState, LaneState, NonPersistentLaneState, TargetList
+
+
+class SpillingLaneState(NonPersistentLaneState):
+    """A lane of non-persistent messages: in RAM first, behind that in tmp-storage. The state lock guards it."""
+
+    __slots__ = ("overflow", "note_times")
+
+    def __init__(
+        self,
+        destination: DestinationState,
+        pending_lane: NonPersistentLane,
+        id_prefix: str,
+        overflow: Overflow,
+        note_times: Callable[[LaneState], None],
+    ) -> None:
+        """note_times: registers a lane that got messages with times."""
+        super().__init__(destination, pending_lane, id_prefix)
+        self.overflow = overflow
+        self.note_times = note_times
+        self.backing_store = overflow
+        self.caches = overflow.caches_of(pending_lane)
+        self.pager = TmpPager(pending_lane, overflow, self.in_flight)
+        for cache in (self.memory.pending_cache, self.memory.head_queue_cache):
+            cache.keepers[pending_lane.number] = self.pager.page_out_at_once
+
+    def drop(self) -> None:
+        """Drop all messages, in RAM and in tmp-storage."""
+        self.overflow.drop(self.tmp_lane)
+
+    # ------------------------------------------------------------------ arrivals
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
+        pending_lane = self.tmp_lane
+        persistent_lane = self.persistent_lane
+        if persistent_lane is not None and persistent_lane.published != pending_lane.newest_turn:
+            pending_lane.take_turn(persistent_lane.published)
+        length = len(properties) + len(body)
+        sequence = pending_lane.add(length)
+        message = (sequence, properties, body, timestamp)
+        sole = self.sole
+        if sole is not None and sole.frontier == sequence and not sole.references.count:
+            if sole.admit((message,), length + OVERHEAD_BYTES):
+                self.published = sequence + 1
+                consumer_group = sole.consumer_group
+                if consumer_group.waiting:
+                    consumer_group.arrived.notify()
+                if consumer_group.is_armed:
+                    consumer_group.wake(self.destination.monitor.deferred)
+                return sequence
+        try:
+            if sole is not None:
+                self._put_aside(sole, message)
+            else:
+                self.overflow.admit(pending_lane, message)
+        except BaseException:
+            pending_lane.retract()
+            raise
+        self.published = sequence + 1
+        if sole is None:
+            self.arrive(message)
+        elif sole.consumer_group.is_awaited:
+            sole.consumer_group.wake(self.destination.monitor.deferred)
+        return sequence
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+        """Add a message that is due later, or expires, or both. Until it is due no list has it."""
+        pending_lane = self.tmp_lane
+        pending_lane.admit_times()
+        if not times.due_at:
+            sequence = self.add(timestamp, properties, body)
+            pending_lane.put_times(sequence, times)
+            self.note_times(self)
+            return sequence
+        before = pending_lane.newest_turn if self.persistent_lane is None else self.persistent_lane.published
+        if before != pending_lane.newest_turn:
+            pending_lane.take_turn(before)
+        sequence = pending_lane.add(len(properties) + len(body))
+        try:
+            self.overflow.take_in(pending_lane, (sequence, properties, body, timestamp))
+        except BaseException:
+            self.tmp_lane.retract()
+            raise
+        pending_lane.put_times(sequence, times)
+        self.note_times(self)
+        self.arrive_unloaded(sequence + 1)
+        return sequence
+
+    def skip_to(self, sequence: int) -> None:
+        """Give the next message that sequence: what lies before it is for others. StoreFull: see NonPersistentLane."""
+        pending_lane = self.tmp_lane
+        if pending_lane.next_sequence < sequence:
+            try:
+                pending_lane.skip_to(sequence)
+            finally:
+                self.destination.target_area.pass_holes(self, pending_lane.next_sequence)
+
+    def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
+        """Put a message aside whose only list is full, or far behind."""
+        number = self.pending_lane.number
+        is_near = sole.frontier == message[0] and not sole.references
+        if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
+            self.overflow.take_in(self.tmp_lane, message)
+
+    def arrive(self, message: StoredMessage) -> None:
+        """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
+        sequence, pending_lane, target_area = message[0], self.tmp_lane, self.destination.target_area
+        self.published = sequence + 1
+        if target_area.offer_to_consumer_groups(self, message) or pending_lane.is_spilled(sequence):
+            return
+        if not self.overflow.buffer.put(pending_lane.number, message):
+            # Lists that have it took the memory: where others come to it later, it must be found.
+            for target in self.destination.lists_over(self):
+                if target.direct and target.direct[-1][0] == sequence:
+                    target.release(charge_bytes(target.evict_last()))
+            self.overflow.keep(pending_lane, (message,))
+
+    def give_up(self, sequence: int) -> None:
+        """Give up a message that can't be read any more, unless it is in flight."""
+        if sequence not in self.in_flight:
+            self.overflow.acknowledge(self.tmp_lane, sequence, sequence)
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        if self.overflow.is_closed:
+            raise Closed("the store")
+        for cache in self.caches:
+            message = cache.peek(self.pending_lane.number, sequence)
+            if message is not None:
+                return message
+        delivery = self.in_flight.get(sequence)
+        if delivery is not None and not is_lazy(delivery):
+            return message_of(delivery)
+        # What came back may be in a list again, for others.
+        found = (target.peek(sequence) for target in self.destination.lists_over(self))
+        return next((message for message in found if message is not None), None)
+
+
+class TmpPager(Pager):
+    """Lets messages of a non-persistent lane leave RAM for tmp-storage. The state lock guards it."""
+
+    __slots__ = ("_lane", "_overflow", "_in_flight")
+
+    def __init__(self, lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
+        """in_flight: the deliveries of the lane, by sequence."""
+        self._lane = lane
+        self._overflow = overflow
+        self._in_flight = in_flight
+
+    def page_out(self, messages: Sequence[StoredMessage]) -> None:
+        """See Pager. They wait to be spilled."""
+        self._overflow.keep(self._lane, messages)
+
+    def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
+        """See Pager. They are written to tmp-storage at once where that frees memory."""
+        self._overflow.keep(self._lane, messages)
+        self._overflow.free(self._lane)
+
+    def write_out(self, messages: Sequence[StoredMessage]) -> None:
+        """See Pager. They are written to tmp-storage at once if it takes them."""
+        self._overflow.keep(self._lane, messages)
+        self._overflow.write(self._lane)
+
+    def unload(self, message: StoredMessage) -> bool:
+        """See Pager. It is spilled, or waits for that; False: neither memory nor tmp-storage has room for it."""
+        lane, overflow = self._lane, self._overflow
+        if lane.is_spilled(message[0]):
+            return True
+        if not overflow.buffer.put(lane.number, message):
+            overflow.write_all()
+            if not overflow.buffer.put(lane.number, message):
+                return False
+        if overflow.buffer.is_batch(lane.pool):
+            overflow.write(lane)
+        return True
+
+    def cut_load(self, load: Load[Any]) -> Sequence[int]:
+        """See Pager. What only a delivery has can't be read.
+
+        Where another list is just loading the only copy, the load ends before it.
+        """
+        in_flight: list[int] = []
+        for at, (first, last) in enumerate(load.runs):
+            missing = self._lane.unspilled(first, last)
+            while missing:
+                sequence = first + (missing & -missing).bit_length() - 1
+                missing &= missing - 1
+                if sequence in load.held:
+                    continue
+                if sequence in self._in_flight:
+                    in_flight.append(sequence)
+                    self._lane.is_copied = True
+                    continue
+                load.last = sequence - 1
+                load.runs[at:] = [(first, load.last)] if first <= load.last else []
+                return in_flight
+        return in_flight

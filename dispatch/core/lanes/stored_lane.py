@@ -1,0 +1,98 @@
+"""StoredLaneState: a lane of messages that are in the journal: how they arrive, and how a scan passes over them.
+
+An arrival goes to the only list of the lane where there is one without a selector, to the PendingCache behind it, and
+else to whoever TargetArea.offer_to_consumer_groups finds. Where nobody has room it stays in the journal, where the
+loader finds it. Nothing here survives the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....cache.charge import OVERHEAD_BYTES, charges_bytes
+from ....store.index.destination_lane import DeletedLane
+from ....store.index.fingerprint import BlockSurvey
+from ....store.index.fingerprints import Candidate, has_fingerprints
+from ....store.stored_message import StoredMessage
+from ...selectors.selector import Selector
+from ..consumer_groups.judging import NO_NAMES
+from ..model import PersistentLaneState
+
+
+class StoredLaneState(PersistentLaneState):
+    """A lane of a queue; those of topics and subscriptions inherit from it. The state lock guards it."""
+
+    __slots__ = ()
+
+    def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
+        """See LaneState. The only list of the lane takes it whole where it can."""
+        sole = self.sole
+        if sole is None:
+            head, number = self.memory.head_queue_cache, self.pending_lane.number
+            if head.is_stopped(number) and not self.destination.consumer_groups:
+                self.published = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
+                return
+            for message in messages:
+                self.arrive(message)
+            return
+        first = messages[0][0]
+        is_next = sole.frontier == first and not sole.references
+        is_far = sole.frontier < first and not sole.has_room_for_all
+        if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
+            self.published = sole.frontier
+        elif is_far and not self.pending_cache.has(self.pending_lane.number):
+            self.published = messages[-1][0] + 1  # they stay references, until the list comes so far
+        else:
+            for message in messages:
+                self.arrive(message)
+        sole.consumer_group.wake(self.destination.monitor.deferred)
+
+    def arrive(self, message: StoredMessage) -> None:
+        """See LaneState. This is the path of every single message."""
+        sequence = message[0]
+        behind = self.published = sequence + 1
+        sole = self.sole
+        if sole is None:
+            self.destination.target_area.offer_to_consumer_groups(self, message)
+            return
+        if sole.frontier == sequence and not sole.references.count:
+            # The one copy of TargetList.admit, whose call would be 3 % of a send; and charge_bytes.
+            body = message[2]
+            charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
+                sole.direct.append(message)
+                sole.direct_bytes += charge
+                sole.frontier = behind
+            else:
+                self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=True)
+        else:
+            # Where there is room for all, the loader reads what it missed, and has caught up.
+            self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.has_room_for_all)
+        consumer_group = sole.consumer_group
+        if consumer_group.waiting:
+            consumer_group.arrived.notify()
+        if consumer_group.is_armed:
+            consumer_group.wake(self.destination.monitor.deferred)
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """See LaneState."""
+        names = NO_NAMES if selector is None else selector.header_names
+        return names if has_fingerprints(names) else NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """See LaneState."""
+        if not names:
+            return super().next_candidate(selector, names, sequence)
+        return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """See LaneState."""
+        self.destination.store.note_survey(self.destination_lane, survey)
+
+    def give_up(self, sequence: int) -> None:
+        """See LaneState. It goes on record as lost."""
+        self.destination.target_area.pass_unreadable(self, sequence)
+
+    def drop(self) -> None:
+        """See LaneState."""
+        self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)

@@ -1,0 +1,190 @@
+"""ListContents: which messages a TargetList knows, and where each of them stands.
+
+    returned | direct messages | references | frontier ... newest message
+                               ^ watermark
+
+Direct messages are in RAM and charged. References are runs of sequences that
+are known to match. Behind the frontier lies what nobody has looked at yet,
+and costs nothing, so a list over ten million messages costs what one over
+ten thousand costs. What came back from a consumer waits in `returned`; all
+of it lies before the watermark and is offered first. Which lane they are of,
+and who gets them, nothing here knows. Nothing here survives the process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice, takewhile
+from typing import Final
+
+from ....cache.charge import charge_bytes, charges_bytes
+from ....cache.tab import Tab
+from ....store.sequence_set import SequenceSet
+from ....store.stored_message import StoredMessage
+from ..memory.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
+
+NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
+"""The direct messages of all lists that have none: an empty deque takes 760 bytes. Nothing is ever put in."""
+
+
+class ListContents:
+    """Everything before `frontier` was looked at: of that, `direct` is in RAM, `returned` are the sequences of messages
+    that came back, and `references` of those that match and are not in RAM. The state lock guards it.
+    """
+
+    __slots__ = ("frontier", "passed", "returned", "direct", "direct_bytes", "references")
+
+    def __init__(self, memory: Tab) -> None:
+        """memory: what the list is charged to beside its messages."""
+        self.frontier = 0
+        self.passed = 0
+        """Everything before this sequence was passed, also while what came back stands before it in direct."""
+        self.returned = ListRuns(memory)
+        self.direct = NO_MESSAGES
+        """One of its own only while it holds some, or takes arrivals on the fast path."""
+        self.direct_bytes = 0
+        """Charge of the direct messages."""
+        self.references = ListRuns(memory)
+
+    @property
+    def front(self) -> int:
+        """Every candidate before this sequence was passed; what of it came back is in returned or direct."""
+        if self.direct:
+            first = self.direct[0][0]
+        else:
+            first = self.references.first if self.references else self.frontier
+        return max(first, self.passed)
+
+    @property
+    def first_to_load(self) -> int:
+        """No message before this sequence is loaded for the list."""
+        first = self.returned.first if self.returned else self.frontier
+        return min(first, self.references.first if self.references else self.frontier)
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether what comes next is in RAM."""
+        return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
+
+    @property
+    def before_returned(self) -> int:
+        """How many direct messages come before the first returned one. O(that). Requires: something has returned."""
+        first = self.returned.first
+        return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
+
+    def count_before(self, sequence: int, most: int) -> int:
+        """Return how many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
+        direct = self.direct
+        if len(direct) <= most and direct and direct[-1][0] < sequence:
+            return len(direct)
+        return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
+
+    def append(self, message: StoredMessage, charge: int) -> None:
+        """Put a message that is charged already behind the direct ones."""
+        self.own_direct()
+        self.direct.append(message)
+        self.direct_bytes += charge
+
+    def own_direct(self) -> None:
+        """Have a place of its own for direct messages."""
+        if self.direct is NO_MESSAGES:
+            self.direct = deque()
+            self.returned.memory.charge(DIRECT_BYTES)
+
+    def hand_back_direct(self) -> None:
+        """Let the place of direct messages go. Requires: there are none, and the list is not on the fast path."""
+        if self.direct is not NO_MESSAGES:
+            self.direct = NO_MESSAGES
+            self.returned.memory.release(DIRECT_BYTES)
+
+    def direct_up_to(self, sequence: int) -> set[int]:
+        """Return the direct sequences up to this one. O(that many)."""
+        return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
+
+    def forget_known(self, runs: SequenceSet) -> None:
+        """Take out of these what is direct, or a reference, and so is looked at anyway. O(direct + references)."""
+        if runs:
+            for message in self.direct:
+                runs.remove(message[0], message[0])
+            for first, last in self.references:
+                runs.remove(first, last)
+
+    def put_back(self, messages: list[StoredMessage]) -> None:
+        """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
+        self.passed = self.front
+        self.own_direct()
+        direct = self.direct
+        merged: list[StoredMessage] = []
+        for message in messages:
+            while direct and direct[0][0] < message[0]:
+                merged.append(direct.popleft())
+            merged.append(message)
+        direct.extendleft(reversed(merged))
+        self.direct_bytes += charges_bytes(messages)
+
+    def take_first(self, most: int) -> list[StoredMessage]:
+        """Take out up to `most` of the first direct messages; their charges are the caller's to take. O(that many)."""
+        direct = self.direct
+        if len(direct) <= most:
+            taken = list(direct)
+            direct.clear()
+            return taken
+        return [direct.popleft() for _ in range(most)]
+
+    def drop_first(self) -> int:
+        """Take out the first direct message; return its charge, which the list no longer has."""
+        charge = charge_bytes(self.direct.popleft())
+        self.direct_bytes -= charge
+        return charge
+
+    def evict_last(self) -> StoredMessage:
+        """Lower the watermark by one entry: the last direct message becomes a reference."""
+        message = self.direct.pop()
+        self.direct_bytes -= charge_bytes(message)
+        self.references.add(message[0], message[0])
+        return message
+
+    def forget(self, gone: SequenceSet) -> int:
+        """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
+        charge = 0
+        if self.direct:
+            direct = [message for message in self.direct if message[0] not in gone]
+            charge = self.direct_bytes - charges_bytes(direct)
+            self.direct = deque(direct)
+            self.direct_bytes -= charge
+        for first, last in gone:
+            self.returned.remove(first, last)
+            self.references.remove(first, last)
+            if first <= self.frontier <= last:
+                self.frontier = last + 1
+        return charge
+
+    def close(self) -> None:
+        """Give back what it has charged for itself: it has ended, and its messages are elsewhere."""
+        self.hand_back_direct()
+        self.returned.close()
+        self.references.close()
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what it should be charged beside its messages, computed anew."""
+        direct_bytes = DIRECT_BYTES if self.direct is not NO_MESSAGES else 0
+        return LIST_BYTES + direct_bytes + self.returned.charge_bytes + self.references.charge_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes that the runs cost."""
+        return self.returned.held_bytes + self.references.held_bytes
+
+    def _check(self) -> None:
+        assert not NO_MESSAGES and self.direct_bytes == charges_bytes(self.direct)
+        sequences = [message[0] for message in self.direct]
+        assert sequences == sorted(set(sequences))
+        self.returned._check()
+        self.references._check()
+        if self.direct and self.references:
+            assert sequences[-1] < self.references.first
+        for runs in (self.returned, self.references):
+            assert not runs or runs.last < max(self.frontier, 1)
+        if self.direct:
+            assert sequences[-1] < self.frontier

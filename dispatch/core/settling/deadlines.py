@@ -1,0 +1,330 @@
+"""AckDeadlines: what a consumer has not settled in time goes back to its place, as a failed attempt.
+
+No delivery has a timer, and no hand-out reads a clock. An eighth of a deadline
+apart it is noted how many deliveries each consumer has had so far. When the
+deadline has passed since, those of them that are still in flight are late. So
+a delivery comes back never early, and at most an eighth late. Nothing here
+survives the process: what was in flight comes back with the next open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Final
+
+from ....cache.budget import Holder
+from ....store.errors import StoreFull
+from ....store.late_log import LateLogger
+from ..areas.target_area import TargetArea
+from ..deliveries.delivery import Delivery, mark_late
+from ..model import DestinationState, LaneState, Taker, consumer_of, lane_of
+from ..monitor import Monitor
+from .redelivery import Redelivery
+
+logger = LateLogger("forebay.dispatch")
+
+LOOKS: Final = 8
+"""So many times in the length of a deadline it is noted who has had how many."""
+WATCH_BYTES: Final = 1024
+"""Charged for a consumer: what is noted of it."""
+EXTENSION_BYTES: Final = 256
+"""Charged for a delivery whose deadline was moved."""
+RETURNED_MAX: Final = 1_000
+"""Deliveries given back at one go, in a few milliseconds."""
+TOLD_AGAIN_SECONDS: Final = 60.0
+"""The log tells of late deliveries no sooner, and then of all since."""
+STALE_MIN: Final = 64
+"""Extended deliveries among which those that are settled may stay."""
+
+_Key = tuple[LaneState, int]
+
+
+class _Watched:
+    """A consumer that has a deadline."""
+
+    __slots__ = ("wheel", "noted", "extended", "prune_at")
+
+    def __init__(self, wheel: _Wheel) -> None:
+        self.wheel = wheel
+        self.noted = 0
+        """How many deliveries it had had at the last note."""
+        self.extended: dict[_Key, tuple[int, float]] = {}
+        """By lane and sequence: the number of the delivery, and until when it has time."""
+        self.prune_at = STALE_MIN
+
+
+class _Wheel:
+    """The consumers with one length of deadline."""
+
+    __slots__ = ("seconds", "consumers", "notes", "next_note")
+
+    def __init__(self, seconds: float, now: float) -> None:
+        self.seconds = seconds
+        self.consumers: dict[Taker, _Watched] = {}
+        self.notes: deque[tuple[float, dict[Taker, int]]] = deque()
+        """When, and how many deliveries each had had by then; the oldest first, LOOKS + 1 at most."""
+        self.next_note = now + seconds / LOOKS
+
+    @property
+    def next_passed(self) -> float:
+        """When the next note is as old as the deadline."""
+        return self.notes[0][0] + self.seconds if self.notes else inf
+
+    def unnoted(self) -> list[Taker]:
+        """Return the consumers that hold what no note knows of. O(consumers)."""
+        return [
+            consumer
+            for consumer, watched in self.consumers.items()
+            # What a transaction gave back, or was not given back for want of room, is noted once more.
+            if consumer.in_flight
+            and (consumer.delivered != watched.noted or not any(consumer in noted for _, noted in self.notes))
+        ]
+
+
+class AckDeadlines:
+    """Deliveries with an ack deadline, in the order in which they are due.
+
+    The state lock guards it; every method requires it held.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        target_area: TargetArea,
+        redelivery: Redelivery,
+        holder: Holder,
+        wake_maintenance: Callable[[], None],
+        *,
+        has_background: bool,
+    ) -> None:
+        """has_background: a thread looks in time, so that nobody else has to."""
+        self._monitor = monitor
+        self._target_area = target_area
+        self._redelivery = redelivery
+        self._holder = holder
+        self._wake_maintenance = wake_maintenance
+        self._has_background = has_background
+        self._wheels: dict[float, _Wheel] = {}
+        self._watched: dict[Taker, _Watched] = {}
+        self._next_extended = inf
+        """When the first extended deadline passes, or sooner."""
+        self._told_at = -inf
+        self._untold = 0
+        """Deliveries that came back since the log told of some."""
+        self.next_look = inf
+        """When something is to be noted or given back, in monotonic seconds. May be read without the lock."""
+
+    # ------------------------------------------------------------------ who has deadlines
+
+    @contextmanager
+    def room(self, seconds: float) -> Iterator[None]:
+        """Charge for a consumer with a deadline while it is made; 0: it has none.
+
+        StoreFull: memory has no room for what is noted of it.
+        """
+        if not seconds:
+            yield
+            return
+        self._charge(WATCH_BYTES)
+        try:
+            yield
+        except BaseException:
+            self._holder.release(WATCH_BYTES)
+            raise
+
+    def watch(self, consumer: Taker, seconds: float) -> None:
+        """Give a consumer's deliveries a deadline. Requires: `room` is made."""
+        wheel = self._wheels.get(seconds)
+        if wheel is None:
+            wheel = self._wheels[seconds] = _Wheel(seconds, self._monitor.monotonic())
+            self._plan()
+            self._wake_maintenance()  # it sleeps until something that comes later
+        self._watched[consumer] = wheel.consumers[consumer] = _Watched(wheel)
+
+    def unwatch(self, consumer: Taker) -> None:
+        """Forget a consumer that is closed. Twice is once."""
+        watched = self._watched.pop(consumer, None)
+        if watched is None:
+            return
+        del watched.wheel.consumers[consumer]
+        for _, noted in watched.wheel.notes:
+            noted.pop(consumer, None)
+        self._holder.release(WATCH_BYTES + EXTENSION_BYTES * len(watched.extended))
+
+    def extend(self, consumer: Taker, deliveries: Sequence[Delivery], seconds: float) -> None:
+        """Give deliveries that are in flight so long from now on. StoreFull: nothing was changed."""
+        watched = self._watched.get(consumer)
+        if watched is None:
+            return
+        extended = watched.extended
+        if len(extended) + len(deliveries) > watched.prune_at:
+            self._prune(consumer, watched)
+            watched.prune_at = max(STALE_MIN, 2 * (len(extended) + len(deliveries)))
+        fresh = sum((lane_of(held), held.sequence) not in extended for held in deliveries)
+        self._charge(EXTENSION_BYTES * fresh)
+        until = self._monitor.monotonic() + seconds
+        for delivery in deliveries:
+            extended[lane_of(delivery), delivery.sequence] = delivery.number, until
+        self._next_extended = min(self._next_extended, until)
+        self.next_look = min(self.next_look, until)
+
+    def _charge(self, charge_bytes: int) -> None:
+        if charge_bytes and not self._holder.reserve(charge_bytes):
+            self._target_area.make_room(charge_bytes, None)
+            if not self._holder.reserve(charge_bytes):
+                raise StoreFull(charge_bytes, max(self._target_area.budget.free_bytes, 0), "memory_limit")
+
+    # ------------------------------------------------------------------ as time passes
+
+    @property
+    def next_due(self) -> float:
+        """When a take that waits should look, in monotonic seconds: something may come back to it then."""
+        if self._has_background or self.next_look == inf:
+            return inf
+        passed = min((wheel.next_passed for wheel in self._wheels.values()), default=inf)
+        return min(self._next_extended, passed, min(self.next_notes(), default=inf))
+
+    def next_notes(self) -> list[float]:
+        """Return when deliveries that no note knows of yet are to be noted, the first first, in monotonic seconds.
+
+        Whoever lets the time pass without a background looks then, or such deliveries come back later than they
+        should. O(consumers with a deadline).
+        """
+        return sorted({wheel.next_note for wheel in self._wheels.values() if wheel.unnoted()})
+
+    def release_due(self) -> int:
+        """Give back what is late, and note who has had how many; return how many deliveries came back."""
+        if self.next_look == inf:
+            return 0
+        now = self._monitor.monotonic()
+        if now < self.next_look:
+            return 0
+        late: list[Delivery] = []
+        for wheel in list(self._wheels.values()):
+            self._collect(wheel, now, late)
+            self._note(wheel, now)
+            if not wheel.consumers:
+                del self._wheels[wheel.seconds]
+        if now >= self._next_extended:
+            self._collect_extended(now, late)
+        self._plan()
+        if late:
+            self._give_back(late, now)
+        return len(late)
+
+    def _plan(self) -> None:
+        nexts = (min(wheel.next_note, wheel.next_passed) for wheel in self._wheels.values())
+        self.next_look = min(self._next_extended, min(nexts, default=inf))
+
+    def _note(self, wheel: _Wheel, now: float) -> None:
+        """Note how many deliveries each consumer of a wheel has had. O(consumers)."""
+        if now < wheel.next_note:
+            return
+        wheel.next_note = now + wheel.seconds / LOOKS
+        noted: dict[Taker, int] = {}
+        for consumer in wheel.unnoted():
+            noted[consumer] = wheel.consumers[consumer].noted = consumer.delivered
+        if noted:
+            wheel.notes.append((now, noted))
+
+    def _collect(self, wheel: _Wheel, now: float, late: list[Delivery]) -> None:
+        """Collect what was handed out before the notes that are as old as the deadline, and is in flight still."""
+        if wheel.next_passed > now or len(late) >= RETURNED_MAX:
+            return
+        at = now
+        limits: dict[Taker, int] = {}
+        while wheel.next_passed <= now:
+            at, noted = wheel.notes.popleft()
+            limits.update(noted)
+        queues: dict[DestinationState, dict[Taker, int]] = {}
+        for consumer, number in limits.items():
+            if consumer.in_flight:
+                queues.setdefault(consumer.destination, {})[consumer] = number
+        for queue, numbers in queues.items():
+            for lane in queue.all_lanes():
+                self._collect_lane(lane, numbers, late)
+        if len(late) > RETURNED_MAX:
+            wheel.notes.appendleft((at, limits))  # the rest at the next look, which is due at once
+            del late[RETURNED_MAX:]
+
+    def _collect_lane(self, lane: LaneState, limits: dict[Taker, int], late: list[Delivery]) -> None:
+        """Collect from one lane. It holds what is in flight in the order of hand-outs, so the oldest come first."""
+        waiting = set(limits)
+        for delivery in lane.in_flight.values():
+            consumer = consumer_of(delivery)
+            limit = limits.get(consumer)
+            if limit is None:
+                continue
+            if delivery.number > limit:
+                waiting.discard(consumer)
+                if not waiting:
+                    return
+            elif not self._is_extended(delivery):
+                late.append(delivery)
+                if len(late) > RETURNED_MAX:
+                    return
+
+    def _is_extended(self, delivery: Delivery) -> bool:
+        extended = self._watched[consumer_of(delivery)].extended
+        if not extended:
+            return False
+        found = extended.get((lane_of(delivery), delivery.sequence))
+        return found is not None and found[0] == delivery.number
+
+    def _collect_extended(self, now: float, late: list[Delivery]) -> None:
+        """Collect what was extended and is late now. O(extended deliveries)."""
+        self._next_extended = inf
+        for consumer, watched in self._watched.items():
+            self._prune(consumer, watched)
+            extended = watched.extended
+            passed = [key for key, (_, until) in extended.items() if until <= now]
+            for key in passed[: max(RETURNED_MAX - len(late), 0)]:
+                del extended[key]
+                self._holder.release(EXTENSION_BYTES)
+                late.append(key[0].in_flight[key[1]])
+            if extended:
+                self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
+
+    def _prune(self, consumer: Taker, watched: _Watched) -> None:
+        """Forget extended deliveries that are settled."""
+        extended = watched.extended
+        for key in [key for key, (number, _) in extended.items() if not _is_held(consumer, key, number)]:
+            del extended[key]
+            self._holder.release(EXTENSION_BYTES)
+
+    def _give_back(self, late: list[Delivery], now: float) -> None:
+        self._redelivery.take_back(late, 0.0)
+        for delivery in late:
+            mark_late(delivery)
+        for consumer in dict.fromkeys(consumer_of(delivery) for delivery in late):
+            consumer.on_credit()
+        self._untold += len(late)
+        if now - self._told_at >= TOLD_AGAIN_SECONDS:
+            logger.warning(
+                "deliveries were not settled before their ack deadline and come again: %d, one of them of %r",
+                self._untold,
+                late[0].destination,
+                event="ack_deadline_passed",
+            )
+            self._told_at, self._untold = now, 0
+
+    @property
+    def charge_bytes(self) -> int:
+        """Return what the consumers and extended deliveries are charged, computed anew."""
+        return sum(WATCH_BYTES + EXTENSION_BYTES * len(watched.extended) for watched in self._watched.values())
+
+    def _check(self) -> None:
+        """Check it against its consumers; AssertionError where they disagree."""
+        assert sum(len(wheel.consumers) for wheel in self._wheels.values()) == len(self._watched)
+        for seconds, wheel in self._wheels.items():
+            assert seconds == wheel.seconds and len(wheel.notes) <= LOOKS + 2
+            for _, noted in wheel.notes:
+                assert all(wheel.consumers[consumer].noted >= number for consumer, number in noted.items())
+
+
+def _is_held(consumer: Taker, key: _Key, number: int) -> bool:
+    delivery = key[0].in_flight.get(key[1])
+    return delivery is not None and consumer_of(delivery) is consumer and delivery.number == number

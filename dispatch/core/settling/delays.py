@@ -1,0 +1,275 @@
+"""Messages that are not due: put off by a nack or a redelivery policy, or sent with a delay.
+
+A message that is put off keeps its place, and comes back into it. When that is
+stands in the index and in the journal, so that a delay survives a crash. A lane
+is *timed* from its first message with times on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import Final
+
+from ....store.format.times import DUE, NEVER, has_times, times_of
+from ....store.message_store import MessageStore
+from ....store.numbering import BLOCK_MESSAGES
+from ....store.sequence_set import SequenceSet
+from ..areas.target_area import TargetArea
+from ..model import DestinationState, LaneState
+from ..monitor import Monitor
+
+RELEASE_BLOCKS: Final = 16
+"""Most blocks of a lane released at one go: up to 8,192 messages, in a few milliseconds."""
+CROWDED_SECONDS: Final = 0.05
+"""How often a waiting take looks again while the index wants a checkpoint before more can be released."""
+
+
+class DelayedRedelivery:
+    """Messages that came back and are offered again later. The state lock guards it.
+
+    The index has their timetable, bounded and charged like all of it; RAM has nothing of them besides. What the index
+    has no room for before a checkpoint waits here as runs.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        target_area: TargetArea,
+        find: Callable[[int], LaneState | None],
+        wake_maintenance: Callable[[], None],
+    ) -> None:
+        """find: the lane of a number, if somebody has it open. Requires: the lock."""
+        self._monitor = monitor
+        self._index = store.index
+        self._timetable = store.timetable
+        self._steady = store.steady
+        self._target_area = target_area
+        self._find = find
+        self._wake_maintenance = wake_maintenance
+        self._next_due_ms = NEVER
+        self._unplaced: list[tuple[LaneState, int, int, int]] = []
+        """(lane, first, last, when due) of what finds no room in the index before a checkpoint."""
+
+    def restore(self) -> int:
+        """Take over what opening found. Return how many delays of messages with a group are over before their time.
+
+        RAM may have no room for all their groups, so those come back at once. Requires: the lock.
+        """
+        forgotten = 0
+        for number, waiting in list(self._index.put_off.items()):
+            lane = self._find(number)
+            if lane is not None and waiting.pending_messages:
+                over = lane.destination.distribution.remember_put_off(lane, self.runs(lane))
+                for first, last in over:
+                    waiting.forget(first, last)
+                    forgotten += last - first + 1
+                if over:
+                    self._timetable.refresh_due(waiting)
+        self._next_due_ms = self._earliest()
+        return forgotten
+
+    def due_at(self, delay_seconds: float) -> int:
+        """Return when a delay that begins now is over, in the store's time; never early."""
+        return self._steady.after_ms(delay_seconds)
+
+    def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
+        """Offer a run again from that time on. RAM has at most its block meanwhile. Requires: the lock."""
+        if self._index.is_nearly_full:
+            lane.parked.add(first, last)
+            self._unplaced.append((lane, first, last, due_at))
+            self._wake_maintenance()
+        else:
+            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
+        if due_at < self._next_due_ms:
+            self._next_due_ms = due_at
+            self._wake_maintenance()  # it sleeps until something that is due later
+
+    def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
+        """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
+        waiting = self._index.put_off.get(lane.pending_lane.number)
+        if waiting is not None:
+            for first, last in gone:
+                waiting.forget(first, last)
+            self._timetable.refresh_due(waiting)
+        if self._unplaced:
+            kept: list[tuple[LaneState, int, int, int]] = []
+            for entry in self._unplaced:
+                left = SequenceSet()
+                left.add(entry[1], entry[2])
+                for first, last in gone if entry[0] is lane else ():
+                    left.remove(first, last)
+                    lane.parked.remove(max(first, entry[1]), min(last, entry[2]))
+                kept += [(entry[0], first, last, entry[3]) for first, last in left]
+            self._unplaced = kept
+        self._next_due_ms = self._earliest()
+
+    def runs(self, lane: LaneState) -> Iterator[tuple[int, int]]:
+        """Yield runs of a lane that wait; what of them is pending does. O(blocks). Requires: the lock."""
+        waiting = self._index.put_off.get(lane.pending_lane.number)
+        at = 0
+        while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
+            at = run[1] + 1
+            yield run
+        for of, first, last, _ in self._unplaced:
+            if of is lane:
+                yield first, last
+
+    def next_due_ms(self, lane: LaneState) -> int:
+        """Return when the first message of a lane is due, in the store's time. NEVER: nothing waits."""
+        waiting = self._index.put_off.get(lane.pending_lane.number)
+        unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
+        return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
+
+    @property
+    def due_seconds(self) -> float | None:
+        """How long until the next message is due. None: nothing waits."""
+        if self._next_due_ms == NEVER:
+            return None
+        seconds = (self._next_due_ms - self._steady.now_ms()) / 1000
+        return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
+
+    def release_due(self) -> int:
+        """Offer the messages whose delay is over; return how many. Requires: the lock."""
+        self._place()
+        now_ms = self._steady.now_ms()
+        if now_ms < self._next_due_ms:
+            return 0
+        released = 0
+        for number, waiting in list(self._index.put_off.items()):
+            if waiting.earliest[DUE] <= now_ms:
+                runs = self._timetable.release(waiting, now_ms, RELEASE_BLOCKS)
+                lane = self._find(number)
+                if lane is not None:
+                    self._target_area.offer_put_off(lane, runs)
+                released += sum(last - first + 1 for first, last in runs)
+        self._next_due_ms = self._earliest()
+        return released
+
+    def _place(self) -> None:
+        """Put into the index what it had no room for."""
+        while self._unplaced and not self._index.is_crowded:
+            lane, first, last, due_at = self._unplaced.pop()
+            lane.parked.remove(first, last)
+            self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
+
+    def _earliest(self) -> int:
+        unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
+        return min(unplaced, min((waiting.earliest[DUE] for waiting in self._index.put_off.values()), default=NEVER))
+
+
+class TimedLanes:
+    """Lanes that hold messages with a delay or an expiry. The state lock guards it."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        target_area: TargetArea,
+        sweep_seconds: Callable[[str], float],
+        wake_maintenance: Callable[[], None],
+    ) -> None:
+        """sweep_seconds: how often a destination of that name is swept for expired messages."""
+        self._monitor = monitor
+        self._index = store.index
+        self._now_ms = store.steady.now_ms
+        self._target_area = target_area
+        self._sweep_seconds = sweep_seconds
+        self._wake_maintenance = wake_maintenance
+        self._sweep_at: dict[LaneState, float] = {}
+        """The timed lanes of queues and topics, and when each is swept next."""
+        self._met: dict[LaneState, None] = {}
+        """Lanes in which a take met expired messages: they are swept as soon as may be."""
+        self._next_due_ms = NEVER
+        self.next_sweep = inf
+        """When the next sweep is due, on the monotonic clock. May be read without the lock."""
+
+    def restore(self, lanes: Iterable[LaneState]) -> None:
+        """Take over the lanes that opening found. Requires: the lock."""
+        for lane in lanes:
+            if lane.pending_lane.earliest != [NEVER, NEVER]:
+                self.note(lane)
+
+    def note(self, lane: LaneState) -> None:
+        """Register messages with times that were added to a lane of a queue or topic, and are not published yet.
+
+        The lists of the lane give up the fast path, which looks at nothing twice. Requires: the lock.
+        """
+        self._next_due_ms = min(self._next_due_ms, lane.pending_lane.earliest[DUE])
+        if lane in self._sweep_at:
+            return
+        self._sweep_at[lane] = self._monitor.monotonic() + self._sweep_seconds(lane.destination.name)
+        self.next_sweep = min(self.next_sweep, self._sweep_at[lane])
+        for reader in lane.readers():
+            reader.is_timed = True
+            for target in reader.destination.lists_over(reader):
+                target.watch_times()
+
+    def forget(self, destination: DestinationState) -> None:
+        """Drop the lanes of a queue that is deleted. Requires: the lock."""
+        for lane in [lane for lane in self._sweep_at if lane.destination is destination]:
+            del self._sweep_at[lane]
+            self._met.pop(lane, None)
+
+    # ------------------------------------------------------------------ due
+
+    @property
+    def due_seconds(self) -> float | None:
+        """How long until something is due. None: nothing waits."""
+        if self._next_due_ms == NEVER:
+            return None
+        seconds = (self._next_due_ms - self._now_ms()) / 1000
+        return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
+
+    def release_due(self) -> int:
+        """Offer what has come due; return in how many runs. Requires: the lock."""
+        now_ms = self._now_ms()
+        if now_ms < self._next_due_ms:
+            return 0
+        released = 0
+        for lane in list(self._sweep_at):
+            if lane.pending_lane.earliest[DUE] <= now_ms:
+                runs = lane.backing_store.timetable.release(lane.pending_lane, now_ms, RELEASE_BLOCKS)
+                for reader in lane.readers():
+                    self._target_area.offer_runs(reader, runs)
+                released += len(runs)
+        self._next_due_ms = min((lane.pending_lane.earliest[DUE] for lane in self._sweep_at), default=NEVER)
+        return released
+
+    # ------------------------------------------------------------------ expired
+
+    def is_expired(self, properties: bytes) -> bool:
+        """Return whether a message that is in RAM has expired."""
+        return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
+
+    def remove_expired(self, lane: LaneState, sequence: int) -> None:
+        """Have an expired message removed that a list has passed over. Requires: the lock."""
+        if not lane.is_persistent:
+            if not lane.is_free(sequence):
+                return  # another list's consumer has it, or put it off: a sweep removes it when it comes back
+            # RAM may have had the only copy.
+            lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
+            if lane.delivery_counts is not None:
+                lane.forget_attempts(sequence, sequence)
+            if lane.destination.admission is not None:
+                lane.destination.admission.room_came()
+            return
+        swept = lane.swept_lane
+        if swept not in self._met:
+            self._met[swept] = None
+            self.next_sweep = 0.0
+            self._wake_maintenance()
+
+    def due_for_sweep(self) -> list[LaneState]:
+        """Return the lanes whose sweep is due, and schedule the next sweep of each. Requires: no lock."""
+        now = self._monitor.monotonic()
+        if now < self.next_sweep:
+            return []
+        with self._monitor.lock, self._monitor.whole:
+            due = [lane for lane, at in self._sweep_at.items() if at <= now or lane in self._met]
+            self._met.clear()
+            for lane in due:
+                self._sweep_at[lane] = now + self._sweep_seconds(lane.destination.name)
+            self.next_sweep = min(self._sweep_at.values(), default=inf)
+        return due

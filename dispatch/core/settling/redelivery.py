@@ -1,0 +1,188 @@
+"""Redelivery: what becomes of deliveries that did not end with an ack.
+
+Each is counted, in the journal where the message itself is; then it waits as
+long as its policy says and is offered again in its place, or has had its last
+attempt and is a dead letter. First deliveries pass none of this: a lane of
+which nothing ever came back has no counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+
+from ....store.format.record import Returned
+from ....store.format.state import CountedRun
+from ...config.policies import Policies
+from ...config.redelivery_delays import RedeliveryRule
+from ..areas.target_area import TargetArea
+from ..deliveries.delivery import Delivery, counted_runs, is_seen, message_of
+from ..model import LaneState, lane_of
+from .delays import DelayedRedelivery
+
+
+class Redelivery:
+    """Deliveries that did not end with an ack go back, wait, or become dead letters.
+
+    The state lock guards it; every method requires it held.
+    """
+
+    def __init__(
+        self,
+        target_area: TargetArea,
+        delayed: DelayedRedelivery,
+        policies: Policies,
+        wake_maintenance: Callable[[], None],
+    ) -> None:
+        self._target_area = target_area
+        self._dispatch_area = target_area.dispatch_area
+        self._delayed = delayed
+        self._policies = policies
+        self._wake_maintenance = wake_maintenance
+        self.lanes_with_dead_letters: dict[LaneState, None] = {}
+        """Lanes with dead letters that are about to leave, whoever waits longest first."""
+
+    def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
+        """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
+        lane.dead_letters.add(first, last)
+        lane.destination.distribution.settled(lane, first, last - first + 1)
+        self.lanes_with_dead_letters[lane] = None
+        self._wake_maintenance()
+
+    def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
+        """Return failed deliveries to their places, after delay seconds or what their policy says.
+
+        What had its last attempt is a dead letter. Return whether something may have been put off.
+        """
+        is_put_off = False
+        for lane, held in _by_lane(deliveries).items():
+            rule = self._policies.redelivery(lane.destination.name)
+            if not delay and not rule.delay_seconds:
+                self._count(lane, held)
+                for delivery in held:
+                    self._put_back(lane, delivery, rule)
+            else:
+                self._put_off(lane, held, rule, delay)
+                is_put_off = True
+        return is_put_off
+
+    def _put_off(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
+        """Let deliveries of one lane come back later, those aside that had their last attempt."""
+        due_at: dict[int, int] = {}
+        for attempts in {delivery.attempts for delivery in deliveries}:
+            wait = 0.0 if rule.is_last(attempts) else max(delay, rule.wait_seconds(attempts))
+            due_at[attempts] = self._delayed.due_at(wait) if wait else 0
+        runs = [
+            Returned(first, last - first + 1, attempts, due_at[attempts])
+            for first, last, attempts in counted_runs(deliveries)
+        ]
+        if lane.destination.is_open:
+            lane.record_returns(runs, self._delayed.due_at(0.0))
+        for delivery in deliveries:
+            if not due_at[delivery.attempts]:
+                self._put_back(lane, delivery, rule)
+                continue
+            self._dispatch_area.settle(delivery)
+            lane.redelivered += 1
+            lane.destination.distribution.comes_back(delivery, is_delayed=True)
+            lane.pager.page_out((message_of(delivery),))
+        for first, messages, _, due in runs:
+            if due:
+                self._delayed.schedule(lane, first, first + messages - 1, due)
+
+    def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
+        """Return the deliveries of a closed consumer to their places, at once.
+
+        What it had looked at had an attempt, which may have been the last one, and the rest had none, if the policy
+        does not say otherwise. processed: what had one instead, whatever was looked at and the policy says.
+        """
+        for lane, held in _by_lane(deliveries).items():
+            rule = self._policies.redelivery(lane.destination.name)
+            counted: list[Delivery] = []
+            uncounted: list[Delivery] = []
+            for delivery in held:
+                counts = rule.counts_close(is_seen(delivery)) if processed is None else delivery in processed
+                (counted if counts else uncounted).append(delivery)
+            self._count(lane, counted)
+            for delivery in counted:
+                self._put_back(lane, delivery, rule)
+            self._return_untried(lane, uncounted, rule)
+
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        """Return deliveries that were not tried to their places, at once; no attempt counts."""
+        for lane, held in _by_lane(deliveries).items():
+            self._return_untried(lane, held, self._policies.redelivery(lane.destination.name))
+
+    def _return_untried(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule) -> None:
+        self._uncount(lane, deliveries)
+        endless = rule._replace(max_attempts=None)
+        for delivery in deliveries:
+            self._put_back(lane, delivery, endless)
+
+    def _put_back(self, lane: LaneState, delivery: Delivery, rule: RedeliveryRule) -> None:
+        """Give a delivery its place again, at once, or let it be a dead letter."""
+        sequence = delivery.sequence
+        message = message_of(delivery)
+        self._dispatch_area.settle(delivery)
+        if rule.is_last(delivery.attempts):
+            lane.pager.page_out((message,))
+            self.dead_letter(lane, sequence, sequence)
+            return
+        lane.redelivered += 1
+        lane.destination.distribution.comes_back(delivery, is_delayed=False)
+        self._target_area.offer_again(lane, message)
+
+    def release(self, lane: LaneState, first: int, last: int) -> None:
+        """Give back what a prepared transaction wanted gone. At least one attempt was made at each."""
+        known = lane.delivery_counts
+        never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
+        lane.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
+        rule, known = self._policies.redelivery(lane.destination.name), lane.delivery_counts
+        for sequence in range(first, last + 1):
+            if known is not None and rule.is_last(known.get(sequence)):
+                self.dead_letter(lane, sequence, sequence)
+            else:
+                lane.redelivered += 1
+                self._target_area.offer_again(lane, (sequence, b"", None, 0))
+        lane.destination.distribution.reassign()
+
+    def count(self, deliveries: Sequence[Delivery]) -> None:
+        """Record the attempts, for a process that knows nothing of these objects."""
+        for lane, held in _by_lane(deliveries).items():
+            self._count(lane, held)
+
+    def _count(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
+        known = lane.delivery_counts
+        fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
+        if fresh and lane.destination.is_open:
+            lane.record_attempts(counted_runs(fresh))
+
+    def _uncount(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
+        """Take back what was counted when they were handed out, because a killed process may have had them.
+
+        Not below one: what says so much in the journal can't be unsaid, and does not grow.
+        """
+        known = lane.delivery_counts
+        if known is None or not lane.destination.is_open:
+            return
+        counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
+        runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]
+        if runs:
+            lane.record_attempts(runs)
+
+
+def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
+    found: dict[LaneState, list[Delivery]] = {}
+    for delivery in deliveries:
+        found.setdefault(lane_of(delivery), []).append(delivery)
+    return found
+
+
+def _runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
+    """Divide ascending sequences into runs."""
+    runs: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if runs and runs[-1][1] == sequence - 1:
+            runs[-1] = runs[-1][0], sequence
+        else:
+            runs.append((sequence, sequence))
+    return runs

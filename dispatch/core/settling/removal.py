@@ -1,0 +1,107 @@
+"""Removing messages from the middle of a lane: one place that says what forgets them.
+
+An ack record says that they are gone; then lists, caches, timers and limits
+forget them, also where a record could not be written for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ....cache.message_cache import MessageCache
+from ....store.errors import ForebayError
+from ....store.message_store import MessageStore
+from ....store.sequence_set import SequenceSet
+from ..areas.target_area import TargetArea
+from ..model import LaneState
+from .delays import DelayedRedelivery
+
+RUN_MESSAGES_MAX: Final = (1 << 32) - 1
+"""Most messages that the record of an ack can name in one run."""
+
+
+class Removals:
+    """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
+
+    What is put off, or a dead letter, can be removed, though nobody can be handed it: this asks something else than
+    LaneState.is_free.
+    """
+
+    def __init__(self, store: MessageStore, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
+        self._branches = store.branches
+        self._target_area = target_area
+        self._delayed = delayed
+
+    def held(self, lane: LaneState) -> SequenceSet:
+        """Return the messages of a lane that are in flight, or that a transaction decides about. O(in flight)."""
+        held = self._branches.acknowledged_in(lane.pending_lane.number)
+        for sequence in sorted(lane.in_flight):
+            held.add(sequence, sequence)
+        return held
+
+    def free_runs(self, lane: LaneState, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield runs from begin to end that hold everything pending and nothing held. Each begins with one."""
+        held = self.held(lane)
+        while begin < end:
+            pending = lane.pending_lane.pending_run(begin, 1)
+            if pending is None or pending[0] >= end:
+                return
+            begin = pending[0]
+            taken = held.next_from(begin)
+            if taken is not None and taken[0] == begin:
+                begin = taken[1] + 1
+                continue
+            last = min(end, begin + RUN_MESSAGES_MAX, taken[0] if taken is not None else end) - 1
+            yield begin, last
+            begin = last + 1
+
+    def free_sequences(self, lane: LaneState, first: int, last: int) -> list[int]:
+        """Return what of a run is pending and not held. O(run)."""
+        decided = self._branches.acknowledged_in(lane.pending_lane.number)
+        return [
+            sequence
+            for sequence in range(first, last + 1)
+            if lane.pending_lane.is_pending(sequence) and sequence not in lane.in_flight and sequence not in decided
+        ]
+
+    def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        """Acknowledge free runs; return how many runs and how many messages.
+
+        Requires: the runs are free. Where one of them fails, those before it are gone and the error is raised.
+        """
+        gone = SequenceSet()
+        count = removed = 0
+        try:
+            for first, last in runs:
+                removed += lane.backing_store.acknowledge(lane.pending_lane, first, last)
+                gone.add(first, last)
+                count += 1
+        except ForebayError:
+            self.forget(lane, gone)
+            raise
+        self.forget(lane, gone)
+        return count, removed
+
+    def forget(self, lane: LaneState, gone: SequenceSet) -> None:
+        """Make lists, caches, timers and limits forget messages that were removed."""
+        if gone:
+            self._delayed.cancel(lane, gone)
+            self._target_area.forget(lane, gone)
+        if lane.destination.admission is not None:
+            lane.destination.admission.room_came()
+
+    def drop_lane(self, lane: LaneState) -> None:
+        """Empty a lane that is about to go: senders, loads and deliveries that still know it find nothing in it."""
+        target_area = self._target_area
+        everything = SequenceSet()
+        everything.add(0, max(lane.published, lane.pending_lane.next_sequence))
+        self._delayed.cancel(lane, everything)
+        target_area.forget(lane, everything)
+        target_area.on_lane_gone(lane)
+        memory = lane.memory
+        caches: tuple[MessageCache, ...] = (memory.pending_cache, memory.head_queue_cache)
+        for cache in caches:
+            cache.forget(lane.pending_lane.number)
+            cache.keepers.pop(lane.pending_lane.number, None)
+        lane.drop()
