@@ -37,7 +37,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.areas.target_area import TargetArea
-from ..core.consumer_groups.judging import Judge
+from ..core.consumer_groups.matching import SelectorMatcher
 from ..core.deliveries.delivery import is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, NonPersistentLaneState
@@ -117,10 +117,10 @@ class Browsers:
             queue = self._current(queue)
             ends = {lane: lane.published for lane in queue.all_lanes()}
             pairs = list(zip(reversed(queue.lanes), reversed(queue.non_persistent_lanes), strict=True))
-        judge = Judge(selector)
+        matcher = SelectorMatcher(selector)
         for persistent, non_persistent in pairs:
             for lane, begin, end in self._stretches(persistent, non_persistent, ends):
-                for messages in self.loads(lane, begin, end, missed, judge):
+                for messages in self.loads(lane, begin, end, missed, matcher):
                     yield lane, messages
 
     def _stretches(
@@ -153,14 +153,14 @@ class Browsers:
         begin: int,
         end: int,
         missed: _Missed | None = None,
-        judge: Judge | None = None,
+        matcher: SelectorMatcher | None = None,
     ) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
 
-        Each list is emptied as soon as the next one is asked for. missed: counts what can't be read. judge: says what
+        Each list is emptied as soon as the next one is asked for. missed: counts what can't be read. matcher: says what
         is wanted; None: everything.
         """
-        selector = None if judge is None else judge.selector
+        selector = None if matcher is None else matcher.selector
         while True:
             with self._monitor.lock, self._monitor.whole:
                 load = self._begin(lane, begin, end, selector)
@@ -172,8 +172,8 @@ class Browsers:
                 unreadable = self._read(lane, load)
                 if missed is not None:
                     missed.messages += unreadable
-                if judge is not None and selector is not None:
-                    self._judge(judge, lane, load)
+                if matcher is not None and selector is not None:
+                    self._judge(matcher, lane, load)
                 yield messages
             finally:
                 messages.clear()
@@ -314,10 +314,10 @@ class Browsers:
         load.held.sort(key=_sequence)
         return len(unreadable)
 
-    def _judge(self, judge: Judge, lane: LaneState, load: _Load) -> None:
+    def _judge(self, matcher: SelectorMatcher, lane: LaneState, load: _Load) -> None:
         """Leave of a load what is wanted, and keep what was learned of its block. Requires: no lock."""
-        judge.decode(load.held, load.survey)
-        load.held[:] = [message for message in load.held if _is_wanted(judge, lane, message, load.survey)]
+        matcher.decode(load.held, load.survey)
+        load.held[:] = [message for message in load.held if _is_wanted(matcher, lane, message, load.survey)]
         if load.survey is not None:
             with self._monitor.lock, self._monitor.whole:
                 lane.note_survey(load.survey)
@@ -349,9 +349,9 @@ def _pass_over(lane: LaneState, sequence: int, problem: str) -> None:
     )
 
 
-def _is_wanted(judge: Judge, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
+def _is_wanted(matcher: SelectorMatcher, lane: LaneState, message: StoredMessage, survey: BlockSurvey | None) -> bool:
     try:
-        return judge.examine(lane, message, survey)
+        return matcher.examine(lane, message, survey)
     except RecordDamaged as damage:
         _pass_over(lane, message[0], str(damage))
         return False

@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from ...store.message_store import MessageStore
 from ..core.destinations.destinations import Destinations
+from ..core.lifecycle import Lifecycle
 from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
 from ..core.publisher import Publisher
-from ..core.standing import Standing
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
@@ -126,7 +126,7 @@ class InactiveDestinations:
             if self._transactions.concern((destination.number,)):
                 return
             delete(destination)
-            destination.standing = Standing.UNUSED
+            destination.lifecycle = Lifecycle.UNUSED
             self._deleted += 1
             position = self._store.position
         self._publisher.confirm(position)

@@ -13,11 +13,11 @@ from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState
+from ..core.lifecycle import Lifecycle
 from ..core.model import LaneState
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.settling.removal import Removals
-from ..core.standing import Standing
 from ..transactions.transaction import TransactionRegistry
 
 
@@ -103,7 +103,7 @@ class QueueAdmin:
         if self._transactions.concern((queue.number,)):
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
         self._store.destination_records.delete(queue.number)
-        queue.standing = Standing.DELETED
+        queue.lifecycle = Lifecycle.DELETED
         self._destinations.remove(queue)
         queue.end_consumers()
         queue.end_admission()

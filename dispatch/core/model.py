@@ -36,21 +36,21 @@ from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
 from ..traits import trait
-from .consumer_groups.distribution_roles import ExplainsItself, HearsOfLanes
-from .consumer_groups.judging import NO_NAMES
-from .consumer_groups.members import Members
+from .consumer_groups.distribution_roles import Explainer, LaneListener
+from .consumer_groups.matching import NO_NAMES
+from .consumer_groups.members import GroupMembers
 from .consumer_groups.receiver import Receiver
 from .counting.counters import NOTHING_COUNTED
 from .deliveries.contracts import LaneCache, OverflowCache
 from .deliveries.delivery import Delivery, LaneMessages, counted_runs
 from .deliveries.reading import LaneReader
+from .lifecycle import DestinationLifecycle
 from .lists.list_contents import NO_MESSAGES
 from .lists.list_supply import ListSupply
 from .lists.load import Load
 from .lists.pager import READ_AGAIN
 from .memory.memories import Memories
 from .monitor import Monitor
-from .standing import DestinationStanding
 
 LANE_STATE_BYTES: Final = 1024
 """Charged for a lane that is open, beside its messages and what the index has of it."""
@@ -100,7 +100,7 @@ def collect_nothing(consumer: Taker) -> Delivery | None:
 
 
 @trait
-class HandsOut:
+class Dispatcher:
     """The role in which a distribution hands out: who takes part, and who gets what. Every method requires the lock."""
 
     is_ordinary: ClassVar[bool] = False
@@ -149,7 +149,7 @@ NO_LISTS: Final[list[TargetList]] = []
 """The lists of all consumer groups that have none. Nothing is ever put in."""
 
 
-class ConsumerGroup(Members[Taker]):
+class ConsumerGroup(GroupMembers[Taker]):
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
 
     __slots__ = ("lists", "misses", "is_charged")
@@ -625,7 +625,7 @@ class NonPersistentLaneState(LaneState):
         raise NotImplementedError
 
 
-class Distribution(HandsOut, HearsOfLanes[LaneState], ExplainsItself[LaneState, Taker], ABC):
+class Distribution(Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker], ABC):
     """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
 
 
@@ -648,7 +648,7 @@ class DistributionKeeper(ABC):
         """
 
 
-class DestinationState(DestinationStanding):
+class DestinationState(DestinationLifecycle):
     """A queue, a topic, a subscription or a pattern of topics that is open. The state lock guards it.
 
     Lanes are made on first use. Consumers take from the lanes of a queue or a subscription; what is sent to a topic

@@ -74,7 +74,7 @@ class GroupAssigner(Distribution):
         return SharedConsumerGroup(self._assigning, selector)
 
     def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
-        """See HandsOut. What is assigned to each consumer."""
+        """See Dispatcher. What is assigned to each consumer."""
         return self._assigned_by_consumer.values()
 
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
@@ -186,7 +186,7 @@ class GroupAssigner(Distribution):
 
     @property
     def is_held_up(self) -> bool:
-        """See HandsOut: memory has no room to hold back another group, which whoever takes may want to."""
+        """See Dispatcher: memory has no room to hold back another group, which whoever takes may want to."""
         return self.queue.has_groups and self.target_area.group_memory.is_full
 
     def _collect(
@@ -239,7 +239,7 @@ class GroupAssigner(Distribution):
             self._offer_run(group, lane, sequence, sequence)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """See HearsOfLanes. Each by itself, as each has a group of its own."""
+        """See LaneListener. Each by itself, as each has a group of its own."""
         for first, last in runs:
             for sequence in range(first, last + 1):
                 self.target_area.offer_again(lane, (sequence, b"", None, 0))
@@ -281,7 +281,7 @@ class GroupAssigner(Distribution):
             self.names.remember(lane_of(delivery), delivery.sequence, group)
 
     def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """See HearsOfLanes. Reads each of the messages. One that can't be read holds back nobody."""
+        """See LaneListener. Reads each of the messages. One that can't be read holds back nobody."""
         forgotten = SequenceSet()
         for at, last in runs:
             while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
@@ -346,7 +346,7 @@ class GroupAssigner(Distribution):
                 yield message
 
     def kept_for_others(self, consumer: Taker) -> list[int]:
-        """See ExplainsItself. What is assigned to another; where that is nothing, what is kept for it. O(messages)."""
+        """See Explainer. What is assigned to another; where that is nothing, what is kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
         unassigned = self._assigned_by_consumer[consumer].unassigned
         behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())

@@ -84,7 +84,7 @@ class Turns(OrdinaryDistribution):
             consumer.on_credit()
 
     def leave(self, consumer: Taker) -> None:
-        """See HandsOut. No member has a consumer group any more."""
+        """See Dispatcher. No member has a consumer group any more."""
         super().leave(consumer)
         for member in self._pattern.sources():
             member.consumer_groups.clear()

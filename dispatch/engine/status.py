@@ -18,9 +18,9 @@ from ..consumer.consumer import Consumer
 from ..consumer.statistics import ConsumerStatistics
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState
+from ..core.lifecycle import Lifecycle
 from ..core.model import Taker
 from ..core.monitor import Monitor
-from ..core.standing import Standing
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .statistics import DestinationStatistics, TopicStatistics, destination_statistics, statistics_of_topic
@@ -193,7 +193,7 @@ class StatusReporter:
             queues = list(self._destinations.queues.values())
             lacking = min(QUEUES_MAX, self._destinations.count) - len(queues)
             closed = list(islice(self._destinations.closed(), lacking)) if lacking > 0 else []
-        seen = [queue for queue in self._seen if queue.standing is not Standing.CLOSED]
+        seen = [queue for queue in self._seen if queue.lifecycle is not Lifecycle.CLOSED]
         return [*self._queue_turns.choose(queues, seen), *closed]
 
     def _paused(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class StatusReporter:
             if lacking > 0 and count > len(topics):
                 topics += islice(self._topics.closed(), lacking)
         seen: dict[TopicState, TopicStatistics] = {}
-        named_before = [topic for topic in self._named_topics if topic.standing is not Standing.CLOSED]
+        named_before = [topic for topic in self._named_topics if topic.lifecycle is not Lifecycle.CLOSED]
         for topic in self._topic_turns.choose(topics, named_before):
             if topic.is_open:
                 seen[topic] = statistics_of_topic(self._monitor, topic, SUBSCRIPTIONS_MAX)

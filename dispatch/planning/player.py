@@ -58,7 +58,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
-from ..core.consumer_groups.judging import NO_NAMES
+from ..core.consumer_groups.matching import NO_NAMES
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.stored_lane import StoredLaneState

@@ -29,9 +29,9 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import deadline_after
+from ..core.lifecycle import Lifecycle
 from ..core.model import DestinationState, NonPersistentLaneState
 from ..core.publisher import Confirmer
-from ..core.standing import Standing
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
@@ -542,7 +542,7 @@ class Sender:
         Raises `refused` where that was not the reason. Requires: no lock.
         """
         known = self._destination  # perhaps another thread with this handle has just opened it again
-        if known.standing is Standing.DELETED:
+        if known.lifecycle is Lifecycle.DELETED:
             raise refused
         with self._held_reopened() as queue:
             self._bind(queue)

@@ -12,10 +12,10 @@ from ...cache.message_memory import MessageMemory
 from ...store.index.subscriptions import Subscriber, Subscriptions
 from ...store.numbering import PRIORITIES
 from ...store.subscription_records import SubscriptionRecords
+from ..core.lifecycle import Lifecycle
 from ..core.monitor import Monitor
 from ..core.settling.delays import TimedLanes
 from ..core.settling.removal import Removals
-from ..core.standing import Standing
 from .state import SubscriptionRegistry, SubscriptionState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
@@ -83,7 +83,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             self._records.unsubscribe(subscription.subscriber)
             self.forget(subscription)
             # A transaction may have deliveries of it, and gives them back to nobody.
-            subscription.standing = Standing.DELETED
+            subscription.lifecycle = Lifecycle.DELETED
             subscription.drop()
 
     def put_away(self, subscription: SubscriptionState) -> None:
@@ -121,7 +121,7 @@ class OpenSubscriptions(SubscriptionRegistry):
 
     def end(self, subscription: SubscriptionState) -> None:
         """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
-        subscription.standing = Standing.DELETED
+        subscription.lifecycle = Lifecycle.DELETED
         lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.end_consumers()
         if subscription.is_durable:

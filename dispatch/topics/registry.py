@@ -26,9 +26,9 @@ from ..core.destinations.overhead import (
     DestinationOverhead,
     row_bytes,
 )
+from ..core.lifecycle import Lifecycle
 from ..core.model import DestinationState, PersistentLaneState, Taker
 from ..core.parts import CoreParts
-from ..core.standing import Standing
 from ..selectors.selector import compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .eviction import Evictor
@@ -212,7 +212,7 @@ class Topics:
             held = self._current(topic)
             is_new = held.is_reopenable
             if is_new:
-                if topic.standing is Standing.CLOSED and topic.inactive_seconds is None:
+                if topic.lifecycle is Lifecycle.CLOSED and topic.inactive_seconds is None:
                     raise Closed("the topic")
                 raise_if_temporary(topic.name)
                 held = self.create(topic.name)
@@ -345,7 +345,7 @@ class Topics:
         unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
         self._message_store.destination_records.delete(topic.number)
         self._subscriptions.forget_later(topic.memory, unread)
-        topic.standing = Standing.DELETED
+        topic.lifecycle = Lifecycle.DELETED
         self._retention.forget(topic)
         del self.by_name[topic.name]
         self._destinations.unregister(topic)

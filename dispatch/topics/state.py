@@ -31,7 +31,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
-from ..core.consumer_groups.judging import Judge, values_of
+from ..core.consumer_groups.matching import SelectorMatcher, values_of
 from ..core.counting.counters import EarlierCounts, Volume
 from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSource
 from ..core.deliveries.delivery import LaneMessages
@@ -108,11 +108,11 @@ class SubscriptionConsumerGroup(ConsumerGroup):
         self._verdicts = verdicts
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """See Judge. A non-persistent message reaches only the subscriptions that want it."""
+        """See SelectorMatcher. A non-persistent message reaches only the subscriptions that want it."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(self, lane: LaneMessages, message: StoredMessage) -> bool | None:
-        """See Judge. A message that is just arriving is judged once for all subscriptions with this selector.
+        """See SelectorMatcher. A message that is just arriving is judged once for all subscriptions with this selector.
 
         Requires: the lock.
         """
@@ -648,7 +648,7 @@ class SubscriptionState(DestinationState):
         "topic",
         "subscriber",
         "selector",
-        "judge",
+        "matcher",
         "is_reader",
         "latest",
         "arrivals",
@@ -666,7 +666,7 @@ class SubscriptionState(DestinationState):
         self.subscriber = subscriber
         self.selector = selector
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
-        self.judge = Judge(selector) if selector is not None else None
+        self.matcher = SelectorMatcher(selector) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
         self.is_reader = False
         """It began at a place that somebody chose: see Topic.reader."""

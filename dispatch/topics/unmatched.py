@@ -91,18 +91,18 @@ class UnmatchedSweeper:
         messages = [] if run.is_known else self._read(run)
         unwanted: dict[str, SequenceSet] = {}
         for lane in run.examiners:
-            judge = lane.subscription.judge
-            assert judge is not None and judge.selector is not None
-            if judge.selector.text in unwanted:
+            matcher = lane.subscription.matcher
+            assert matcher is not None and matcher.selector is not None
+            if matcher.selector.text in unwanted:
                 continue
-            found = unwanted[judge.selector.text] = SequenceSet()
+            found = unwanted[matcher.selector.text] = SequenceSet()
             if run.is_known:
                 found.add(run.first, run.last)
             survey = run.survey if lane is run.lane else None
-            judge.decode(messages, survey)
+            matcher.decode(messages, survey)
             for message in messages:
                 with suppress(RecordDamaged):  # the loader tells of it
-                    if not judge.examine(lane, message, survey):
+                    if not matcher.examine(lane, message, survey):
                         found.add(message[0], message[0])
         return unwanted
 

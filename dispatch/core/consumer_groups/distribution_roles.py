@@ -1,6 +1,6 @@
 """What a distribution is told, and what it is asked beside who gets what: two of its three roles.
 
-The third one, HandsOut, stands with the consumer groups that it makes (model.py). Lanes and consumers are parameters
+The third one, Dispatcher, stands with the consumer groups that it makes (model.py). Lanes and consumers are parameters
 of type: a role needs to know of them no more than that there are some.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Settler)
 
 
 @trait
-class HearsOfLanes(Generic[L]):
+class LaneListener(Generic[L]):
     """The role in which a distribution is told what happens to messages. Every method requires the lock."""
 
     def add_lane(self, lane: L) -> None:
@@ -52,7 +52,7 @@ class HearsOfLanes(Generic[L]):
 
 
 @trait
-class ExplainsItself(Generic[L, T]):
+class Explainer(Generic[L, T]):
     """The role in which a distribution answers explanations and audits. Requires: the lock. Nothing is changed.
 
     As it is here, nobody owns a message before it is handed out, and none waits for another.

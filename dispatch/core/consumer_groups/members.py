@@ -1,4 +1,4 @@
-"""Members: who belongs to a consumer group, what they want, how they wait and in which order they are woken.
+"""GroupMembers: who belongs to a consumer group, what they want, how they wait and in which order they are woken.
 
 What they take from is not said here: a consumer group is its members and their lists (model.py). Nothing here is
 stored.
@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 
 from ....store.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
-from .judging import Judge
+from .matching import SelectorMatcher
 from .receiver import Receiver
 
 M = TypeVar("M", bound=Receiver)
 
 
-class Members(Judge, Generic[M]):
+class GroupMembers(SelectorMatcher, Generic[M]):
     """The consumers of one consumer group, who want the same: there is one selector, or none.
 
     Most groups with a selector have one consumer, and there may be thousands of them. So a single one is kept as it
@@ -66,7 +66,7 @@ class Members(Judge, Generic[M]):
             assert consumer is self._only
             self._only = None
 
-    def take_consumers(self, before: Members[M]) -> None:
+    def take_consumers(self, before: GroupMembers[M]) -> None:
         """Have the consumers of a consumer group in the place of which this one is. O(1)."""
         self._only, self._all = before._only, before._all
 

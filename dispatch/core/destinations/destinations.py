@@ -28,6 +28,7 @@ from ..areas.target_area import TargetArea
 from ..counting.counted_rows import CountedRows
 from ..counting.counters import EarlierCounts
 from ..lanes.non_persistent import SpillingLaneState
+from ..lifecycle import Lifecycle
 from ..model import (
     NON_PERSISTENT_LANE_BYTES,
     DestinationState,
@@ -39,7 +40,6 @@ from ..monitor import Monitor
 from ..publisher import Confirmer, Publisher
 from ..settling.delays import TimedLanes
 from ..settling.removal import Removals
-from ..standing import Standing
 from .overhead import (
     COUNTED_BYTES,
     GROUPS_BYTES,
@@ -326,7 +326,7 @@ class Destinations:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             number = self.number_now(queue) if queue.is_reopenable else queue.number
-            if number is None and queue.standing is Standing.CLOSED and queue.inactive_seconds is None:
+            if number is None and queue.lifecycle is Lifecycle.CLOSED and queue.inactive_seconds is None:
                 raise Closed("the queue")
             if number is None:
                 raise_if_temporary(queue.name)
@@ -362,9 +362,9 @@ class Destinations:
         None: nothing does. Requires: the lock.
         """
         destinations = self._rows
-        if known.standing is Standing.CLOSED and known.number in destinations:
+        if known.lifecycle is Lifecycle.CLOSED and known.number in destinations:
             return known.number
-        was_deleted = known.standing is Standing.CLOSED and known.inactive_seconds is None  # by somebody who meant it
+        was_deleted = known.lifecycle is Lifecycle.CLOSED and known.inactive_seconds is None  # by somebody who meant it
         return None if was_deleted else destinations.number_of(known.kind, known.name)
 
     def find(self, name: str) -> QueueState | None:
@@ -417,7 +417,7 @@ class Destinations:
         charge_bytes: what it was charged as an open one.
         """
         counted, lanes = opened.counted, list(opened.all_lanes())
-        opened.standing = Standing.CLOSED
+        opened.lifecycle = Lifecycle.CLOSED
         self._in_turn.pop(opened, None)
         self._timed.forget(opened)
         opened.end_admission()

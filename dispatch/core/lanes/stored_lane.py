@@ -15,7 +15,7 @@ from ....store.index.fingerprint import BlockSurvey
 from ....store.index.fingerprints import Candidate, has_fingerprints
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
-from ..consumer_groups.judging import NO_NAMES
+from ..consumer_groups.matching import NO_NAMES
 from ..model import PersistentLaneState
 
 

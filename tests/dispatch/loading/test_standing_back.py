@@ -1,4 +1,4 @@
-"""Standing back: the loader leaves lists to consumers that never pause, and to nobody else."""
+"""Lifecycle back: the loader leaves lists to consumers that never pause, and to nobody else."""
 
 from __future__ import annotations
 

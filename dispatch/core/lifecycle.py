@@ -1,4 +1,4 @@
-"""DestinationStanding: whether a destination is open, paused, in use, and what its policy says of it.
+"""DestinationLifecycle: whether a destination is open, paused or in use, and what its policy says of that.
 
 A destination object begins open. It ends in one of three ways, which say what
 becomes of a call that still has it:
@@ -19,8 +19,8 @@ from ..admission.limits import DestinationLimits
 from .counting.counters import CountedDestination
 
 
-class Standing(Enum):
-    """What an object stands for: see above."""
+class Lifecycle(Enum):
+    """What has become of a destination object: one of the four states above."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -28,7 +28,7 @@ class Standing(Enum):
     DELETED = "deleted"
 
 
-class DestinationStanding(CountedDestination):
+class DestinationLifecycle(CountedDestination):
     """A destination as far as one can tell without its lanes and consumers. The state lock guards it."""
 
     __slots__ = (
@@ -37,7 +37,7 @@ class DestinationStanding(CountedDestination):
         "has_groups",
         "rebalances_groups",
         "is_paused",
-        "standing",
+        "lifecycle",
         "calls_under_way",
         "enqueued_when_idle",
         "inactive_seconds",
@@ -55,7 +55,7 @@ class DestinationStanding(CountedDestination):
         """Its policy has `group_rebalance`."""
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
-        self.standing = Standing.OPEN
+        self.lifecycle = Lifecycle.OPEN
         self.calls_under_way = 0
         """How many calls know it between two holds of the lock: it stays open for them."""
         self.enqueued_when_idle: int | None = None
@@ -68,12 +68,12 @@ class DestinationStanding(CountedDestination):
     @property
     def is_open(self) -> bool:
         """Whether it is neither closed nor deleted: there are lanes, and consumers may come."""
-        return self.standing is Standing.OPEN
+        return self.lifecycle is Lifecycle.OPEN
 
     @property
     def is_reopenable(self) -> bool:
         """Whether a call that still has it goes on with another object of its name, opened again or made anew."""
-        return self.standing is Standing.CLOSED or self.standing is Standing.UNUSED
+        return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.UNUSED
 
     @property
     def subscription_name(self) -> str | None:

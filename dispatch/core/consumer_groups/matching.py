@@ -1,4 +1,4 @@
-"""Judge: which messages a selector matches, asked of what is in RAM. Nothing here is stored."""
+"""SelectorMatcher: which messages a selector matches, asked of what is in RAM. Nothing here is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..deliveries.delivery import LaneMessages
 NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
-class Judge:
+class SelectorMatcher:
     """Says which messages a selector matches; all of them where there is none."""
 
     __slots__ = ("selector",)
@@ -47,7 +47,7 @@ class Judge:
             survey.decode(properties, self.selector.header_names)
 
     def examine(self, lane: LaneMessages, message: StoredMessage, survey: BlockSurvey | None) -> bool:
-        """Judge as wants does, and take down in the survey, if there is one, what the headers are.
+        """SelectorMatcher as wants does, and take down in the survey, if there is one, what the headers are.
 
         Requires: the survey is of the message's block, and for headers that the selector names.
         """
@@ -61,7 +61,7 @@ class Judge:
         return self.wants(lane, message, values)
 
     def verdict(self, lane: LaneMessages, message: StoredMessage) -> bool | None:
-        """Judge as wants does; None: its headers are not in RAM, or make no sense.
+        """SelectorMatcher as wants does; None: its headers are not in RAM, or make no sense.
 
         The loader looks again, and tells of it.
         """
