@@ -215,8 +215,8 @@ class AsyncConsumer:
     def __init__(self, caller: LoopConfirmer, consumer: Consumer, lines: WaitingLines, bell: ConsumerWaker) -> None:
         consumer.confirmer = caller  # so that what its acks owe does not make the loop wait
         bell.called = self.wake
-        consumer.when_closed = partial(bell.bell.ring, self._end)
-        consumer.when_moved = partial(bell.bell.ring, self._move)
+        consumer.waits.when_closed = partial(bell.bell.ring, self._end)
+        consumer.waits.when_moved = partial(bell.bell.ring, self._move)
         self._caller = caller
         self._monitor = caller.monitor
         self._consumer = consumer
@@ -283,7 +283,7 @@ class AsyncConsumer:
         check_max_messages(max_messages)
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
-        search = Search(max_messages, max_bytes, consumer.monitor.monotonic(), is_timed_out=timeout == 0)
+        search = consumer.search(max_messages, max_bytes, is_timed_out=timeout == 0)
         return await self._take_slowly(search, deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
@@ -297,7 +297,7 @@ class AsyncConsumer:
             while True:
                 search.is_timed_out = deadline is not None and self._caller.loop.time() >= deadline
                 with monitor.lock, monitor.whole:
-                    found = consumer.retry_take(search)
+                    found = search.look()
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_timed_out)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()

@@ -1,4 +1,10 @@
-"""Consumer: takes messages of one queue and settles them."""
+"""Consumer: takes messages of one queue and settles them.
+
+It is what a user has and what the core knows as Taker, and is composed of parts that each have a job: its stage says
+whether it takes, its collector hands out what is in RAM, a Search finds what is not, Settlements end deliveries, Waits
+wake who waits, and its Activity is for those who look once a second. Written out here are the two paths that every
+single message goes: the take from RAM and the ack.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +13,34 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ...store.errors import (
-    AckTooLate,
-    ArgumentError,
-    Closed,
-    NestedCall,
-    SettingsError,
-    StateError,
-    StoreFull,
-)
-from ...store.histogram import DurationHistogram
-from ...store.locks import UNAWAITED, condition_of
+from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, StoreFull
+from ...store.locks import condition_of
 from ...store.message import Message
 from ...store.message_store import MessageStore
+from ...store.numbering import UNLIMITED
 from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check_seconds
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.delivery import Delivery, is_late
-from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, collect_nothing
+from ..core.consumer_groups.activity import Activity
+from ..core.consumer_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
+from ..core.deliveries.delivery import Delivery
+from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.settling.deadlines import AckDeadlines
-from ..core.settling.due import DueMessages
 from ..core.settling.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
-from ..loading.eager import EagerLoader
 from ..transactions.transaction import Transaction, TransactionRegistry
 from .options import ConsumerOptions, consumer_charge
 from .processing import ExceptionTypes, Processing, Rejections, run_in_threads
-from .readiness import Readiness
-from .search import LOAD_WAIT_SECONDS, Search
+from .search import Search, SearchParts
+from .settlements import Settlements, batch_of
 from .statistics import ConsumerStatistics, consumer_statistics
 from .stuck import AckReminder
+from .waits import Waits
 
 PUBLIC: Final = (
     "ack",
@@ -68,10 +67,6 @@ PUBLIC: Final = (
 DRAIN_POLL_SECONDS: Final = 0.025
 """Between two looks of a drain, so that no ack pays for those who wait for the last one."""
 
-Check = Callable[[Sequence[Delivery]], None]
-Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
-"""Deliveries, the reason, a transaction, and what is asked under the lock whether they may be settled."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParts:
@@ -81,19 +76,15 @@ class ConsumerParts:
     store: MessageStore
     target_area: TargetArea
     dispatch_area: DispatchArea
-    loader: EagerLoader
-    due: DueMessages
+    searches: SearchParts
+    settlements: Settlements
     deadlines: AckDeadlines
     redelivery: Redelivery
     transactions: TransactionRegistry
     publisher: Publisher
     policies: Policies
-    reject: Reject
-    """Makes dead letters of deliveries. Requires: no lock."""
     reminder: AckReminder = field(default_factory=AckReminder)
     exclusives: ExclusiveConsumers = field(default_factory=ExclusiveConsumers)
-    take_durations: DurationHistogram = field(default_factory=DurationHistogram)
-    """How long those takes took that found nothing in RAM and returned messages. The state lock guards it."""
 
 
 class Consumer(Taker):
@@ -105,24 +96,13 @@ class Consumer(Taker):
         "__weakref__",
         "confirmer",
         "monitor",
-        "when_closed",
-        "when_moved",
-        "_collect",
-        "_collect_one",
-        "_credited",
-        "_is_closed",
-        "_is_held_up",
-        "_is_settling_plain",
+        "waits",
+        "_dispatch_area",
+        "_is_of_a_loop",
         "_journal",
-        "_limits",
         "_memory",
         "_parts",
-        "_readiness",
-        "_searches",
-        "_takes_no_more",
-        "_dispatch_area",
-        "_waiting",
-        "_waits_for_credit",
+        "_settlements",
     )
 
     def __init__(
@@ -133,62 +113,47 @@ class Consumer(Taker):
         options: ConsumerOptions,
     ) -> None:
         """Requires: the lock."""
-        self.monitor = parts.monitor
+        self.monitor = monitor = parts.monitor
         self._parts = parts
+        self._settlements = parts.settlements
         self._journal = parts.store.journal
         self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
-        self.ack_deadline_seconds = options.deadline_seconds or None
         self.confirmer: Confirmer = parts.publisher
         self.destination = destination
         self.consumer_group = consumer_group
-        self.prefetch_limit = options.prefetch
-        self.is_draining = False
-        """It takes nothing more and only settles what it holds. Read-only for callers."""
-        self._readiness = Readiness(options.on_ready)
-        self._searches = not options.is_of_a_loop
-        """Whether a take that finds nothing in RAM loads and waits. An event loop does so itself: see `retry_take`."""
-        self._is_closed = False
-        self._takes_no_more = False
-        """Whether every take raises Closed: the consumer is closed or drains."""
-        self.is_synchronous = options.on_ready is None
-        """Whether `take` is called by a thread, which may load what is missing, and not by an event loop."""
-        self._waits_for_credit = False
-        self._waiting = 0
-        """How many takes of this consumer wait for messages."""
-        self._is_held_up = False
-        """Whether its queue hands nothing to this consumer: see DestinationState.holds_up."""
-        self._credited = UNAWAITED
-        """Takes that lack credit wait for it. Arrivals notify another one, the consumer group's, so that no consumer
-        without credit swallows what is meant for one with credit."""
-        self._collect, self._collect_one = destination.distribution.collectors
         self.priority = options.priority
         """Consumers of higher priority are served first. Read-only for callers."""
+        self.ack_deadline_seconds = options.deadline_seconds or None
+        self.is_synchronous = options.on_ready is None
+        self._is_of_a_loop = options.is_of_a_loop
+        """Whether an event loop drives its searches: a take that finds nothing in RAM returns at once."""
         self.is_exclusive = False
-        """Whether the consumer gets all messages, or waits to take over. Read-only for callers."""
-        self.on_slow = options.on_slow
-        """Called, never under a lock, when it has become slow."""
-        self.slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
-        self.is_slow = False
-        self.moved_at = self.monitor.monotonic()
-        self.counts_at_slow_look = (0, 0)
-        """What it had delivered and in flight when somebody last looked whether it is slow."""
-        self.messages_per_second = 0.0
-        self.counts_at_stuck_look = (0, 0)
-        self.stuck_since = self.moved_at
-        self.stuck_told_again_at = 0.0
-        """The last three: see Receiver."""
-        self.when_moved: Callable[[], None] | None = None
-        """Called under the lock when the consumer moves to another consumer group, for an event loop."""
-        self.when_closed: Callable[[], None] | None = None
-        """Called under the lock when the consumer closes, for an event loop."""
-        self._limits = destination.admission
-        self._is_settling_plain = self._limits is None
-        """Whether an ack only settles: no sender waits for room, and no take of this consumer waits for credit."""
+        self.prefetch_limit = options.prefetch
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
         """Deliveries so far, which numbers them. Read-only for callers."""
+        slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
+        self.activity = Activity(slow_seconds, options.on_slow, monitor.monotonic())
+        self.waits = Waits(monitor.lock, options.on_ready, is_limited=destination.admission is not None)
+        self.stage = TAKING
+        self.collector = destination.distribution.collector
         self.reconfigure()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it takes nothing more and only settles what it holds. The lock may be free."""
+        return self.stage.is_draining
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has been slow for as long as its policy says. The lock may be free."""
+        return self.activity.is_slow
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every take raises Closed. The lock may be free."""
+        return self.stage.is_over
 
     # ------------------------------------------------------------------ taking
 
@@ -242,145 +207,54 @@ class Consumer(Taker):
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure
                 monitor.entries += 1
-                if self._takes_no_more:
-                    raise self._over()
-                # Room for one message: `credit`, written out, where nothing drains.
+                # Room for one message: `credit`, written out. Who drains or is closed has nobody that hands out.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
-                    one = self._collect_one(self)
+                    one = self.collector.collect_one(self)
                     if one is not None:
                         return [one]
-                most = self._credit(max_messages)
-                deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+                if self.stage.is_over:
+                    raise self.stage.refusal()
+                most = self.room(max_messages)
+                deliveries = self.collector.collect(self, most, max_bytes) if most > 0 else []
             except BaseException as error:
                 monitor.lock.break_by(error)
                 raise
-        if not deliveries and self._searches:
-            deliveries = self._take_slowly(max_messages, timeout, max_bytes)
+        if not deliveries and not self._is_of_a_loop:
+            check_bounds(timeout, max_bytes)
+            deliveries = self.search(max_messages, max_bytes).run(timeout)
         if monitor.deferred:
             monitor.run_deferred()
         return deliveries
 
-    def _over(self) -> Closed:
-        return Closed("the consumer", "closed" if self._is_closed else "draining and takes nothing more")
+    def search(self, max_messages: int, max_bytes: int | None, *, is_timed_out: bool = False) -> Search:
+        """Return the search of a take that found nothing in RAM."""
+        return Search(self._parts.searches, self, self.waits, max_messages, max_bytes, is_timed_out=is_timed_out)
 
-    def _credit(self, max_messages: int) -> int:
-        """Return how many it may take now. Where memory is full of what is in flight, only who holds none gets one."""
-        if self._is_held_up:
+    @property
+    def credit(self) -> int:
+        """See Taker."""
+        if self.stage.is_draining:
+            return 0
+        return self.prefetch_limit - self.in_flight if self.prefetch_limit else UNLIMITED
+
+    @property
+    def demand(self) -> int:
+        """See Taker."""
+        if self.prefetch_limit or self.stage.is_draining:
+            return self.credit
+        return int(self.consumer_group.is_awaited)
+
+    def room(self, most: int) -> int:
+        """See Taker. Where memory is full of what is in flight, only who holds none gets one."""
+        if self.stage.gets_nothing:
             return 0
         if self.in_flight and self._dispatch_area.is_short_for(self._memory):
             return 0
-        if not self.prefetch_limit:  # the rest is min(max_messages, self.credit), without its call
-            return max_messages
-        return min(max_messages, self.prefetch_limit - self.in_flight)
-
-    def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
-        """Load something, or wait for it: nothing is in RAM."""
-        check_bounds(timeout, max_bytes)
-        began_at = self.monitor.monotonic()
-        deadline = None if timeout is None else began_at + timeout
-        search = Search(max_messages, max_bytes, began_at)
-        try:
-            while True:
-                with self.monitor.lock:
-                    search.is_timed_out = deadline is not None and self.monitor.monotonic() >= deadline
-                    with self.monitor.whole:
-                        found = self.retry_take(search)
-                    if found is not None:
-                        return found
-                    if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
-                        self.arm()
-                        return []
-                search.is_scanned = self.consumer_group.selector is not None
-                if search.load is not None:
-                    self._parts.loader.finish(search.load)
-        except BaseException:
-            if search.load is not None:
-                self._parts.loader.give_up(search.load)
-            raise
-
-    def retry_take(self, search: Search) -> list[Delivery] | None:
-        """Look once more for a take that found nothing in RAM; None: load or wait, as the search says.
-
-        Requires: the lock.
-        """
-        if self._takes_no_more:
-            raise self._over()
-        self._parts.due.release()
-        search.load = None
-        search.is_coming = search.has_credit = False
-        if self._is_held_up:
-            self._stand_by()
-        most = self._credit(search.max_messages)
-        while most > 0:
-            deliveries = self._collect(self, most, search.max_bytes)
-            if deliveries:
-                self._parts.take_durations.record(self.monitor.monotonic() - search.began_at)
-                if search.is_missed:
-                    self.consumer_group.misses += len(deliveries)
-                return deliveries
-            target = self._dispatch_area.starving(self.consumer_group)
-            if search.is_scanned and search.is_timed_out:
-                if target is not None:
-                    # The loader may have given it up while memory was short.
-                    self._parts.target_area.loads.request(target)
-                self.arm()
-                return []  # nothing matched so far: the scan goes on in the background, or with the next take
-            if target is None:
-                search.has_credit = True
-                break
-            if self._seek(target, search):
-                break
-        if not search.has_credit:
-            self._stand_in_line(is_for_memory=most > 0)
-        return None
-
-    def _seek(self, target: TargetList, search: Search) -> bool:
-        """Begin a load of the list that starves, unless one is under way; False: all that it had is settled."""
-        self._parts.target_area.loads.missed(target)
-        if not target.is_loading:
-            search.load = self._parts.loader.begin(target, is_needed=True)
-            if search.load is None and not target.has_supply:
-                return False
-        search.is_coming = search.has_credit = target.is_loading
-        # A load that another thread has under way counts too: its message was not there in time.
-        search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
-        return True
-
-    def _stand_in_line(self, *, is_for_memory: bool) -> None:
-        """Wait for credit, or for memory: for its load, or because what is in flight fills it. Requires: the lock."""
-        self._note_credit_wait(True)
-        self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
-        if is_for_memory or self._dispatch_area.is_short_for(self._memory):
-            self._dispatch_area.waits_for_memory[self] = None
-
-    def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
-        """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
-        now = self.monitor.monotonic()
-        if is_coming:
-            wait_seconds: float | None = LOAD_WAIT_SECONDS
-        elif deadline is None:
-            wait_seconds = None
-        else:
-            wait_seconds = deadline - now
-            if wait_seconds <= 0:
-                return False
-        due = self._parts.due.next_due
-        if due is not None:
-            due_seconds = max(due - now, 0.0)
-            wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
-        if not has_credit:
-            if self._credited is UNAWAITED:
-                self._credited = condition_of(self.monitor.lock)
-            self._credited.wait(wait_seconds)
-            return True
-        self._waiting += 1
-        try:
-            self.consumer_group.wait(self.monitor.lock, wait_seconds)  # it may have another one when that is over
-        finally:
-            self._waiting -= 1
-        return True
+        if not self.prefetch_limit:  # the rest is min(most, self.credit), without its call
+            return most
+        return min(most, self.prefetch_limit - self.in_flight)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Blocks for the next message; ends when the consumer or the store is closed."""
@@ -452,39 +326,27 @@ class Consumer(Taker):
         TooManyFiles, Closed.
         """
         with self.monitor.lock:
-            if self._takes_no_more:
-                raise self._over()
-            return self._readiness.fileno()
+            if self.stage.is_over:
+                raise self.stage.refusal()
+            return self.waits.readiness.fileno()
 
     def arm(self) -> None:
         """Call on_ready with the next arrival: a take found nothing, or there was none yet. Requires: the lock."""
-        if self._readiness.arm():
-            self.consumer_group.arm()
+        self.waits.arm(self.consumer_group)
 
-    def become_ready(self, ready: list[Callable[[], None]]) -> None:
-        """Have on_ready called if a take found nothing and may find something now. Requires: the lock."""
-        if not self._waits_for_credit:
-            self._readiness.tell(ready)
+    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
+        """See Taker."""
+        self.waits.tell(deferred)
 
     @property
     def is_waiting(self) -> bool:
         """Return whether a take waits, or a callback is due for the next arrival. Requires: the lock."""
-        return not self._takes_no_more and (self._waits_for_credit or self._readiness.is_armed or self._waiting > 0)
+        return not self.stage.is_over and self.waits.are_any
 
     @property
     def charge_bytes(self) -> int:
         """What it costs in RAM, without its consumer group and lists."""
-        return consumer_charge(is_of_a_loop=not self._searches)
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether every take raises Closed. The lock may be free."""
-        return self._takes_no_more
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether it is closed and has given back what it held. Requires: the lock."""
-        return self._is_closed
+        return consumer_charge(is_of_a_loop=self._is_of_a_loop)
 
     # ------------------------------------------------------------------ settling
 
@@ -501,14 +363,14 @@ class Consumer(Taker):
         TransactionError when it is a transaction's; then none of them is settled.
         """
         if transaction is not None:
-            self._ack_in(transaction, deliveries)
+            self._settlements.ack_in(self, transaction, deliveries)
             return
         if type(deliveries) is Delivery:
             delivery = deliveries
         elif type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
             delivery = deliveries[0]
         else:
-            self._ack_batch(_batch(deliveries))
+            self._settlements.ack(self, batch_of(deliveries), self.confirmer)
             return
         lane, sequence, monitor = delivery.lane, delivery.sequence, self.monitor
         entries = monitor.entries
@@ -523,96 +385,30 @@ class Consumer(Taker):
                         monitor.step_aside()
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
-                        self.check_held((delivery,))
+                        self._settlements.check_held(self, (delivery,))
                     lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
                     # is an ack that was not confirmed, and the message comes again.
                     self._dispatch_area.settle(delivery)
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
-                    if not self._is_settling_plain:
-                        self._after_ack()
+                    if self.waits.hears_of_acks:
+                        self._settlements.after_ack(self)
                     position = self._journal.end if lane.syncs else 0
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
-            self._make_disk_room(full)
+            self._settlements.make_disk_room(full)
             if lane.in_flight.get(sequence) is delivery:
                 self.ack(delivery)
             return
         self.confirmer.confirm(position)
 
-    def _ack_batch(self, rest: tuple[Delivery, ...]) -> None:
-        """Acknowledge deliveries run by run, in as many sections as the index and the disk demand."""
-        while rest:
-            try:
-                with self.monitor.lock, self.monitor.whole:
-                    self.check_held(rest)
-                    try:
-                        settled, position = self._ack_runs(rest)
-                        rest = rest[settled:]
-                    finally:
-                        self._after_ack()  # for what is settled, also where the rest is refused
-            except StoreFull as full:
-                self.monitor.run_deferred()
-                self._make_disk_room(full)
-                rest = tuple(held for held in rest if held.lane.in_flight.get(held.sequence) is held)
-                continue
-            self.confirmer.confirm(position)
-
-    def _after_ack(self) -> None:
-        """Go on where the ack made room: for this consumer's takes, for senders. Requires: the lock."""
-        self.on_credit()
-        if self._limits is not None:
-            self._limits.room_came()
-
-    def _note_credit_wait(self, is_waiting: bool) -> None:
-        """Note whether takes wait for credit, and with that whether an ack has nothing to do but to settle."""
-        self._waits_for_credit = is_waiting
-        self._is_settling_plain = not is_waiting and self._limits is None
-
-    def _ack_in(self, transaction: object, deliveries: object) -> None:
-        checked = self._parts.transactions.checked(transaction)
-        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        with self.monitor.lock, self.monitor.whole:
-            self.check_held(batch)
-            checked.hold(batch)
-
-    def _make_disk_room(self, full: StoreFull) -> None:
-        """Delete at once what earlier acks have freed: even the reserve is full. Raises `full` if that is nothing.
-
-        Requires: no lock.
-        """
-        if not self._parts.store.cleanup.run().deleted:
-            raise full
-
-    def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
-        """Settle run by run; return how many deliveries, and the position that must be durable, 0 if none must.
-
-        They are fewer than all where the index wants a checkpoint first.
-        """
-        dispatch_area, store = self._dispatch_area, self._parts.store
-        begin = position = 0
-        while begin < len(ordered) and (not begin or not store.is_index_crowded):
-            first = ordered[begin]
-            end = begin + 1
-            sequence = first.sequence
-            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end].lane is first.lane:
-                sequence += 1
-                end += 1
-            lane = first.lane
-            lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
-            dispatch_area.settle_run(lane, ordered[begin:end])
-            if lane.syncs:
-                position = self._journal.end
-            begin = end
-        return begin, position
-
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
-            self.check_held((delivery,))
+            self._settlements.check_held(self, (delivery,))
             number = delivery.number
             held = [other for other in self._held() if other.number <= number]
         self.ack(held)
@@ -628,13 +424,9 @@ class Consumer(Taker):
             delay: Seconds before which nobody is handed them again; where the queue's policy has a longer delay, that
                 counts.
         """
-        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        batch = batch_of(deliveries)
         check_seconds("delay", delay)
-        with self.monitor.lock, self.monitor.whole:
-            self.check_held(batch)
-            is_put_off = self._parts.redelivery.take_back(batch, delay)
-            self.on_credit()
-        if is_put_off:
+        if self._settlements.nack(self, batch, delay):
             self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self.monitor.run_deferred()
 
@@ -645,11 +437,7 @@ class Consumer(Taker):
         may have left it in flight once, one attempt stays. SettingsError,
         StateError, TransactionError: as ack. O(deliveries).
         """
-        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        with self.monitor.lock, self.monitor.whole:
-            self.check_held(batch)
-            self._parts.redelivery.return_untried(batch)
-            self.on_credit()
+        self._settlements.release(self, batch_of(deliveries))
         self.monitor.run_deferred()
 
     def reject(
@@ -674,11 +462,7 @@ class Consumer(Taker):
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
-        checked = None if transaction is None else self._parts.transactions.checked(transaction)
-        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        with self.monitor.lock:
-            self.check_held(batch)
-        self._parts.reject(batch, reason, checked, self.check_held)
+        self._settlements.reject(self, deliveries, reason, transaction)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Give deliveries so many seconds from now on until their ack deadline passes, more or fewer than were left.
@@ -693,79 +477,52 @@ class Consumer(Taker):
         Raises AckTooLate where the deadline has passed already; SettingsError, StateError, TransactionError as `ack`;
         StoreFull where memory has no room to note it, and nothing was changed.
         """
-        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        batch = batch_of(deliveries)
         check_seconds("seconds", seconds)
-        with self.monitor.lock, self.monitor.whole:
-            self.check_held(batch)
-            self._parts.deadlines.extend(self, batch, seconds)
+        self._settlements.extend(self, batch, seconds)
 
     def check_held(self, deliveries: Sequence[object]) -> None:
-        """Raise what `ack` raises where one of these is not the consumer's to settle. Requires: the lock."""
-        last_number = -1
-        is_ascending = True
-        for delivery in deliveries:
-            if type(delivery) is not Delivery:
-                raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
-            if delivery.consumer is not self:
-                raise SettingsError("the delivery belongs to another consumer: settle it there")
-            if delivery.lane.in_flight.get(delivery.sequence) is not delivery:
-                if is_late(delivery):
-                    deadline = self.ack_deadline_seconds or 0.0
-                    raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
-                self._parts.transactions.raise_if_held(delivery)
-                raise StateError("the delivery is settled already, or its consumer was closed")
-            is_ascending = is_ascending and delivery.number > last_number
-            last_number = delivery.number
-        # In the order in which they were taken there can be none twice, and nothing to remember.
-        if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
-            raise SettingsError("the same delivery is in the batch twice")
+        """Raise what `ack` raises where one of these is not its to settle. Requires: the lock."""
+        self._settlements.check_held(self, deliveries)
+
+    # ------------------------------------------------------------------ what it takes, and when
 
     def on_credit(self) -> None:
         """Wake the consumer if it waited for credit. Requires: the lock."""
-        if not self._waits_for_credit:
+        if not self.waits.is_for_credit or self.stage.is_closed:
             return
-        if self._is_held_up:
-            self._stand_by()
-        if self._credit(1) <= 0:
+        if self.stage.gets_nothing:
+            self.destination.stand_by(self)
+        if self.room(1) <= 0:
             return
-        self._note_credit_wait(False)
         self._dispatch_area.waits_for_memory.pop(self, None)
-        self._credited.notify_all()
-        if self._readiness.is_armed:
+        self.waits.end_for_credit()
+        if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.consumer_group):
                 self.become_ready(self.monitor.deferred)
             else:
                 self.consumer_group.arm()
 
     def reconfigure(self) -> None:
-        """Take as its queue demands it now: not at all, by its distribution, or as usual. Requires: the lock.
-
-        What does so stands in the place of what others call, so that no other take asks.
-        """
-        self._collect, collect_one = self.destination.distribution.collectors
-        if self.destination.holds_up(self):
-            self._collect_one = collect_nothing
-            self._is_held_up = True
-            self._note_credit_wait(True)
+        """Take as its queue demands it now: not at all, by its distribution, or as usual. Requires: the lock."""
+        if self.stage.is_closed:
             return
-        self._collect_one = collect_one
-        if self._is_held_up:
-            self._is_held_up = False
+        if self.destination.holds_up(self):
+            if not self.stage.is_draining:
+                self.stage = HELD_UP
+            self.collector = NO_HAND_OUT
+            self.waits.begin_for_credit()
+            return
+        self.collector = self.destination.distribution.collector
+        if self.stage is HELD_UP:
+            self.stage = TAKING
             self.on_credit()
-
-    def _stand_by(self) -> None:
-        """While another consumer is exclusive: what this one settles frees its groups."""
-        if not self.destination.is_paused and not self._is_closed:
-            self.destination.distribution.revoke(self)
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Take messages from there from now on. Requires: the lock."""
         self.consumer_group = consumer_group
         self.reconfigure()
-        if self._readiness.is_armed:
-            consumer_group.arm()
-        if self.when_moved is not None:
-            self.when_moved()
+        self.waits.moved(consumer_group)
 
     def _held(self) -> list[Delivery]:
         """Return the deliveries that this consumer holds. O(in flight in this queue up to its last one)."""
@@ -815,7 +572,7 @@ class Consumer(Taker):
     def begin_drain(self) -> None:
         """Do what `drain` does, without a wait. Twice is once. Requires: no lock."""
         with self.monitor.lock, self.monitor.whole:
-            if not self._takes_no_more:
+            if not self.stage.is_over:
                 self._stop_taking()
         self.monitor.run_deferred()
 
@@ -823,18 +580,16 @@ class Consumer(Taker):
     def is_drained(self) -> bool:
         """Return whether every delivery is settled. Closed: the store is closed."""
         self.monitor.raise_if_closed()
-        return self._is_closed or not self.in_flight
+        return self.stage.is_closed or not self.in_flight
 
     def _stop_taking(self) -> None:
-        self._takes_no_more = True
-        self.is_draining = True
+        self.stage = DRAINING
         self._dispatch_area.waits_for_memory.pop(self, None)
         self.reconfigure()
         distribution = self.destination.distribution
         distribution.revoke(self)
         distribution.offer_passed_over()
-        self._credited.notify_all()
-        self.consumer_group.arrived.notify_all()
+        self.waits.wake_takes(self.consumer_group)
         self.wake_on_failure()
         # A wake-up may have gone to this consumer: its messages are for others now.
         distribution.wake_others(self.consumer_group)
@@ -853,7 +608,7 @@ class Consumer(Taker):
         """
         tried: frozenset[Delivery] | None = None
         if processed is not None:
-            batch = (processed,) if type(processed) is Delivery else _batch(processed)
+            batch = batch_of(processed)
             self._check_own(batch)
             tried = frozenset(batch)
         if self.monitor.lock.is_owned():
@@ -870,19 +625,19 @@ class Consumer(Taker):
 
     def _end(self, processed: frozenset[Delivery] | None) -> None:
         with self.monitor.lock, self.monitor.whole:
-            if not self._is_closed:
+            if not self.stage.is_closed:
                 self._close(self._held(), processed)
-            self._readiness.close()
+            self.waits.close()
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """See Receiver. A host that takes only after on_ready learns of it from the Closed of its next take."""
-        if not self._is_closed:
+        """See Taker. A host that takes only after on_ready learns of it from the Closed of its next take."""
+        if not self.stage.is_closed:
             self._close(held)
-        self._readiness.tell(self.monitor.deferred)
+        self.waits.readiness.tell(self.monitor.deferred)
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
-        self._is_closed = self._takes_no_more = True
+        self._take_no_more()
         consumer_group, distribution = self.consumer_group, self.destination.distribution
         self._dispatch_area.waits_for_memory.pop(self, None)
         self.destination.delivered += self.delivered
@@ -894,11 +649,8 @@ class Consumer(Taker):
         if self.is_exclusive:
             self._parts.exclusives.leave(self)
         distribution.offer_passed_over()
-        self._credited.notify_all()
-        consumer_group.arrived.notify_all()
-        self._readiness.end()
-        if self.when_closed is not None:
-            self.when_closed()
+        self.waits.wake_takes(consumer_group)
+        self.waits.end()
         # It may have been told of messages, and leaves them to others.
         distribution.wake_others(consumer_group)
         self.destination.on_consumer_closed()
@@ -908,10 +660,8 @@ class Consumer(Taker):
 
         Requires: the lock.
         """
-        self._readiness.end()
-        if self.when_closed is not None:
-            self.when_closed()
-        self._readiness.tell(self.monitor.deferred)
+        self.waits.end()
+        self.waits.readiness.tell(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:
         """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
@@ -919,8 +669,12 @@ class Consumer(Taker):
 
     def die(self) -> None:
         """Take and return nothing any more: the process was forked and this is the child's copy."""
-        self._is_closed = self._takes_no_more = True
-        self._readiness.close()
+        self._take_no_more()
+        self.waits.close()
+
+    def _take_no_more(self) -> None:
+        self.stage = DRAINED if self.stage.is_draining else CLOSED
+        self.collector = NO_HAND_OUT
 
     def statistics(self) -> ConsumerStatistics:
         """Return a snapshot. O(lists and consumers of the consumer group), no disk.
@@ -935,7 +689,7 @@ class Consumer(Taker):
         return list(PUBLIC)
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else f"{self.in_flight} in flight{', draining' * self.is_draining}"
+        state = "closed" if self.stage.is_closed else f"{self.in_flight} in flight{', draining' * self.is_draining}"
         return f"<Consumer of {self.destination.name!r} {state}>"
 
     def __enter__(self) -> Consumer:
@@ -948,10 +702,3 @@ class Consumer(Taker):
 def as_message(delivery: Delivery) -> Message:
     """Return the message of a delivery, with its id. A lazy one is read for each of its parts."""
     return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, delivery.persistent, delivery.group)
-
-
-def _batch(deliveries: object) -> tuple[Delivery, ...]:
-    """Return a copy, which the caller can't change meanwhile."""
-    if not isinstance(deliveries, list | tuple):
-        raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
-    return tuple(deliveries)

@@ -18,7 +18,7 @@ class Consumers:
         self._parts = parts
         self._overhead = overhead
         self.deadlines = parts.deadlines
-        self.take_durations = parts.take_durations
+        self.take_durations = parts.searches.take_durations
         """How long those takes took that found nothing in RAM and returned messages."""
 
     def require_room(self, topics: Collection[DestinationState], options: ConsumerOptions) -> None:

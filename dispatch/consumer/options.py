@@ -26,7 +26,7 @@ class ConsumerOptions:
     priority: int
     on_ready: Callable[[], None] | None
     on_slow: Callable[[Any], None] | None
-    """See Receiver."""
+    """See Activity."""
     deadline_seconds: float
     """0: it has all time."""
 

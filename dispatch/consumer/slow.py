@@ -28,16 +28,17 @@ def notice(
     """
     noticed = 0
     for consumer in consumers:
-        taken = consumer.delivered - consumer.counts_at_slow_look[0]
-        consumer.messages_per_second = taken / seconds if taken else 0.0
+        activity = consumer.activity
+        taken = consumer.delivered - activity.counts_seen[0]
+        activity.messages_per_second = taken / seconds if taken else 0.0
         has_moved = _has_moved(consumer)
         if has_moved or _is_at_rest(dispatch_area, consumer):
-            consumer.moved_at = now
-            consumer.is_slow = False
-        elif not consumer.is_slow and consumer.slow_seconds is not None:
-            if now - consumer.moved_at >= consumer.slow_seconds:
+            activity.moved_at = now
+            activity.is_slow = False
+        elif not activity.is_slow and activity.slow_seconds is not None:
+            if now - activity.moved_at >= activity.slow_seconds:
                 noticed += 1
-                consumer.is_slow = True
+                activity.is_slow = True
                 _tell(monitor, consumer)
     return noticed
 
@@ -52,22 +53,22 @@ def _is_at_rest(dispatch_area: DispatchArea, consumer: Taker) -> bool:
 def _has_moved(consumer: Taker) -> bool:
     """Tell whether the consumer has taken or settled something since the last look."""
     seen = consumer.delivered, consumer.in_flight
-    if seen == consumer.counts_at_slow_look:
+    if seen == consumer.activity.counts_seen:
         return False
-    consumer.counts_at_slow_look = seen
+    consumer.activity.counts_seen = seen
     return True
 
 
 def _tell(monitor: Monitor, consumer: Taker) -> None:
-    queue = consumer.destination
+    queue, activity = consumer.destination, consumer.activity
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
         queue.name,
-        consumer.slow_seconds,
+        activity.slow_seconds,
         consumer.in_flight,
         event="consumer_slow",
     )
     queue.distribution.revoke(consumer)
     queue.distribution.offer_passed_over()
-    if consumer.on_slow is not None:
-        monitor.deferred.append(partial(consumer.on_slow, consumer))
+    if activity.on_slow is not None:
+        monitor.deferred.append(partial(activity.on_slow, consumer))

@@ -40,9 +40,9 @@ def consumer_statistics(consumer: Taker) -> ConsumerStatistics:
         references=sum(target.references.count + target.returned.count for target in lists),
         watermark_bytes=int(sum(target.direct_bytes * parts[target.consumer_group] for target in lists)),
         high_watermark_bytes=int(sum(target.high_watermark_bytes * parts[target.consumer_group] for target in lists)),
-        messages_per_second=consumer.messages_per_second,
+        messages_per_second=consumer.activity.messages_per_second,
         misses=consumer.consumer_group.misses,
         in_flight=consumer.in_flight,
         delivered=consumer.delivered,
-        is_slow=consumer.is_slow,
+        is_slow=consumer.activity.is_slow,
     )

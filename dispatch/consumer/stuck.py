@@ -44,16 +44,17 @@ class StuckConsumers:
             self._at = 0
         begin, self._at = self._at, self._at + LOOK_MAX
         for consumer in consumers[begin : self._at]:
+            activity = consumer.activity
             seen = (consumer.delivered, consumer.in_flight)
-            if seen == consumer.counts_at_slow_look:
-                seen = consumer.counts_at_slow_look  # one tuple for both: there are thousands
-            if not consumer.is_waiting or seen != consumer.counts_at_stuck_look or not consumer.destination.depth:
-                consumer.counts_at_stuck_look = seen
-                consumer.stuck_since = now
-            elif now - consumer.stuck_since >= STUCK_SECONDS and now >= consumer.stuck_told_again_at:
+            if seen == activity.counts_seen:
+                seen = activity.counts_seen  # one tuple for both: there are thousands
+            if not consumer.is_waiting or seen != activity.counts_when_stuck or not consumer.destination.depth:
+                activity.counts_when_stuck = seen
+                activity.stuck_since = now
+            elif now - activity.stuck_since >= STUCK_SECONDS and now >= activity.stuck_told_again_at:
                 if len(self._stuck) < TELL_MAX:
                     self._stuck.append(consumer)
-                    consumer.stuck_told_again_at = now + TOLD_AGAIN_SECONDS
+                    activity.stuck_told_again_at = now + TOLD_AGAIN_SECONDS
 
     def tell(self) -> int:
         """Log why those that were found are stuck; return how many there were. Requires: no lock."""
@@ -61,7 +62,7 @@ class StuckConsumers:
         for consumer in stuck:
             found = self._why(consumer)
             if found is None:
-                consumer.stuck_told_again_at -= TOLD_AGAIN_SECONDS - LOOK_AGAIN_SECONDS
+                consumer.activity.stuck_told_again_at -= TOLD_AGAIN_SECONDS - LOOK_AGAIN_SECONDS
             else:
                 level, sentence = found
                 logger.log(level, "nothing for %g s: %s", STUCK_SECONDS, sentence, event="consumer_stuck")

@@ -6,16 +6,16 @@ its destination. A distribution is given all of them and returns them; a lane an
 them all, as ListKeeper. Split over files, they would import each other.
 
 So what names none of the others is elsewhere. Below: messages and deliveries (delivery.py), what a list holds and how
-long it lasts (list_contents.py, list_supply.py, load.py), who is in a group and waits (members.py, receiver.py),
-counters (counters.py). Above: how messages arrive and leave RAM (persistent.py, non_persistent.py). The state lock
-guards all of them. Nothing here survives the process.
+long it lasts (list_contents.py, list_supply.py, load.py), who is in a group and waits (members.py), how far a consumer
+is and how it moves (consumer_stage.py, activity.py), counters (counters.py). Above: how messages arrive and leave RAM
+(persistent.py, non_persistent.py). The state lock guards all of them. Nothing here survives the process.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.message_memory import MessageMemory
@@ -36,13 +36,14 @@ from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..selectors.selector import Selector
 from ..traits import trait
+from .consumer_groups.activity import Activity
+from .consumer_groups.consumer_stage import ConsumerStage
 from .consumer_groups.distribution_roles import Explainer, LaneListener
 from .consumer_groups.matching import NO_NAMES
 from .consumer_groups.members import GroupMembers
-from .consumer_groups.receiver import Receiver
 from .counting.counters import NOTHING_COUNTED
 from .deliveries.contracts import LaneCache, OverflowCache
-from .deliveries.delivery import Delivery, LaneMessages, counted_runs
+from .deliveries.delivery import Delivery, LaneMessages, Settler, counted_runs
 from .deliveries.reading import LaneReader
 from .lifecycle import DestinationLifecycle
 from .lists.list_contents import NO_MESSAGES
@@ -64,39 +65,137 @@ _NO_CONSUMER_GROUPS: Final[dict[str | None, Any]] = {}
 """What all queues and topics have that are closed or deleted, whose handles hosts may keep by the thousand."""
 
 
-class Taker(Receiver):
-    """A consumer, as far as lists, consumer groups and transactions know it."""
+class Taker(Settler):
+    """A consumer, as far as lists, consumer groups, distributions and transactions know it.
 
-    __slots__ = ("destination", "consumer_group")
+    It declares what these ask of a consumer; dispatch/consumer defines all of it. The state lock guards it.
+    """
+
+    __slots__ = (
+        "ack_deadline_seconds",
+        "activity",
+        "collector",
+        "consumer_group",
+        "delivered",
+        "destination",
+        "is_exclusive",
+        "is_synchronous",
+        "prefetch_limit",
+        "priority",
+        "stage",
+    )
 
     destination: DestinationState
     consumer_group: ConsumerGroup
     """Has the lists that it takes from."""
+    stage: ConsumerStage
+    """Whether it takes, is held up, drains or is closed."""
+    collector: Collector
+    """Hands out to it what is in RAM."""
+    activity: Activity
+    priority: int
+    """Consumers of higher priority are served first."""
+    prefetch_limit: int
+    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
+    delivered: int
+    """Deliveries so far, which numbers them."""
+    is_exclusive: bool
+    """It gets all messages, or waits to take over."""
+    ack_deadline_seconds: float | None
+    """What it does not settle in that time comes back; None: it has all time. Read-only for callers."""
+    is_synchronous: bool
+    """Whether `take` is called by a thread, which may load what is missing, and not by an event loop."""
 
     @property
+    @abstractmethod
+    def credit(self) -> int:
+        """How many messages its prefetch lets it take beside those that it holds, 0 or less: none.
+
+        UNLIMITED where only the size of a take bounds it. Whether its queue holds it up, and whether memory is short,
+        are other questions: see `room`.
+        """
+
+    @property
+    @abstractmethod
     def demand(self) -> int:
         """How many messages may be kept for it: its credit. One that pulls (prefetch 0) wants one, while it waits."""
-        if self.prefetch_limit or self.is_draining:
-            return self.credit
-        return int(self.consumer_group.is_awaited)
+
+    @abstractmethod
+    def room(self, most: int) -> int:
+        """Return how many of `most` messages it may take now, 0 or less: none. Requires: the lock."""
+
+    @abstractmethod
+    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
+        """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @property
+    @abstractmethod
+    def charge_bytes(self) -> int:
+        """Return what it costs in RAM, without its consumer group and lists."""
+
+    @property
+    @abstractmethod
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages, or for room to hold any. Requires: the lock."""
+
+    @abstractmethod
+    def on_credit(self) -> None:
+        """Go on if the consumer waited for credit and has some now. Requires: the lock."""
+
+    @abstractmethod
+    def reconfigure(self) -> None:
+        """Take from now on as the queue demands it. Requires: the lock."""
 
     @abstractmethod
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Take from another consumer group from now on. Requires: the lock."""
 
+    @abstractmethod
+    def end(self, held: Sequence[Delivery]) -> None:
+        """Close the consumer, whose queue or store ends, and have its on_ready called. Requires: the lock.
 
-class Collectors(NamedTuple):
-    """How a consumer takes what is in RAM. A consumer keeps both, so that no take asks for its distribution."""
+        held: what it holds, highest priority first.
+        """
 
-    many: Callable[[Taker, int, int | None], list[Delivery]]
-    """Hands out up to so many messages, of up to so many bytes together where that is not None."""
-    one: Callable[[Taker], Delivery | None]
-    """Hands out one message, sooner than `many` would; None: `many` is to be asked."""
+    @abstractmethod
+    def wake_on_failure(self) -> None:
+        """Wake what waits for this consumer outside the lock, to learn that the lock is broken. Requires: the lock."""
+
+    @abstractmethod
+    def held_in_transactions(self) -> list[Delivery]:
+        """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
+
+    @abstractmethod
+    def die(self) -> None:
+        """Take and return nothing any more: this is the copy of a forked child."""
 
 
-def collect_nothing(consumer: Taker) -> Delivery | None:
-    """Hand out nothing: another way of taking decides, or nothing is handed out for now."""
-    return None
+class Collector(ABC):
+    """Hands out what is in RAM. A consumer keeps the one that its queue has for it, so that no take asks for that."""
+
+    @abstractmethod
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        """Hand out one message, sooner than `collect` would; None: `collect` is to be asked. Requires: the lock."""
+
+    @abstractmethod
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to so many messages, of up to so many bytes together where that is not None.
+
+        Requires: the lock.
+        """
+
+
+class NoHandOut(Collector):
+    """Hands out nothing: the collector of a consumer that is held up, drains or is closed."""
+
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        return None
+
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+        return []
+
+
+NO_HAND_OUT: Final = NoHandOut()
 
 
 @trait
@@ -112,8 +211,8 @@ class Dispatcher:
 
     @property
     @abstractmethod
-    def collectors(self) -> Collectors:
-        """Return what hands out to consumers of the queue."""
+    def collector(self) -> Collector:
+        """Return what hands out to consumers of the queue: the distribution itself, or whoever does so sooner."""
 
     @property
     def is_held_up(self) -> bool:
@@ -177,6 +276,31 @@ class ConsumerGroup(GroupMembers[Taker]):
     def in_turn(self) -> Iterable[TargetList]:
         """Return the lists in the order in which a hand-out looks at them."""
         return self.lists
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """Wake its consumers, because something may be there. Callbacks that are due join ready. Requires: the lock."""
+        if self.waiting:
+            self.arrived.notify_all()
+        if self.is_armed:
+            self.is_armed = False
+            for consumer in self.consumers:
+                consumer.become_ready(ready)
+            # Whoever is called first may take all there is: the next time that is another one.
+            self.rotate_consumers()
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """Wake as wake does, and those who wait for the load, whatever it brought. Requires: the lock."""
+        self.wake(ready)
+
+    def part_of(self, consumer: Taker) -> float:
+        """Return a consumer's part of what the lists hold, by how fast it takes beside the others. O(consumers).
+
+        Equal parts while nobody takes.
+        """
+        if consumer not in self.consumers:
+            return 0.0
+        total = sum(other.activity.messages_per_second for other in self.consumers)
+        return consumer.activity.messages_per_second / total if total else 1.0 / len(self.consumers)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
         """Take a message that a list names for a hand-out; return False where another has it, or it is gone.
@@ -625,7 +749,7 @@ class NonPersistentLaneState(LaneState):
         raise NotImplementedError
 
 
-class Distribution(Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker], ABC):
+class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker]):
     """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
 
 
@@ -745,7 +869,12 @@ class DestinationState(DestinationLifecycle):
     def holds_up(self, consumer: Taker) -> bool:
         """Return whether a consumer gets nothing, whatever is there."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
-        return self.is_paused or not is_exclusive or consumer.is_draining
+        return self.is_paused or not is_exclusive or consumer.stage.is_draining
+
+    def stand_by(self, consumer: Taker) -> None:
+        """Have a consumer that gets nothing let go of what is kept for it: what it settles frees its groups."""
+        if not self.is_paused:
+            self.distribution.revoke(consumer)
 
     @property
     def lists_a_lane(self) -> int:

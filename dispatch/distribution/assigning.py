@@ -267,7 +267,7 @@ class Assigning:
 
     def gets_no_more(self, consumer: Taker) -> bool:
         """Tell whether others wait for what it holds of its groups: it drains, or another one is exclusive."""
-        return consumer.is_draining or self.queue.exclusive not in (None, consumer)
+        return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)
 
     # ------------------------------------------------------------------ assigning
 

@@ -17,14 +17,13 @@ from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery, is_lazy
 from ..core.memory.consumer_memory import ASSIGNED_BYTES
 from ..core.model import (
-    Collectors,
+    Collector,
     ConsumerGroup,
     DestinationState,
     Distribution,
     LaneState,
     Taker,
     TargetList,
-    collect_nothing,
     lane_of,
 )
 from ..selectors.selector import Selector
@@ -144,7 +143,7 @@ class GroupAssigner(Distribution):
             for unassigned in self._assigning.all_unassigned()
             for consumer in (*unassigned.withheld, *unassigned.reserved_for)
         }:
-            if consumer.is_slow or demand_within(self.queue, consumer) <= 0:
+            if consumer.activity.is_slow or demand_within(self.queue, consumer) <= 0:
                 self._assigning.offer_withheld(consumer)
         for consumer_group in self.queue.consumer_groups.values():
             self.target_area.wake(consumer_group)
@@ -152,9 +151,13 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ taking
 
     @property
-    def collectors(self) -> Collectors:
-        """Return one way to hand out for takes of any size: each message is looked at for its group."""
-        return Collectors(self.collect, collect_nothing)
+    def collector(self) -> Collector:
+        """Return itself."""
+        return self
+
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        """Hand out nothing: in a take of any size each message is looked at for its group."""
+        return None
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""

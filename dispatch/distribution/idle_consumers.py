@@ -64,7 +64,7 @@ class IdleConsumers:
             if count >= fewer_than:
                 return
             for consumer in self._by_count[count]:
-                if consumer.is_slow:
+                if consumer.activity.is_slow:
                     continue
                 if demand(consumer) > 0:
                     yield consumer

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...store.stored_message import StoredMessage
 from ..core.areas.target_area import TargetArea
-from ..core.model import Collectors, ConsumerGroup, Distribution, LaneState, Taker
+from ..core.deliveries.delivery import Delivery
+from ..core.model import Collector, ConsumerGroup, Distribution, LaneState, Taker
 
 
 class OrdinaryDistribution(Distribution):
@@ -18,13 +19,19 @@ class OrdinaryDistribution(Distribution):
     def __init__(self, target_area: TargetArea) -> None:
         self._target_area = target_area
         self._dispatch_area = target_area.dispatch_area
-        self._collectors = Collectors(self._dispatch_area.collect, self._dispatch_area.collect_one)
-        """Bound once, not for each consumer."""
 
     @property
-    def collectors(self) -> Collectors:
-        """Return the hand-outs of the DispatchArea, for one message and for several."""
-        return self._collectors
+    def collector(self) -> Collector:
+        """Return the DispatchArea, which this rule would only ask."""
+        return self._dispatch_area
+
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        """See Collector."""
+        return self._dispatch_area.collect_one(consumer)
+
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+        """See Collector."""
+        return self._dispatch_area.collect(consumer, most, max_bytes)
 
     def leave(self, consumer: Taker) -> None:
         """Take a closed consumer from its group, and end the group with its last one."""

@@ -78,7 +78,7 @@ class Precedence:
                 return
             for other, shared in self._ranks[rank].items():
                 # Whose prefetch is used up is passed over without the call of `demand`: those are most, if many.
-                if other.is_slow or 0 < other.prefetch_limit <= other.in_flight:
+                if other.activity.is_slow or 0 < other.prefetch_limit <= other.in_flight:
                     continue
                 demand = other.demand
                 if demand > 0:

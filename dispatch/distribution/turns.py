@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
-from ..core.model import Collectors, ConsumerGroup, DestinationState, Taker, TargetList, collect_nothing
+from ..core.model import Collector, ConsumerGroup, DestinationState, Taker, TargetList
 from .ordinary import OrdinaryDistribution
 
 
@@ -31,9 +31,13 @@ class Turns(OrdinaryDistribution):
         """By priority, the number of the member that was served last."""
 
     @property
-    def collectors(self) -> Collectors:
-        """Return one way to hand out for takes of any size: each looks whose turn it is."""
-        return Collectors(self.collect, collect_nothing)
+    def collector(self) -> Collector:
+        """Return itself."""
+        return self
+
+    def collect_one(self, consumer: Taker) -> Delivery | None:
+        """Hand out nothing: a take of any size looks whose turn it is."""
+        return None
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM.

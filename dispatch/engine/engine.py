@@ -52,6 +52,8 @@ from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import ConsumerParts
 from ..consumer.consumers import Consumers
+from ..consumer.search import SearchParts
+from ..consumer.settlements import Settlements
 from ..consumer.stuck import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
@@ -364,14 +366,21 @@ class Engine:
             store=store,
             target_area=target_area,
             dispatch_area=self.dispatch_area,
-            loader=self.loader,
-            due=self.due,
+            searches=SearchParts(monitor, self.dispatch_area, self.loads, self.loader, self.due),
+            settlements=Settlements(
+                monitor,
+                store,
+                self.dispatch_area,
+                self.deadlines,
+                self.redelivery,
+                self.transactions,
+                self.late_calls.reject,
+            ),
             deadlines=self.deadlines,
             redelivery=self.redelivery,
             transactions=self.transactions,
             publisher=publisher,
             policies=self.policies,
-            reject=self.late_calls.reject,
         )
         self.consumers = Consumers(parts, self.overhead)
         self.topic_owners = make_topic_owners(

@@ -117,7 +117,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
     delivered = queue.delivered
     for consumer in queue.consumers():
         consumers += 1
-        slow_consumers += consumer.is_slow
+        slow_consumers += consumer.activity.is_slow
         delivered += consumer.delivered
     # By place, in the order of the fields: names would cost as much as all of the above.
     return DestinationStatistics(

@@ -252,7 +252,7 @@ def data_log_rows(data_logs: Sequence[tuple[int, int, int]]) -> Iterator[dict[st
 
 
 def _urgency(consumer: Taker) -> tuple[bool, float, int]:
-    return consumer.is_slow, consumer.messages_per_second, consumer.in_flight
+    return consumer.activity.is_slow, consumer.activity.messages_per_second, consumer.in_flight
 
 
 def _consumer_row(number: int, consumer: Taker) -> dict[str, Any]:

@@ -249,9 +249,9 @@ def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
     queue, dispatch_area = consumer.destination, owners.dispatch_area
     name = queue.qualified_name
-    if consumer.is_closed:
+    if consumer.stage.is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
-    if consumer.is_draining:
+    if consumer.stage.is_draining:
         return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
     places = _places(owners, queue)
     if not places.depth:
@@ -399,7 +399,7 @@ def _free_causes(owners: Owners, queue: DestinationState, places: _Places) -> li
     """Return what the messages wait for that no consumer has."""
     if not places.free:
         return []
-    consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]
+    consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, queue.qualified_name, places.free, 0, None, f"a consumer of {queue.name!r}")]
     reach = Reach(queue)

@@ -28,7 +28,7 @@ def explain_in_short(owners: Owners, queues: Sequence[DestinationState]) -> str:
         for queue in queues:
             with owners.monitor.lock:
                 is_quick = _is_quick(queue)
-                slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.is_slow), None)
+                slow = next((one for one in islice(queue.consumers(), CONSUMERS_MAX) if one.activity.is_slow), None)
             if slow is not None and is_quick:
                 assert isinstance(slow, Consumer), "every taker of a queue is one"
                 return explain_consumer(owners, slow).sentence

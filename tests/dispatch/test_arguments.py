@@ -383,8 +383,9 @@ def _kind(door: str) -> str:
 
 INTERNAL = {
     "check_held",
+    "room",
+    "search",
     "checked_transaction",
-    "retry_take",
     "send_many_steps",
     "send_message",
     "send_steps",

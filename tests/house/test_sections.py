@@ -16,7 +16,7 @@ LOOKS_ONLY = {
     "AsyncConsumer._settle_all",
     "Consumer.ack_up_to",
     "Consumer.drain",
-    "Consumer.reject",
+    "Settlements.reject",
     "Consumer.statistics",
     "Forebay.destinations",
     "Forebay.prepared",
@@ -65,7 +65,7 @@ TRIES_ITSELF = {
 }
 """Hot paths, and those of two sections: they call break_by or break_between."""
 SAYS_IT_INSIDE = {
-    "Consumer._take_slowly",  # it waits there, and an exception in a wait breaks nothing
+    "Search.run",  # it waits there, and an exception in a wait breaks nothing
     "Publisher._wait",
 }
 OTHERWISE = {

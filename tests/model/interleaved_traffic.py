@@ -91,7 +91,7 @@ class _Books:
     def taken(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """Nobody else may have them, and nobody may have had them for good."""
         for number in map(number_of, deliveries):
-            if not consumer._is_closed:  # or others may have them by now
+            if not consumer.stage.is_closed:  # or others may have them by now
                 assert number not in self.acknowledged, f"message {number} comes again"
                 owner = self._owners.get(number)
                 assert owner is None or owner._is_closed, f"message {number} has two owners"
@@ -302,7 +302,7 @@ class InterleavedTraffic:
             try:
                 self._settle(random, consumer, self._take(consumer, random.choice((1, 1, 3, 10)), timeout))
             except (Closed, StateError, TransactionError):  # the last two: they went back, for others to take
-                assert consumer._is_closed
+                assert consumer.stage.is_closed
                 if not self._is_over:
                     consumer = self._subscribe(random, selector)
 

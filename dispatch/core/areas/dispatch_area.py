@@ -20,12 +20,12 @@ from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
 from ..memory.memories import Memories
-from ..model import ConsumerGroup, LaneState, Taker, TargetList
+from ..model import Collector, ConsumerGroup, LaneState, Taker, TargetList
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
 
 
-class DispatchArea:
+class DispatchArea(Collector):
     """Everything that consumers have in hand, with its charges and their bounds.
 
     The state lock guards it; every method requires it held.

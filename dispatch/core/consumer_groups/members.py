@@ -1,20 +1,19 @@
-"""GroupMembers: who belongs to a consumer group, what they want, how they wait and in which order they are woken.
+"""GroupMembers: who belongs to a consumer group, what they want, how they wait and in which order they are called.
 
-What they take from is not said here: a consumer group is its members and their lists (model.py). Nothing here is
-stored.
+What they take from and how they are woken is not said here: a consumer group is its members and their lists
+(model.py). Nothing here is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from ....store.locks import UNAWAITED, OwnedLock, condition_of
 from ...selectors.selector import Selector
 from .matching import SelectorMatcher
-from .receiver import Receiver
 
-M = TypeVar("M", bound=Receiver)
+M = TypeVar("M")
 
 
 class GroupMembers(SelectorMatcher, Generic[M]):
@@ -92,31 +91,6 @@ class GroupMembers(SelectorMatcher, Generic[M]):
         finally:
             self.waiting -= 1
 
-    def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Wake its consumers, because something may be there. Callbacks that are due join ready. Requires: the lock."""
-        if self.waiting:
-            self.arrived.notify_all()
-        if self.is_armed:
-            self.is_armed = False
-            for consumer in self.consumers:
-                consumer.become_ready(ready)
-            # Whoever is called first may take all there is: the next time that is another one.
-            self.rotate_consumers()
-
     def arm(self) -> None:
         """Call on_ready of the consumers that wait for it with the next arrival. Requires: the lock."""
         self.is_armed = True
-
-    def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """Wake as wake does, and those who wait for the load, whatever it brought. Requires: the lock."""
-        self.wake(ready)
-
-    def part_of(self, consumer: M) -> float:
-        """Return a consumer's part of what the lists hold, by how fast it takes beside the others. O(consumers).
-
-        Equal parts while nobody takes.
-        """
-        if consumer not in self.consumers:
-            return 0.0
-        total = sum(other.messages_per_second for other in self.consumers)
-        return consumer.messages_per_second / total if total else 1.0 / len(self.consumers)

@@ -197,7 +197,7 @@ def test_waiting_takes_are_woken_by_the_resume(is_late: bool) -> None:
     def waiting() -> int:
         with simulated.lock:
             consumers = list(simulated.queue_state("orders").consumers())
-            return sum(bool(consumer._credited._waiting) for consumer in consumers) + sum(  # type: ignore[attr-defined]
+            return sum(bool(consumer.waits._credited._waiting) for consumer in consumers) + sum(  # type: ignore[attr-defined]
                 consumer_group.waiting for consumer_group in simulated.queue_state("orders").consumer_groups.values()
             )
 

@@ -19,6 +19,7 @@ import forebay
 import forebay.aio
 from forebay import Closed, Message
 from forebay.dispatch.admin.browse import Browsers
+from forebay.dispatch.consumer.search import Search
 
 Taken = list[forebay.aio.Delivery]
 
@@ -64,15 +65,15 @@ def test_a_thousand_consumers_of_one_queue_are_served_in_turn_and_few_are_woken(
 
         works = [start(work(number, consumer)) for number, consumer in enumerate(consumers)]
         await ticks()
-        look = forebay.Consumer.retry_take
+        look = Search.look
 
-        def counted(consumer: forebay.Consumer, search: Any) -> Any:
+        def counted(search: Search) -> Any:
             nonlocal looks
             looks += 1
-            return look(consumer, search)
+            return look(search)
 
         with monkeypatch.context() as patched:
-            patched.setattr(forebay.Consumer, "retry_take", counted)
+            patched.setattr(Search, "look", counted)
             for _ in range(1000):
                 await queue.send(b"x")
                 await ticks(4)

@@ -174,7 +174,7 @@ DISPATCH_BUGS = (
     Bug(
         "a draining consumer keeps its groups",
         "Assigning.gets_no_more",
-        "return consumer.is_draining or self.queue.exclusive not in (None, consumer)",
+        "return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)",
         "return self.queue.exclusive not in (None, consumer)",
         "tests/dispatch/consumer/test_drain.py::"
         "test_groups_go_to_others_each_as_soon_as_the_draining_consumer_holds_none_of_it",
@@ -182,7 +182,7 @@ DISPATCH_BUGS = (
     Bug(
         "a consumer that drains leaves its waiting takes waiting",
         "Consumer._stop_taking",
-        "self.consumer_group.arrived.notify_all()\nself.wake_on_failure()",
+        "self.waits.wake_takes(self.consumer_group)\nself.wake_on_failure()",
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),

@@ -17,16 +17,16 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "who waits for credit is not told that it came",
-        "Consumer.on_credit",
+        "Waits.end_for_credit",
         "self._credited.notify_all()",
         "pass",
         "tests/concurrency/test_threads.py::test_a_take_that_waits_for_credit_is_woken_when_it_comes",
     ),
     Bug(
         "what comes back is put in its place without the lock",
-        "Consumer.nack",
-        "with self.monitor.lock, self.monitor.whole: ...",
-        "with self.monitor.whole: ...",
+        "Settlements.nack",
+        "with self._monitor.lock, self._monitor.whole: ...",
+        "with self._monitor.whole: ...",
         BETWEEN_LINES,
     ),
     Bug(
@@ -37,30 +37,30 @@ INTERLEAVING_BUGS = (
         "        if monitor.lock.failure is not None:\n"
         "            raise monitor.lock.failure\n"
         "        monitor.entries += 1\n"
-        "        if self._takes_no_more:\n"
-        "            raise self._over()\n"
         "        if (\n"
         "            max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)\n"
         "        ) or self.prefetch_limit - self.in_flight == 1:\n"
-        "            one = self._collect_one(self)\n"
+        "            one = self.collector.collect_one(self)\n"
         "            if one is not None:\n"
         "                return [one]\n"
-        "        most = self._credit(max_messages)\n"
-        "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
+        "        if self.stage.is_over:\n"
+        "            raise self.stage.refusal()\n"
+        "        most = self.room(max_messages)\n"
+        "        deliveries = self.collector.collect(self, most, max_bytes) if most > 0 else []\n"
         "    except BaseException as error:\n"
         "        monitor.lock.break_by(error)\n"
         "        raise",
         "with monitor.bare_lock:\n"
-        "    if self._takes_no_more:\n"
-        "        raise self._over()\n"
-        "    most = self._credit(max_messages)\n"
-        "deliveries = self._collect(self, most, max_bytes) if most > 0 else []",
+        "    if self.stage.is_over:\n"
+        "        raise self.stage.refusal()\n"
+        "    most = self.room(max_messages)\n"
+        "deliveries = self.collector.collect(self, most, max_bytes) if most > 0 else []",
         BETWEEN_LINES,
     ),
     Bug(
         "who waits is not told that its consumer is closed",
         "Consumer._close",
-        "self._credited.notify_all()\nconsumer_group.arrived.notify_all()",
+        "self.waits.wake_takes(consumer_group)",
         "pass",
         "tests/concurrency/test_threads.py::test_closing_wakes_all_who_wait",
     ),

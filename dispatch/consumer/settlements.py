@@ -1,0 +1,171 @@
+"""Settlements: what ends deliveries, for all consumers of a store: acks of several, nacks, releases, dead letters.
+
+The ack of a single message is `Consumer.ack`, which is written out for its speed and comes here where anything is
+unusual. An ack is in the journal when it returns, a nack's count too; a crash before that brings the message again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
+from ...store.message_store import MessageStore
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.deliveries.delivery import Delivery, is_late
+from ..core.model import Taker
+from ..core.monitor import Monitor
+from ..core.publisher import Confirmer
+from ..core.settling.deadlines import AckDeadlines
+from ..core.settling.redelivery import Redelivery
+from ..transactions.transaction import Transaction, TransactionRegistry
+
+Check = Callable[[Sequence[Delivery]], None]
+Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
+"""Deliveries, the reason, a transaction, and what is asked under the lock whether they may be settled."""
+
+
+class Settlements:
+    """One for each open store. Requires: no lock, where a method does not say otherwise."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        dispatch_area: DispatchArea,
+        deadlines: AckDeadlines,
+        redelivery: Redelivery,
+        transactions: TransactionRegistry,
+        reject: Reject,
+    ) -> None:
+        """reject: makes dead letters of deliveries. Requires: no lock."""
+        self._monitor = monitor
+        self._store = store
+        self._dispatch_area = dispatch_area
+        self._deadlines = deadlines
+        self._redelivery = redelivery
+        self._transactions = transactions
+        self._reject = reject
+
+    # ------------------------------------------------------------------ acknowledging
+
+    def ack(self, consumer: Taker, rest: tuple[Delivery, ...], confirmer: Confirmer) -> None:
+        """Acknowledge deliveries run by run, in as many sections as the index and the disk demand."""
+        while rest:
+            try:
+                with self._monitor.lock, self._monitor.whole:
+                    self.check_held(consumer, rest)
+                    try:
+                        settled, position = self._ack_runs(rest)
+                        rest = rest[settled:]
+                    finally:
+                        self.after_ack(consumer)  # for what is settled, also where the rest is refused
+            except StoreFull as full:
+                self._monitor.run_deferred()
+                self.make_disk_room(full)
+                rest = tuple(held for held in rest if held.lane.in_flight.get(held.sequence) is held)
+                continue
+            confirmer.confirm(position)
+
+    def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
+        """Settle run by run; return how many deliveries, and the position that must be durable, 0 if none must.
+
+        They are fewer than all where the index wants a checkpoint first.
+        """
+        dispatch_area, store = self._dispatch_area, self._store
+        begin = position = 0
+        while begin < len(ordered) and (not begin or not store.is_index_crowded):
+            first = ordered[begin]
+            end = begin + 1
+            sequence = first.sequence
+            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end].lane is first.lane:
+                sequence += 1
+                end += 1
+            lane = first.lane
+            lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
+            dispatch_area.settle_run(lane, ordered[begin:end])
+            if lane.syncs:
+                position = store.journal.end
+            begin = end
+        return begin, position
+
+    def after_ack(self, consumer: Taker) -> None:
+        """Go on where an ack made room: for the consumer's takes, for senders. Requires: the lock."""
+        consumer.on_credit()
+        limits = consumer.destination.admission
+        if limits is not None:
+            limits.room_came()
+
+    def make_disk_room(self, full: StoreFull) -> None:
+        """Delete at once what earlier acks have freed: even the reserve is full. Raises `full` if that is nothing."""
+        if not self._store.cleanup.run().deleted:
+            raise full
+
+    def ack_in(self, consumer: Taker, transaction: object, deliveries: object) -> None:
+        """Have a transaction acknowledge deliveries with its commit."""
+        checked = self._transactions.checked(transaction)
+        batch = batch_of(deliveries)
+        with self._monitor.lock, self._monitor.whole:
+            self.check_held(consumer, batch)
+            checked.hold(batch)
+
+    # ------------------------------------------------------------------ the other ways
+
+    def nack(self, consumer: Taker, batch: Sequence[Delivery], delay: float) -> bool:
+        """Return deliveries to their places with an attempt more; return whether any of them waits for its time."""
+        with self._monitor.lock, self._monitor.whole:
+            self.check_held(consumer, batch)
+            is_put_off = self._redelivery.take_back(batch, delay)
+            consumer.on_credit()
+        return is_put_off
+
+    def release(self, consumer: Taker, batch: Sequence[Delivery]) -> None:
+        """Return deliveries to their places as not tried."""
+        with self._monitor.lock, self._monitor.whole:
+            self.check_held(consumer, batch)
+            self._redelivery.return_untried(batch)
+            consumer.on_credit()
+
+    def reject(self, consumer: Taker, deliveries: object, reason: str, transaction: object) -> None:
+        """Make dead letters of deliveries, now or with the commit of a transaction."""
+        checked = None if transaction is None else self._transactions.checked(transaction)
+        batch = batch_of(deliveries)
+        with self._monitor.lock:
+            self.check_held(consumer, batch)
+        self._reject(batch, reason, checked, partial(self.check_held, consumer))
+
+    def extend(self, consumer: Taker, batch: Sequence[Delivery], seconds: float) -> None:
+        """Give deliveries so many seconds from now on."""
+        with self._monitor.lock, self._monitor.whole:
+            self.check_held(consumer, batch)
+            self._deadlines.extend(consumer, batch, seconds)
+
+    def check_held(self, consumer: Taker, deliveries: Sequence[object]) -> None:
+        """Raise what `ack` raises where one of these is not the consumer's to settle. Requires: the lock."""
+        last_number = -1
+        is_ascending = True
+        for delivery in deliveries:
+            if type(delivery) is not Delivery:
+                raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
+            if delivery.consumer is not consumer:
+                raise SettingsError("the delivery belongs to another consumer: settle it there")
+            if delivery.lane.in_flight.get(delivery.sequence) is not delivery:
+                if is_late(delivery):
+                    deadline = consumer.ack_deadline_seconds or 0.0
+                    raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
+                self._transactions.raise_if_held(delivery)
+                raise StateError("the delivery is settled already, or its consumer was closed")
+            is_ascending = is_ascending and delivery.number > last_number
+            last_number = delivery.number
+        # In the order in which they were taken there can be none twice, and nothing to remember.
+        if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
+            raise SettingsError("the same delivery is in the batch twice")
+
+
+def batch_of(deliveries: object) -> tuple[Delivery, ...]:
+    """Return a copy, which the caller can't change meanwhile."""
+    if type(deliveries) is Delivery:
+        return (deliveries,)
+    if not isinstance(deliveries, list | tuple):
+        raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
+    return tuple(deliveries)

@@ -1,0 +1,55 @@
+"""ConsumerStage: how far a consumer is on its way from subscribe to close.
+
+taking <──> held up    its queue is paused, or another consumer is exclusive
+   └──────────┴──> draining ──> drained    it takes nothing more; closed after that
+   └──────────┴──> closed
+
+Each stage is one object, so that a question of it is an attribute of what the consumer has anyway. The state lock
+guards which one a consumer has. Nothing here survives the process.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....store.errors import Closed
+
+
+class ConsumerStage:
+    """One of the five stages below: there are no others."""
+
+    __slots__ = ("name", "gets_nothing", "is_draining", "is_over", "is_closed")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        gets_nothing: bool = False,
+        is_draining: bool = False,
+        is_over: bool = False,
+        is_closed: bool = False,
+    ) -> None:
+        self.name = name
+        self.gets_nothing = gets_nothing
+        """Its queue hands nothing to it, now or ever again, and it is not closed."""
+        self.is_draining = is_draining
+        """Somebody has let it drain."""
+        self.is_over = is_over
+        """Every take raises Closed."""
+        self.is_closed = is_closed
+        """It has given back what it held."""
+
+    def refusal(self) -> Closed:
+        """Return what a take raises. Requires: `is_over`."""
+        return Closed("the consumer", "closed" if self.is_closed else "draining and takes nothing more")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+TAKING: Final = ConsumerStage("taking")
+HELD_UP: Final = ConsumerStage("held up", gets_nothing=True)
+DRAINING: Final = ConsumerStage("draining", gets_nothing=True, is_draining=True, is_over=True)
+DRAINED: Final = ConsumerStage("drained", is_draining=True, is_over=True, is_closed=True)
+"""Closed after it was let drain."""
+CLOSED: Final = ConsumerStage("closed", is_over=True, is_closed=True)
