@@ -99,10 +99,8 @@ class Consumer(Taker):
         "waits",
         "_dispatch_area",
         "_is_of_a_loop",
-        "_journal",
         "_memory",
         "_parts",
-        "_settlements",
     )
 
     def __init__(
@@ -115,8 +113,6 @@ class Consumer(Taker):
         """Requires: the lock."""
         self.monitor = monitor = parts.monitor
         self._parts = parts
-        self._settlements = parts.settlements
-        self._journal = parts.store.journal
         self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
         self.confirmer: Confirmer = parts.publisher
         self.destination = destination
@@ -135,7 +131,7 @@ class Consumer(Taker):
         """Deliveries so far, which numbers them. Read-only for callers."""
         slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
         self.activity = Activity(slow_seconds, options.on_slow, monitor.monotonic())
-        self.waits = Waits(monitor.lock, options.on_ready, is_limited=destination.admission is not None)
+        self.waits = Waits(options.on_ready, is_limited=destination.admission is not None)
         self.stage = TAKING
         self.collector = destination.distribution.collector
         self.reconfigure()
@@ -363,14 +359,14 @@ class Consumer(Taker):
         TransactionError when it is a transaction's; then none of them is settled.
         """
         if transaction is not None:
-            self._settlements.ack_in(self, transaction, deliveries)
+            self._parts.settlements.ack_in(self, transaction, deliveries)
             return
         if type(deliveries) is Delivery:
             delivery = deliveries
         elif type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
             delivery = deliveries[0]
         else:
-            self._settlements.ack(self, batch_of(deliveries), self.confirmer)
+            self._parts.settlements.ack(self, batch_of(deliveries), self.confirmer)
             return
         lane, sequence, monitor = delivery.lane, delivery.sequence, self.monitor
         entries = monitor.entries
@@ -385,7 +381,7 @@ class Consumer(Taker):
                         monitor.step_aside()
                     monitor.entries += 1
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
-                        self._settlements.check_held(self, (delivery,))
+                        self._parts.settlements.check_held(self, (delivery,))
                     lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
                     # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
                     # is an ack that was not confirmed, and the message comes again.
@@ -393,13 +389,13 @@ class Consumer(Taker):
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
                     if self.waits.hears_of_acks:
-                        self._settlements.after_ack(self)
-                    position = self._journal.end if lane.syncs else 0
+                        self._parts.settlements.after_ack(self)
+                    position = self._parts.store.journal.end if lane.syncs else 0
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise
         except StoreFull as full:
-            self._settlements.make_disk_room(full)
+            self._parts.settlements.make_disk_room(full)
             if lane.in_flight.get(sequence) is delivery:
                 self.ack(delivery)
             return
@@ -408,7 +404,7 @@ class Consumer(Taker):
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
-            self._settlements.check_held(self, (delivery,))
+            self._parts.settlements.check_held(self, (delivery,))
             number = delivery.number
             held = [other for other in self._held() if other.number <= number]
         self.ack(held)
@@ -426,7 +422,7 @@ class Consumer(Taker):
         """
         batch = batch_of(deliveries)
         check_seconds("delay", delay)
-        if self._settlements.nack(self, batch, delay):
+        if self._parts.settlements.nack(self, batch, delay):
             self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self.monitor.run_deferred()
 
@@ -437,7 +433,7 @@ class Consumer(Taker):
         may have left it in flight once, one attempt stays. SettingsError,
         StateError, TransactionError: as ack. O(deliveries).
         """
-        self._settlements.release(self, batch_of(deliveries))
+        self._parts.settlements.release(self, batch_of(deliveries))
         self.monitor.run_deferred()
 
     def reject(
@@ -462,7 +458,7 @@ class Consumer(Taker):
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
-        self._settlements.reject(self, deliveries, reason, transaction)
+        self._parts.settlements.reject(self, deliveries, reason, transaction)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
         """Give deliveries so many seconds from now on until their ack deadline passes, more or fewer than were left.
@@ -479,11 +475,11 @@ class Consumer(Taker):
         """
         batch = batch_of(deliveries)
         check_seconds("seconds", seconds)
-        self._settlements.extend(self, batch, seconds)
+        self._parts.settlements.extend(self, batch, seconds)
 
     def check_held(self, deliveries: Sequence[object]) -> None:
         """Raise what `ack` raises where one of these is not its to settle. Requires: the lock."""
-        self._settlements.check_held(self, deliveries)
+        self._parts.settlements.check_held(self, deliveries)
 
     # ------------------------------------------------------------------ what it takes, and when
 
@@ -496,7 +492,7 @@ class Consumer(Taker):
         if self.room(1) <= 0:
             return
         self._dispatch_area.waits_for_memory.pop(self, None)
-        self.waits.end_for_credit()
+        self.waits.end_for_credit(is_limited=self.destination.admission is not None)
         if self.waits.readiness.is_armed:
             if self._dispatch_area.has_any(self.consumer_group):
                 self.become_ready(self.monitor.deferred)

@@ -173,7 +173,7 @@ class Search:
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait for something to change; False: the time is up. A load that is under way ends soon."""
-        now = self._parts.monitor.monotonic()
+        lock, now = self._parts.monitor.lock, self._parts.monitor.monotonic()
         if self.is_coming:
             wait_seconds: float | None = LOAD_WAIT_SECONDS
         elif deadline is None:
@@ -187,7 +187,7 @@ class Search:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
         if self.has_credit:
-            self._waits.wait_for_messages(self._consumer.consumer_group, wait_seconds)
+            self._waits.wait_for_messages(self._consumer.consumer_group, lock, wait_seconds)
         else:
-            self._waits.wait_for_credit(wait_seconds)
+            self._waits.wait_for_credit(lock, wait_seconds)
         return True

@@ -23,15 +23,11 @@ class Waits:
         "when_closed",
         "when_moved",
         "_credited",
-        "_is_limited",
-        "_lock",
         "_takes",
     )
 
-    def __init__(self, lock: OwnedLock, on_ready: Callable[[], None] | None, *, is_limited: bool) -> None:
+    def __init__(self, on_ready: Callable[[], None] | None, *, is_limited: bool) -> None:
         """on_ready: see Readiness. is_limited: senders may wait for room in the queue."""
-        self._lock = lock
-        self._is_limited = is_limited
         self.readiness = Readiness(on_ready)
         self.is_for_credit = False
         """Takes wait for credit, or for memory, or for a queue that hands something out. Read-only for callers."""
@@ -68,23 +64,23 @@ class Waits:
         """Note that takes wait for credit: arrivals are for others from now on."""
         self.is_for_credit = self.hears_of_acks = True
 
-    def end_for_credit(self) -> None:
-        """Note that there is credit, and wake the takes that wait for it."""
+    def end_for_credit(self, *, is_limited: bool) -> None:
+        """Note that there is credit, and wake the takes that wait for it. is_limited: see the constructor."""
         self.is_for_credit = False
-        self.hears_of_acks = self._is_limited
+        self.hears_of_acks = is_limited
         self._credited.notify_all()
 
-    def wait_for_credit(self, seconds: float | None) -> None:
-        """Wait until there is credit, or so long."""
+    def wait_for_credit(self, lock: OwnedLock, seconds: float | None) -> None:
+        """Wait until there is credit, or so long. Lets go of the lock meanwhile."""
         if self._credited is UNAWAITED:
-            self._credited = condition_of(self._lock)
+            self._credited = condition_of(lock)
         self._credited.wait(seconds)
 
-    def wait_for_messages(self, consumer_group: ConsumerGroup, seconds: float | None) -> None:
+    def wait_for_messages(self, consumer_group: ConsumerGroup, lock: OwnedLock, seconds: float | None) -> None:
         """Wait until something arrives, or so long. The consumer may have another group when that is over."""
         self._takes += 1
         try:
-            consumer_group.wait(self._lock, seconds)
+            consumer_group.wait(lock, seconds)
         finally:
             self._takes -= 1
 

@@ -15,7 +15,7 @@ from ....cache.tab import Tab
 from ....store.sequence_set import SequenceSet
 from ...selectors.selector import Selector
 
-CONSUMER_BYTES: Final = 480
+CONSUMER_BYTES: Final = 436
 """Charged for a consumer."""
 LOOP_BYTES: Final = 1920
 """Charged besides for a consumer of forebay.aio."""
