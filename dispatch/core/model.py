@@ -24,9 +24,9 @@ from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times
-from ...store.index.destination_lane import DestinationLane
+from ...store.index.destination_lane import DeletedLane, DestinationLane
 from ...store.index.fingerprint import BlockSurvey
-from ...store.index.fingerprints import Candidate
+from ...store.index.fingerprints import Candidate, has_fingerprints
 from ...store.index.index import INDEX_LANE_BYTES
 from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.message_store import MessageStore
@@ -687,9 +687,10 @@ class LaneState(LaneMessages):
 
 
 class PersistentLaneState(LaneState):
-    """A lane of messages that are in the journal. The state lock guards it.
+    """A lane of messages that are in the journal, of a queue, a topic or a subscription. The state lock guards it.
 
-    The index has one lane for it in a queue or topic: `pending_lane` is `destination_lane`. It has two in a
+    How they arrive is said by the lane of each of these; all else that the journal and the index make different is
+    here. The index has one lane for it in a queue or topic: `pending_lane` is `destination_lane`. It has two in a
     subscription: its own, in which it acknowledges, and the topic's, which knows what was sent and where that lies.
     """
 
@@ -712,6 +713,29 @@ class PersistentLaneState(LaneState):
         pending_lane = self.pending_lane
         assert isinstance(pending_lane, JournaledLane)
         return self.destination.store.quarantine(pending_lane, sequence)
+
+    def skip_names(self, selector: Selector | None) -> frozenset[str]:
+        """See LaneState."""
+        names = NO_NAMES if selector is None else selector.header_names
+        return names if has_fingerprints(names) else NO_NAMES
+
+    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
+        """See LaneState."""
+        if not names:
+            return super().next_candidate(selector, names, sequence)
+        return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
+
+    def note_survey(self, survey: BlockSurvey) -> None:
+        """See LaneState."""
+        self.destination.store.note_survey(self.destination_lane, survey)
+
+    def give_up(self, sequence: int) -> None:
+        """See LaneState. It goes on record as lost."""
+        self.destination.target_area.pass_unreadable(self, sequence)
+
+    def drop(self) -> None:
+        """See LaneState."""
+        self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)
 
 
 class NonPersistentLaneState(LaneState):

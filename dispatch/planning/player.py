@@ -61,7 +61,7 @@ from ..core.areas.target_area import TargetArea
 from ..core.consumer_groups.matching import NO_NAMES
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
-from ..core.lanes.stored_lane import StoredLaneState
+from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.memories import Memories
 from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
 from ..core.monitor import Monitor
@@ -168,7 +168,7 @@ class PlayedStore(MessageStore):
         """Do nothing: a played store is never closed."""
 
 
-class PlayedLaneState(StoredLaneState):
+class PlayedLaneState(QueueLaneState):
     """The state of a lane that is in no index. It is never closed, and so it is not charged either."""
 
     __slots__ = ()

@@ -37,7 +37,7 @@ from ..core.deliveries.contracts import BackingStore, LaneDueTimes, MessageSourc
 from ..core.deliveries.delivery import LaneMessages
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.overhead import FAN_OUT_BYTES, OPEN_SUBSCRIPTION_BYTES
-from ..core.lanes.stored_lane import StoredLaneState
+from ..core.lanes.queue_lane import QueueLaneState
 from ..core.lists.load import Load
 from ..core.model import (
     LANE_STATE_BYTES,
@@ -46,6 +46,7 @@ from ..core.model import (
     LaneState,
     ListKeeper,
     NonPersistentLaneState,
+    PersistentLaneState,
     TargetList,
 )
 from ..core.settling.removal import Removals
@@ -387,7 +388,7 @@ class TopicState(DestinationState):
         return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 
 
-class TopicLaneState(StoredLaneState):
+class TopicLaneState(PersistentLaneState):
     """What is sent in one priority, on its way to the subscriptions."""
 
     __slots__ = ("topic",)
@@ -498,7 +499,7 @@ class TopicLaneState(StoredLaneState):
                 yield lane
 
 
-class SubscriptionLaneState(StoredLaneState):
+class SubscriptionLaneState(QueueLaneState):
     """One lane of one subscription."""
 
     __slots__ = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ....store.format.state import QUEUE
-from ..lanes.stored_lane import StoredLaneState
+from ..lanes.queue_lane import QueueLaneState
 from ..model import DestinationState, PersistentLaneState
 
 
@@ -21,4 +21,4 @@ class QueueState(DestinationState):
         """Return a new lane of the queue for one priority."""
         store = self.target_area.store
         pending_lane = store.lane(self.number, priority)
-        return StoredLaneState(self, pending_lane, store.id_prefix(self.number, priority))
+        return QueueLaneState(self, pending_lane, store.id_prefix(self.number, priority))

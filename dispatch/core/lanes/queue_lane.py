@@ -1,4 +1,4 @@
-"""StoredLaneState: a lane of messages that are in the journal: how they arrive, and how a scan passes over them.
+"""QueueLaneState: how a stored message arrives at a lane that consumers take from.
 
 An arrival goes to the only list of the lane where there is one without a selector, to the PendingCache behind it, and
 else to whoever TargetArea.offer_to_consumer_groups finds. Where nobody has room it stays in the journal, where the
@@ -10,17 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....cache.charge import OVERHEAD_BYTES, charges_bytes
-from ....store.index.destination_lane import DeletedLane
-from ....store.index.fingerprint import BlockSurvey
-from ....store.index.fingerprints import Candidate, has_fingerprints
 from ....store.stored_message import StoredMessage
-from ...selectors.selector import Selector
-from ..consumer_groups.matching import NO_NAMES
 from ..model import PersistentLaneState
 
 
-class StoredLaneState(PersistentLaneState):
-    """A lane of a queue; those of topics and subscriptions inherit from it. The state lock guards it."""
+class QueueLaneState(PersistentLaneState):
+    """The persistent lane of a queue; that of a subscription takes messages in alike. The state lock guards it."""
 
     __slots__ = ()
 
@@ -73,26 +68,3 @@ class StoredLaneState(PersistentLaneState):
             consumer_group.arrived.notify()
         if consumer_group.is_armed:
             consumer_group.wake(self.destination.monitor.deferred)
-
-    def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """See LaneState."""
-        names = NO_NAMES if selector is None else selector.header_names
-        return names if has_fingerprints(names) else NO_NAMES
-
-    def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """See LaneState."""
-        if not names:
-            return super().next_candidate(selector, names, sequence)
-        return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
-
-    def note_survey(self, survey: BlockSurvey) -> None:
-        """See LaneState."""
-        self.destination.store.note_survey(self.destination_lane, survey)
-
-    def give_up(self, sequence: int) -> None:
-        """See LaneState. It goes on record as lost."""
-        self.destination.target_area.pass_unreadable(self, sequence)
-
-    def drop(self) -> None:
-        """See LaneState."""
-        self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)
