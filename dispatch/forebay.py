@@ -89,7 +89,7 @@ class Forebay:
         """
         check_codec(codec)
         found = Queue(
-            self._engine.for_queues, self._engine.destinations.queue(check_name(name), self._engine.publisher)
+            self._engine.for_queues, self._engine.destinations.queue(check_name(name), self._engine.confirmer)
         )
         return found if codec is None else TypedQueue(found, codec)
 
@@ -121,7 +121,7 @@ class Forebay:
     def properties(self) -> Properties:
         """Return the small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
-        return Properties(StoreProperties(engine.monitor, engine.store, engine.publisher))
+        return Properties(StoreProperties(engine.monitor, engine.store, engine.confirmer))
 
     def temporary_queue(self) -> TemporaryQueue:
         """Make a queue with a name that nobody can guess, for replies. It ends with its `close` or the store's.
@@ -130,7 +130,7 @@ class Forebay:
         to a queue that nobody reads. Its dead letters go to one queue with those of all others: the policy's
         `dead_letter_queue` with "temporary-queue" for {name}. Two records in the journal. StoreFull, Closed.
         """
-        return TemporaryQueue(self._engine.for_queues, self._engine.admin.temporaries.queue(self._engine.publisher))
+        return TemporaryQueue(self._engine.for_queues, self._engine.admin.temporaries.queue(self._engine.confirmer))
 
     def temporary_topic(self) -> TemporaryTopic:
         """Make a topic with a name that nobody can guess. It ends as a temporary queue does, with its subscriptions."""

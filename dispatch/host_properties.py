@@ -15,8 +15,8 @@ from ..store.errors import ArgumentError, SettingsError, argument_error
 from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
 from ..store.message_store import MessageStore
+from .core.confirmer import Confirmer
 from .core.monitor import Monitor
-from .core.publisher import Confirmer
 
 T = TypeVar("T")
 

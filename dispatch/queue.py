@@ -13,9 +13,9 @@ from .admin.temporaries import Temporaries
 from .config.checks import check_bounds, check_name
 from .consumer.consumer import Consumer, as_message
 from .consumer.options import ConsumerOptions, compiled, consumer_options
+from .core.confirmer import Confirmer
 from .core.destinations.queue_state import QueueState
 from .core.monitor import Monitor
-from .core.publisher import Confirmer
 from .engine.doors import QueueParts
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import PUBLIC as SENDER_PUBLIC
@@ -250,7 +250,7 @@ class Queue(Sender):
         if limit is not None and (type(limit) is not int or limit < 0):
             raise argument_error(f"limit must be an int from 0 on, or None, not {limit!r}", limit, int)
         target = (
-            self.parts.destinations.queue(check_name(to), self.parts.publisher)
+            self.parts.destinations.queue(check_name(to), self.parts.confirmer)
             if isinstance(to, str)
             else self._other(to)
         )

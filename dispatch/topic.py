@@ -15,9 +15,9 @@ from .admin.temporaries import Temporaries
 from .config.checks import check_name
 from .consumer.consumer import Consumer
 from .consumer.options import consumer_options
+from .core.confirmer import Confirmer
 from .core.model import DestinationState
 from .core.monitor import Monitor
-from .core.publisher import Confirmer
 from .engine.doors import TopicParts
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.send_pipeline import Batch

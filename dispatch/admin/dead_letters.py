@@ -68,7 +68,7 @@ class DeadLetterMover:
         self._monitor = parts.monitor
         self._store = parts.store
         self._dispatch_area = parts.target_area.dispatch_area
-        self._publisher = parts.publisher
+        self._confirmer = parts.confirmer
         self._destinations = parts.destinations
         self._removals = parts.removals
         self._topics = topics
@@ -218,7 +218,7 @@ class DeadLetterMover:
                 lane.destination.dead_lettered += gone.count
                 self._removals.forget(lane, gone)
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
 
     # ------------------------------------------------------------------ moving
 
@@ -245,7 +245,7 @@ class DeadLetterMover:
                     lane.destination.dead_lettered += len(stamped)
                 moved += len(stamped)
                 position = store.position
-            self._publisher.confirm(position)
+            self._confirmer.confirm(position)
         return moved
 
     # ------------------------------------------------------------------ rejecting
@@ -277,7 +277,7 @@ class DeadLetterMover:
                 for delivery in batch:
                     consumer_of(delivery).on_credit()
                 position = self._store.position
-            self._publisher.confirm(position)
+            self._confirmer.confirm(position)
             self._monitor.run_deferred()
             remaining = [held for held in remaining if held not in batch]
 

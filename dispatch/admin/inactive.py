@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...store.message_store import MessageStore
+from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
 from ..core.lifecycle import Lifecycle
 from ..core.model import DestinationState
 from ..core.monitor import Monitor, in_sections
-from ..core.publisher import Publisher
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .queue_admin import QueueAdmin
@@ -47,7 +47,7 @@ class InactiveDestinations:
         *,
         monitor: Monitor,
         store: MessageStore,
-        publisher: Publisher,
+        confirmer: Confirmer,
         destinations: Destinations,
         topics: Topics,
         queue_admin: QueueAdmin,
@@ -57,7 +57,7 @@ class InactiveDestinations:
         """shortest_seconds: the least `inactive_seconds` of any policy; None: no destination ever goes."""
         self._monitor = monitor
         self._store = store
-        self._publisher = publisher
+        self._confirmer = confirmer
         self._destinations = destinations
         self._topics = topics
         self._queue_admin = queue_admin
@@ -129,7 +129,7 @@ class InactiveDestinations:
             destination.lifecycle = Lifecycle.UNUSED
             self._deleted += 1
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
 
 
 def _work(destination: DestinationState) -> tuple[int, int]:

@@ -46,6 +46,7 @@ class Mover:
         self._store = parts.store
         self._now_ms = parts.store.steady.now_ms
         self._publisher = parts.publisher
+        self._confirmer = parts.confirmer
         self._destinations = parts.destinations
         self._removals = parts.removals
         self._timed = timed
@@ -85,8 +86,8 @@ class Mover:
         try:
             admitted = to.admission.admit_now(sizes, reservation)
             if not admitted:
-                self._publisher.confirm(self._publisher.position())
-                admitted = self._publisher.run(to.admission.room(sizes, reservation, self._publisher.wakeable()))
+                self._confirmer.confirm(self._confirmer.position())
+                admitted = self._confirmer.run(to.admission.room(sizes, reservation, self._confirmer.wakeable()))
             return admitted, self._move_batch(lane, to, batch[:admitted])
         finally:
             with suppress(StoreFailed):
@@ -109,7 +110,7 @@ class Mover:
                 with store.journal.whole:
                     self.commit(lane, target, free)
             position = store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
         return len(free)
 
     def _with_times(self, lane: LaneState, message: StoredMessage) -> StoredMessage:
@@ -146,7 +147,7 @@ class Mover:
                 self._removals.forget(lane, gone)
                 raise
             self._removals.forget(lane, gone)
-        self._publisher.confirm(0)
+        self._confirmer.confirm(0)
         return gone.count
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:

@@ -53,7 +53,7 @@ def make_admin_owners(
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
     """Make all of them. slice_messages_max: so many messages are moved in one slice."""
-    monitor, store, publisher, destinations = parts.monitor, parts.store, parts.publisher, parts.destinations
+    monitor, store, confirmer, destinations = parts.monitor, parts.store, parts.confirmer, parts.destinations
     browsers = Browsers(
         monitor,
         parts.target_area,
@@ -72,7 +72,7 @@ def make_admin_owners(
         policies=policies,
         wake_maintenance=wake_maintenance,
     )
-    queue_admin = QueueAdmin(monitor, store, publisher, destinations, parts.removals, transactions)
+    queue_admin = QueueAdmin(monitor, store, confirmer, destinations, parts.removals, transactions)
     return AdminOwners(
         browsers=browsers,
         mover=mover,
@@ -82,7 +82,7 @@ def make_admin_owners(
         temporaries=Temporaries(
             monitor=monitor,
             store=store,
-            publisher=publisher,
+            confirmer=confirmer,
             destinations=destinations,
             topics=topics,
             queue_admin=queue_admin,
@@ -91,7 +91,7 @@ def make_admin_owners(
         inactive=InactiveDestinations(
             monitor=monitor,
             store=store,
-            publisher=publisher,
+            confirmer=confirmer,
             destinations=destinations,
             topics=topics,
             queue_admin=queue_admin,

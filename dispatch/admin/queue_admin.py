@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
+from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState
 from ..core.lifecycle import Lifecycle
 from ..core.model import LaneState
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 from ..core.settling.removal import Removals
 from ..transactions.transaction import TransactionRegistry
 
@@ -28,14 +28,14 @@ class QueueAdmin:
         self,
         monitor: Monitor,
         store: MessageStore,
-        publisher: Publisher,
+        confirmer: Confirmer,
         destinations: Destinations,
         removals: Removals,
         transactions: TransactionRegistry,
     ) -> None:
         self._monitor = monitor
         self._store = store
-        self._publisher = publisher
+        self._confirmer = confirmer
         self._destinations = destinations
         self._removals = removals
         self._transactions = transactions
@@ -60,7 +60,7 @@ class QueueAdmin:
                     at, part = self._purge_part(lane, at, end)
                     removed += part
                     position = self._store.position
-                self._publisher.confirm(position)
+                self._confirmer.confirm(position)
         return removed
 
     def _purge_part(self, lane: LaneState, begin: int, end: int) -> tuple[int, int]:
@@ -92,7 +92,7 @@ class QueueAdmin:
             self.delete_locked(queue)
             position = self._store.position
         try:
-            self._publisher.confirm(position)
+            self._confirmer.confirm(position)
         finally:
             self._monitor.run_deferred()
 

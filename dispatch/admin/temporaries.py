@@ -15,10 +15,10 @@ from ...store.format.state import TOPIC
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
+from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState
 from ..core.monitor import Monitor
-from ..core.publisher import Confirmer, Publisher
 from ..topics.registry import Topics
 from ..topics.state import TopicState
 from .queue_admin import QueueAdmin
@@ -34,7 +34,7 @@ class Temporaries:
         *,
         monitor: Monitor,
         store: MessageStore,
-        publisher: Publisher,
+        confirmer: Confirmer,
         destinations: Destinations,
         topics: Topics,
         queue_admin: QueueAdmin,
@@ -43,7 +43,7 @@ class Temporaries:
         self._monitor = monitor
         self._store = store
         self._rows = store.destination_table
-        self._publisher = publisher
+        self._confirmer = confirmer
         self._destinations = destinations
         self._topics = topics
         self._queue_admin = queue_admin
@@ -67,7 +67,7 @@ class Temporaries:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
         return topic
 
     def restore(self) -> None:
@@ -96,7 +96,7 @@ class Temporaries:
             position = self._store.position
         try:
             if deleted:
-                self._publisher.confirm(position)
+                self._confirmer.confirm(position)
         finally:
             self._monitor.run_deferred()
         return deleted

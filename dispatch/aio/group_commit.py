@@ -19,8 +19,8 @@ from concurrent.futures import Executor
 from typing import Final
 
 from ...store.errors import Closed
+from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 
 ROUNDS: Final = 16
 """Times are means of about so many rounds: one that is late for once changes little."""
@@ -30,10 +30,10 @@ class GroupCommit:
     """Confirms for the calls of one event loop. All but the round itself runs in the loop's thread."""
 
     def __init__(
-        self, monitor: Monitor, publisher: Publisher, loop: asyncio.AbstractEventLoop, workers: Executor
+        self, monitor: Monitor, threads: ThreadConfirmer, loop: asyncio.AbstractEventLoop, workers: Executor
     ) -> None:
         self._monotonic = monitor.monotonic
-        self._publisher = publisher
+        self._threads = threads
         self._loop = loop
         self._workers = workers
         self._position = 0
@@ -81,7 +81,7 @@ class GroupCommit:
             failure: BaseException | None = None
             began = self._monotonic()
             try:
-                self._publisher.confirm(self._position)
+                self._threads.confirm(self._position)
             except BaseException as error:
                 failure = error
             seconds = self._monotonic() - began

@@ -16,10 +16,11 @@ from typing import Any, Final, TypeVar, cast
 from ...store.errors import Closed
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
+from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.lists.load import Load
 from ..core.model import TargetList
 from ..core.monitor import Monitor
-from ..core.publisher import Confirmer, Publisher
+from ..core.publisher import Publisher
 from ..loading.eager import EagerLoader
 from .group_commit import GroupCommit
 from .wakeups import LoopWaker
@@ -72,14 +73,17 @@ class LoopConfirmer(Confirmer):
         self,
         monitor: Monitor,
         publisher: Publisher,
+        threads: ThreadConfirmer,
         store: MessageStore,
         loader: EagerLoader,
         loop: asyncio.AbstractEventLoop,
         workers: Executor,
         bell: LoopWaker,
     ) -> None:
+        """threads: does what is owed, in a worker."""
         self.monitor = monitor
         self._publisher = publisher
+        self._threads = threads
         self._syncs_always = publisher.syncs_always
         self._store = store
         self._block_cache = store.index.cache
@@ -97,7 +101,7 @@ class LoopConfirmer(Confirmer):
         """How many tasks ended their turn in this one of the loop."""
         self._workers = workers
         self._bell = bell
-        self._group_commit = GroupCommit(monitor, publisher, loop, workers)
+        self._group_commit = GroupCommit(monitor, threads, loop, workers)
 
     # ------------------------------------------------------------------ what a write owes
 
@@ -109,7 +113,7 @@ class LoopConfirmer(Confirmer):
             return
         if (
             store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling
-        ) and not self._publisher.leave_checkpoint():
+        ) and not self._threads.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if self.monitor.deferred:
             self.monitor.run_deferred()

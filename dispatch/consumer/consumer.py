@@ -24,12 +24,12 @@ from ..config.policy import check_prefetch
 from ..config.redelivery_delays import REJECTED
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
+from ..core.confirmer import Confirmer
 from ..core.consumer_groups.activity import Activity
 from ..core.consumer_groups.consumer_stage import CLOSED, DRAINED, DRAINING, HELD_UP, TAKING
 from ..core.deliveries.delivery import Delivery
 from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker
 from ..core.monitor import Monitor
-from ..core.publisher import Confirmer, Publisher
 from ..core.settling.deadlines import AckDeadlines
 from ..core.settling.redelivery import Redelivery
 from ..distribution.exclusive import ExclusiveConsumers
@@ -81,7 +81,7 @@ class ConsumerParts:
     deadlines: AckDeadlines
     redelivery: Redelivery
     transactions: TransactionRegistry
-    publisher: Publisher
+    confirmer: Confirmer
     policies: Policies
     reminder: AckReminder = field(default_factory=AckReminder)
     exclusives: ExclusiveConsumers = field(default_factory=ExclusiveConsumers)
@@ -114,7 +114,7 @@ class Consumer(Taker):
         self.monitor = monitor = parts.monitor
         self._parts = parts
         self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
-        self.confirmer: Confirmer = parts.publisher
+        self.confirmer: Confirmer = parts.confirmer
         self.destination = destination
         self.consumer_group = consumer_group
         self.priority = options.priority

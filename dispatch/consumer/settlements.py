@@ -12,10 +12,10 @@ from functools import partial
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, is_late
 from ..core.model import Taker
 from ..core.monitor import Monitor
-from ..core.publisher import Confirmer
 from ..core.settling.deadlines import AckDeadlines
 from ..core.settling.redelivery import Redelivery
 from ..transactions.transaction import Transaction, TransactionRegistry

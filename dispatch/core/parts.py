@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...store.message_store import MessageStore
 from .areas.target_area import TargetArea
+from .confirmer import ThreadConfirmer
 from .destinations.destinations import Destinations
 from .monitor import Monitor
 from .publisher import Publisher
@@ -20,5 +21,6 @@ class CoreParts:
     store: MessageStore
     target_area: TargetArea
     publisher: Publisher
+    confirmer: ThreadConfirmer
     destinations: Destinations
     removals: Removals

@@ -1,49 +1,29 @@
-"""Publishing and confirming: what a write still owes before its caller may rely on it.
+"""Publishing: making stored messages visible to consumers.
 
 With sync "always" a stored message is dispatched once it is durable, in the
 order in which messages were stored, so that no consumer sees what a power cut
-could take back.
+could take back. Who makes it durable is in confirmer.py.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Final, TypeVar, cast
+from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes
 from ...store.errors import SpillFailed, StoreFull
 from ...store.late_log import LateLogger
-from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
-from ..admission.limits import Wait, Wakeable
 from .areas.target_area import TargetArea
 from .model import DestinationState, LaneState
 from .monitor import Monitor
 
-T = TypeVar("T")
-
 logger = LateLogger("forebay.dispatch")
-
-
-class Confirmer(ABC):
-    """Confirms calls on behalf of a thread, which may wait, or of an event loop, which may not."""
-
-    @abstractmethod
-    def confirm(self, position: int) -> None:
-        """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
-
-    @abstractmethod
-    def wakeable(self) -> Wakeable:
-        """Return what wakes a send of this Confirmer that waits in a line."""
-
-    @abstractmethod
-    def run(self, steps: Generator[Wait, None, T]) -> T:
-        """Go through the steps of a send to its end, and wait where they do. Requires: no lock."""
 
 
 class Postponed(ABC):
@@ -70,8 +50,8 @@ STEP_BYTES: Final = 32 * 1024
 """What waits for its sync is charged so much at a time; one step stays charged once there was something."""
 
 
-class Publisher(Confirmer):
-    """Confirms for threads; makes stored messages visible to consumers."""
+class Publisher:
+    """Makes stored messages visible to consumers: at once, or with sync "always" as soon as they are durable."""
 
     def __init__(
         self,
@@ -81,96 +61,26 @@ class Publisher(Confirmer):
         *,
         holder: Holder,
         syncs_always: bool,
-        leave_checkpoint: Callable[[], bool],
     ) -> None:
-        """leave_checkpoint: leaves the checkpoint that is due to another thread, or returns False."""
+        """holder: pays for what waits in RAM."""
         self._monitor = monitor
-        self._store = store
         self._journal = store.journal
-        self._block_cache = store.index.cache
         self._target_area = target_area
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
-        self.leave_checkpoint = leave_checkpoint
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable. A range: RAM has no room
         for them."""
         self.postponed: deque[tuple[int, Postponed]] = deque()
         """Non-persistent messages of commits, and up to where the journal must be durable before they are given."""
-        self._first_seen: object = None
-        """The first entry of `unpublished`, or else of `postponed`, at the last `publish_left`. If the next one finds
-        the same entry, a call has left it behind."""
 
-    def confirm(self, position: int) -> None:
-        """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
-
-        Requires: no lock.
-        """
-        if self.syncs_always:
-            self._journal.sync(position)
-            if self.unpublished or self.postponed:
-                self._publish()
-        store = self._store  # asked here, not by a call: each message comes by twice
-        if (store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
-            store.checkpoint()
-        if self._monitor.deferred:
-            self._monitor.run_deferred()
-
-    def wakeable(self) -> Wakeable:
-        """Return a condition of the state lock."""
-        return condition_of(self._monitor.lock)
-
-    def run(self, steps: Generator[Wait, None, T]) -> T:
-        """Go through the steps of a send; the calling thread waits. Requires: no lock."""
-        try:
-            wait = next(steps)
-            while True:
-                try:
-                    self._wait(wait)
-                except BaseException as error:
-                    wait = steps.throw(error)
-                else:
-                    wait = next(steps)
-        except StopIteration as end:
-            return cast(T, end.value)
-        finally:
-            steps.close()
-
-    def _wait(self, wait: Wait) -> None:
-        if wait.free is not None:
-            wait.free()
-        woken = cast(OwnedCondition, wait.woken)
-        with self._monitor.lock:
-            while True:
-                with self._monitor.whole:
-                    wait_seconds = wait.poll()
-                if not wait_seconds:
-                    return
-                woken.wait(wait_seconds)
-
-    def publish_left(self) -> int:
-        """Publish what an interrupted call has written and left unpublished; return 1 if there was something.
-
-        No other call syncs for it. Requires: no lock.
-        """
-        first: object = None  # not the tuple around it: machine code makes another one of it each time
+    @property
+    def oldest(self) -> object:
+        """Return what has waited longest for its publication; None: nothing waits. The lock may be free."""
         if self.unpublished:
-            first = self.unpublished[0][2]
-        elif self.postponed:
-            first = self.postponed[0][1]
-        was_left = first is not None and first is self._first_seen
-        self._first_seen = first
-        if was_left:
-            self.confirm(self.position())
-            if not self.syncs_always:
-                self._publish()  # memory, or tmp-storage, had no room for it
-        return int(was_left)
-
-    def position(self) -> int:
-        """Return where the journal ends now. Requires: no lock."""
-        with self._monitor.lock:
-            return self._journal.end
+            return self.unpublished[0][2]  # not the tuple around it: machine code makes another one of it each time
+        return self.postponed[0][1] if self.postponed else None
 
     def publish_when_durable(
         self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None
@@ -263,8 +173,8 @@ class Publisher(Confirmer):
                 message.release()
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
-    def _publish(self) -> None:
-        """Dispatch what has become durable, in the order in which it was stored."""
+    def publish_durable(self) -> None:
+        """Dispatch what has become durable, in the order in which it was stored. Requires: no lock."""
         with self._monitor.lock:
             try:
                 durable = self._journal.durable

@@ -10,9 +10,9 @@ from ..admin.queue_admin import QueueAdmin
 from ..admin.temporaries import Temporaries
 from ..config.policies import Policies
 from ..consumer.consumers import Consumers
+from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 from ..core.settling.deadlines import AckDeadlines
 from ..producer.producers import Producers
 from ..topics.consumers import TopicConsumers
@@ -28,7 +28,7 @@ class QueueParts:
 
     monitor: Monitor
     producers: Producers
-    publisher: Publisher
+    confirmer: Confirmer
     policies: Policies
     destinations: Destinations
     consumers: Consumers

@@ -59,6 +59,7 @@ from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.target_area import TargetArea
+from ..core.confirmer import ThreadConfirmer
 from ..core.destinations.destinations import Destinations
 from ..core.destinations.overhead import DestinationOverhead
 from ..core.destinations.queue_state import QueueState
@@ -324,13 +325,14 @@ class Engine:
             self.target_area,
             holder=self.budget.holder("unsynced"),
             syncs_always=settings.sync == "always",
-            leave_checkpoint=partial(wakeups.leave_checkpoint, store),
         )
+        self.confirmer = ThreadConfirmer(monitor, store, self.publisher, partial(wakeups.leave_checkpoint, store))
         self.transactions = TransactionRegistry(
             monitor,
             store,
             self.target_area,
             self.publisher,
+            self.confirmer,
             self.redelivery,
             self.timed,
             self.windows,
@@ -353,7 +355,9 @@ class Engine:
             close_topic=self.late_calls.close_topic,
         )
         self.late_calls.destinations = self.destinations
-        self.parts = CoreParts(monitor, store, self.target_area, self.publisher, self.destinations, self.removals)
+        self.parts = CoreParts(
+            monitor, store, self.target_area, self.publisher, self.confirmer, self.destinations, self.removals
+        )
         self.loader = EagerLoader(self.target_area, reading)
         self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
         self.late_calls.warmer = self.warmer
@@ -379,7 +383,7 @@ class Engine:
             deadlines=self.deadlines,
             redelivery=self.redelivery,
             transactions=self.transactions,
-            publisher=publisher,
+            confirmer=self.confirmer,
             policies=self.policies,
         )
         self.consumers = Consumers(parts, self.overhead)
@@ -399,7 +403,7 @@ class Engine:
             monitor,
             store,
             self.overflow,
-            publisher,
+            self.confirmer,
             self.policies,
             self.wakeups.ask_for_cleanup,
         )
@@ -434,7 +438,7 @@ class Engine:
         return QueueParts(
             monitor=self.monitor,
             producers=self.producers,
-            publisher=self.publisher,
+            confirmer=self.confirmer,
             policies=self.policies,
             destinations=self.destinations,
             consumers=self.consumers,
@@ -568,7 +572,7 @@ class Engine:
             Duty("sifting of topics", self._sift_topics),
             Duty("memory limit", AutoLimit(self.monitor, self.resizing, memory_figures).step),
             Duty("stuck consumers", stuck.tell),
-            Duty("publishing", self.publisher.publish_left),
+            Duty("publishing", self.confirmer.confirm_left),
             Duty("dead letters", self.admin.dead_letters.steps),
             Duty("duplicate windows", self.windows.warn),
             Duty("temporary destinations", self.admin.temporaries.sweep),

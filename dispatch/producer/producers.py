@@ -33,6 +33,7 @@ class Producers:
         self.clock_ms = self.monitor.clock_ms
         self.store = parts.store
         self.publisher = parts.publisher
+        self.confirmer = parts.confirmer
         self.syncs_always = self.publisher.syncs_always
         self.destinations = parts.destinations
         self.fan_outs = fan_outs

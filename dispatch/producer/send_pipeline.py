@@ -16,8 +16,8 @@ from ...cache.charge import contents_charge
 from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
+from ..core.confirmer import Confirmer
 from ..core.model import DestinationState, NonPersistentLaneState, PersistentLaneState
-from ..core.publisher import Confirmer
 from ..topics.state import FanOut, TopicState
 from ..transactions.transaction import Transaction
 from .producers import Producers
@@ -90,7 +90,7 @@ class SendPipeline:
     def confirm(self, batch: Batch) -> str:
         """Confirm one message that is stored, and return its id."""
         if batch.transaction is None:
-            self._confirmer.confirm(self._producers.publisher.position())
+            self._confirmer.confirm(self._producers.confirmer.position())
         return batch.ids[0]
 
     def store(self, batch: Batch) -> Generator[Wait, None, None]:
@@ -157,7 +157,7 @@ class SendPipeline:
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Published first: who waits may wait for its own messages to be acknowledged.
-            self._confirmer.confirm(self._producers.publisher.position())
+            self._confirmer.confirm(self._producers.confirmer.position())
             admitted = yield from limits.room(sizes, reservation, self._confirmer.wakeable(), batch.deadline)
         return admitted
 
@@ -215,7 +215,7 @@ class SendPipeline:
         else:
             self._store_slices(lane, timestamp, contents, own_ids, ids)
         if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            self._confirmer.confirm(producers.publisher.position())
+            self._confirmer.confirm(producers.confirmer.position())
 
     def _store_slices(
         self,

@@ -29,9 +29,9 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX, content_lengths
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import Wait
 from ..config.checks import deadline_after
+from ..core.confirmer import Confirmer
 from ..core.lifecycle import Lifecycle
 from ..core.model import DestinationState, NonPersistentLaneState
-from ..core.publisher import Confirmer
 from ..topics.state import FanOut
 from ..transactions.transaction import Transaction
 from .producers import Producers
@@ -81,7 +81,7 @@ class Sender:
         """confirmer: of an event loop; None: a thread that sends waits itself."""
         self.producers = producers
         self._destination = destination
-        self._confirmer: Confirmer = confirmer if confirmer is not None else producers.publisher
+        self._confirmer: Confirmer = confirmer if confirmer is not None else producers.confirmer
         self._limits = destination.admission
 
     @property
@@ -397,7 +397,7 @@ class Sender:
 
     def _confirm_all(self) -> None:
         """Confirm what this thread, or this tick of the loop, has written."""
-        self._confirmer.confirm(self.producers.publisher.position())
+        self._confirmer.confirm(self.producers.confirmer.position())
 
     def _batches(
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None

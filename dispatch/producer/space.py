@@ -12,8 +12,8 @@ from ...store.message_store import MessageStore
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.wait_line import SpaceLine
 from ..config.policies import Policies
+from ..core.confirmer import Confirmer, ThreadConfirmer
 from ..core.monitor import Monitor
-from ..core.publisher import Confirmer, Publisher
 
 
 class Space:
@@ -24,7 +24,7 @@ class Space:
         monitor: Monitor,
         store: MessageStore,
         overflow: Overflow,
-        publisher: Publisher,
+        threads: ThreadConfirmer,
         policies: Policies,
         ask_for_cleanup: Callable[[], bool],
     ) -> None:
@@ -32,7 +32,7 @@ class Space:
         self._monitor = monitor
         self._store = store
         self._overflow = overflow
-        self._publisher = publisher
+        self._threads = threads
         self._ask_for_cleanup = ask_for_cleanup
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
@@ -76,7 +76,7 @@ class Space:
                 full = again
         gives_up_at = line.deadline(destination, full, deadline)
         # Published first: who waits may wait for its own messages to be acknowledged.
-        confirmer.confirm(self._publisher.position())
+        confirmer.confirm(self._threads.position())
         waiting = line.newcomer(destination, sizes, full, gives_up_at, woken)
         try:
             with self._monitor.lock, self._monitor.whole:

@@ -7,8 +7,8 @@ from ...store.message_store import MessageStore
 from ..consumer.consumer import Consumer
 from ..consumer.consumers import Consumers
 from ..consumer.options import ConsumerOptions
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 from ..selectors.selector import Selector
 from .cursors import Target, within
 from .open_subscriptions import OpenSubscriptions
@@ -27,7 +27,7 @@ class TopicConsumers:
         *,
         monitor: Monitor,
         store: MessageStore,
-        publisher: Publisher,
+        confirmer: Confirmer,
         consumers: Consumers,
         topics: Topics,
         subscriptions: OpenSubscriptions,
@@ -38,7 +38,7 @@ class TopicConsumers:
         self._monitor = monitor
         self._store = store
         self._records = store.subscription_records
-        self._publisher = publisher
+        self._confirmer = confirmer
         self._consumers = consumers
         self._topics = topics
         self._subscriptions = subscriptions
@@ -77,7 +77,7 @@ class TopicConsumers:
             if name is not None:
                 self._admin.unsubscribe(topic, name)
             raise refused
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
         return consumer
 
     def _new_subscription(self, topic: TopicState, name: str | None, selector: Selector | None) -> SubscriptionState:
@@ -102,7 +102,7 @@ class TopicConsumers:
             self._subscriptions.go_online(subscription, is_shared=False)
             consumer = self._consumers.attach(subscription, options)
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
         return consumer
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:

@@ -53,7 +53,7 @@ def make_topic_owners(
     keys: KeyMemory,
 ) -> TopicOwners:
     """Make all of them. reading: pays for what the sweeper reads. keys: pays for what "latest_per_key" knows."""
-    monitor, store, publisher = parts.monitor, parts.store, parts.publisher
+    monitor, store, confirmer = parts.monitor, parts.store, parts.confirmer
     records = store.subscription_records
     sweeper = UnmatchedSweeper(parts.target_area, records, reading)
     subscriptions = OpenSubscriptions(
@@ -86,9 +86,9 @@ def make_topic_owners(
         overflow=overflow,
         overhead=overhead,
     )
-    retained = RetainedMessages(monitor=monitor, store=store, publisher=publisher, fan_outs=fan_outs)
+    retained = RetainedMessages(monitor=monitor, store=store, confirmer=confirmer, fan_outs=fan_outs)
     admin = SubscriptionAdmin(
-        monitor=monitor, store=store, publisher=publisher, transactions=transactions, subscriptions=subscriptions
+        monitor=monitor, store=store, confirmer=confirmer, transactions=transactions, subscriptions=subscriptions
     )
     return TopicOwners(
         topics=topics,
@@ -102,7 +102,7 @@ def make_topic_owners(
         consumers=TopicConsumers(
             monitor=monitor,
             store=store,
-            publisher=publisher,
+            confirmer=confirmer,
             consumers=consumers,
             topics=topics,
             subscriptions=subscriptions,

@@ -63,7 +63,7 @@ class Topics:
         """All queues and topics there are, open or not."""
         self._subscribers = parts.store.subscriptions
         self._target_area = parts.target_area
-        self._publisher = parts.publisher
+        self._confirmer = parts.confirmer
         self._destinations = parts.destinations
         self._removals = parts.removals
         self._overhead = overhead
@@ -125,7 +125,7 @@ class Topics:
             else:
                 topic = self.opened(number)
             position = self._message_store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
         return topic
 
     def create(self, name: str, *, is_temporary: bool = False) -> TopicState:
@@ -220,7 +220,7 @@ class Topics:
             position = self._message_store.position
         with self._destinations.released(held):
             if is_new:
-                self._publisher.confirm(position)
+                self._confirmer.confirm(position)
             yield held
 
     @contextmanager
@@ -325,7 +325,7 @@ class Topics:
             self.delete_locked(topic)
             position = self._message_store.position
         try:
-            self._publisher.confirm(position)
+            self._confirmer.confirm(position)
             while self._subscriptions.forget_some():
                 pass
         finally:

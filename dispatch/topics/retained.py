@@ -12,8 +12,8 @@ from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 from .fan_outs import FanOuts
 from .state import SubscriptionState
 
@@ -23,10 +23,10 @@ logger = LateLogger("forebay.dispatch")
 class RetainedMessages:
     """Gives and deletes the retained messages of topics. The state lock guards it."""
 
-    def __init__(self, *, monitor: Monitor, store: MessageStore, publisher: Publisher, fan_outs: FanOuts) -> None:
+    def __init__(self, *, monitor: Monitor, store: MessageStore, confirmer: Confirmer, fan_outs: FanOuts) -> None:
         self._monitor = monitor
         self._store = store
-        self._publisher = publisher
+        self._confirmer = confirmer
         self._fan_outs = fan_outs
 
     def give(self, subscriptions: Iterable[SubscriptionState]) -> ForebayError | None:
@@ -65,4 +65,4 @@ class RetainedMessages:
                 return
             self._store.property_records.change({name: None})
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)

@@ -12,8 +12,8 @@ from ...store.errors import SettingsError, SubscriptionInUse, TransactionError
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import TopicLane
 from ...store.message_store import MessageStore
+from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 from ..transactions.transaction import TransactionRegistry
 from .cursors import Landing, Target, within
 from .open_subscriptions import OpenSubscriptions
@@ -28,14 +28,14 @@ class SubscriptionAdmin:
         *,
         monitor: Monitor,
         store: MessageStore,
-        publisher: Publisher,
+        confirmer: Confirmer,
         transactions: TransactionRegistry,
         subscriptions: OpenSubscriptions,
     ) -> None:
         self._monitor = monitor
         self._store = store
         self._records = store.subscription_records
-        self._publisher = publisher
+        self._confirmer = confirmer
         self._transactions = transactions
         self._subscriptions = subscriptions
 
@@ -48,7 +48,7 @@ class SubscriptionAdmin:
                 topic.kept.pop(name, None)
                 self._subscriptions.forget(subscription)
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
 
     def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
@@ -65,7 +65,7 @@ class SubscriptionAdmin:
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
         return self._landing(lanes, sequences, messages)
 
     def places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:

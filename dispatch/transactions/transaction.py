@@ -39,6 +39,7 @@ from ...store.stored_message import StoredMessage
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.areas.target_area import TargetArea
+from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_bytes
 from ..core.model import DestinationState, LaneState, PersistentLaneState, Taker, consumer_of
 from ..core.monitor import Monitor
@@ -81,7 +82,7 @@ class Transaction:
         self._monitor = registry.monitor
         self._store = registry.store
         self._memory = registry.memory
-        self._publisher = registry.publisher
+        self._confirmer = registry.confirmer
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
@@ -323,7 +324,7 @@ class Transaction:
                 store.make_index_room(store.position, store.next_sequence)
                 self._commit(is_large=True)
                 position = store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
 
     def _write_last(self) -> None:
         """Write what is still in RAM, and keep it there, because it arrives next. Requires: the lock."""
@@ -368,7 +369,7 @@ class Transaction:
         if was_prepared:
             try:
                 # What comes back to the consumers must not be a transaction's again after a power cut.
-                self._publisher.confirm(position)
+                self._confirmer.confirm(position)
                 with self._monitor.lock:
                     self._acks.free()
                     self._end(ROLLED_BACK)
@@ -376,7 +377,7 @@ class Transaction:
                 self._monitor.lock.break_between(error)
                 raise
         elif is_put_off:
-            self._publisher.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
+            self._confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self._monitor.run_deferred()
 
     def rollback_open(self) -> bool:
@@ -425,7 +426,7 @@ class Transaction:
             self._state = PREPARED
             self._acks.prepare()
             position = self._store.position
-        self._publisher.confirm(position)
+        self._confirmer.confirm(position)
 
     def _require(self, *states: str) -> None:
         """Requires: the lock."""
@@ -521,6 +522,7 @@ class TransactionRegistry:
         store: MessageStore,
         target_area: TargetArea,
         publisher: Publisher,
+        confirmer: Confirmer,
         redelivery: Redelivery,
         timed: TimedLanes,
         windows: DuplicateWindows,
@@ -530,6 +532,7 @@ class TransactionRegistry:
         self.store = store
         self.dispatch_area = target_area.dispatch_area
         self.publisher = publisher
+        self.confirmer = confirmer
         self.redelivery = redelivery
         self.timed = timed
         self.windows = windows

@@ -25,7 +25,7 @@ LOOKS_ONLY = {
     "LaneReader._read",
     "LedgerAudit.run",
     "Maintenance._sync",
-    "Publisher.position",
+    "ThreadConfirmer.position",
     "Queue.depth",
     "Queue.depth_bytes",
     "Queue.is_paused",
@@ -58,7 +58,7 @@ LOOKS_ONLY = {
 TRIES_ITSELF = {
     "Consumer.ack",
     "Consumer.take",
-    "Publisher._publish",
+    "Publisher.publish_durable",
     "Sender._store_non_persistent",
     "Sender._store_persistent",
     "Transaction.rollback",
@@ -66,7 +66,7 @@ TRIES_ITSELF = {
 """Hot paths, and those of two sections: they call break_by or break_between."""
 SAYS_IT_INSIDE = {
     "Search.run",  # it waits there, and an exception in a wait breaks nothing
-    "Publisher._wait",
+    "ThreadConfirmer._wait",
 }
 OTHERWISE = {
     "AsyncQueue.browse.close",  # a lock of its own

@@ -266,18 +266,18 @@ class Inside:
     @contextmanager
     def unconfirmed(self) -> Iterator[None]:
         """Whoever writes returns at once: nothing is synced, nothing published."""
-        confirm = self.__engine.publisher.confirm
-        self.__engine.publisher.confirm = lambda position: None  # type: ignore[method-assign]
+        confirm = self.__engine.confirmer.confirm
+        self.__engine.confirmer.confirm = lambda position: None  # type: ignore[method-assign]
         try:
             yield
         finally:
-            self.__engine.publisher.confirm = confirm  # type: ignore[method-assign]
+            self.__engine.confirmer.confirm = confirm  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ work in the background
 
     def position(self) -> int:
         """Where the journal ends for those who write."""
-        return self.__engine.publisher.position()
+        return self.__engine.confirmer.position()
 
     def step(self) -> int:
         return self.__engine.step()

@@ -25,6 +25,7 @@ from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
 from ...config.temporary import raise_if_temporary
 from ..areas.target_area import TargetArea
+from ..confirmer import Confirmer
 from ..counting.counted_rows import CountedRows
 from ..counting.counters import EarlierCounts
 from ..lanes.non_persistent import SpillingLaneState
@@ -37,7 +38,7 @@ from ..model import (
     PersistentLaneState,
 )
 from ..monitor import Monitor
-from ..publisher import Confirmer, Publisher
+from ..publisher import Publisher
 from ..settling.delays import TimedLanes
 from ..settling.removal import Removals
 from .overhead import (

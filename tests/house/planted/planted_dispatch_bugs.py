@@ -85,12 +85,12 @@ DISPATCH_BUGS = (
     ),
     Bug(
         "with always a message is delivered before it is durable",
-        "Publisher._publish",
+        "Publisher.publish_durable",
         "self.unpublished and self.unpublished[0][0] <= durable",
         "self.unpublished and durable",
         "tests/dispatch/producer/test_publication.py::test_what_is_written_during_a_sync_waits_for_the_next",
     ),
-    Bug("a confirmed call is not synced", "Publisher.confirm", "self._journal.sync(position)", "pass", CRASHES),
+    Bug("a confirmed call is not synced", "ThreadConfirmer.confirm", "self._journal.sync(position)", "pass", CRASHES),
     Bug(
         "with always a single message is delivered before it is durable",
         "Sender._store_persistent",
@@ -186,7 +186,7 @@ DISPATCH_BUGS = (
         "pass",
         "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
     ),
-    Bug("a commit is not synced", "Transaction.commit", "self._publisher.confirm(position)", "pass", TRANSACTIONS),
+    Bug("a commit is not synced", "Transaction.commit", "self._confirmer.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
         "TmpPager.write_out",

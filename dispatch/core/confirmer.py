@@ -1,0 +1,121 @@
+"""Confirming: what a write still owes before its caller may rely on it, as a publisher confirm of RabbitMQ does.
+
+That is a sync with sync "always", and then the publication of what has become durable, and a checkpoint where one is
+due. Whoever sends or settles has a Confirmer: that of threads, which waits, or that of its event loop, which does not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from typing import TypeVar, cast
+
+from ...store.locks import OwnedCondition, condition_of
+from ...store.message_store import MessageStore
+from ..admission.limits import Wait, Wakeable
+from .monitor import Monitor
+from .publisher import Publisher
+
+T = TypeVar("T")
+
+
+class Confirmer(ABC):
+    """Confirms calls on behalf of a thread, which may wait, or of an event loop, which may not."""
+
+    @abstractmethod
+    def confirm(self, position: int) -> None:
+        """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
+
+    @abstractmethod
+    def wakeable(self) -> Wakeable:
+        """Return what wakes a send of this Confirmer that waits in a line."""
+
+    @abstractmethod
+    def run(self, steps: Generator[Wait, None, T]) -> T:
+        """Go through the steps of a send to its end, and wait where they do. Requires: no lock."""
+
+
+class ThreadConfirmer(Confirmer):
+    """Confirms for threads: the one that calls does what is owed, and waits."""
+
+    def __init__(
+        self, monitor: Monitor, store: MessageStore, publisher: Publisher, leave_checkpoint: Callable[[], bool]
+    ) -> None:
+        """leave_checkpoint: leaves the checkpoint that is due to another thread, or returns False."""
+        self._monitor = monitor
+        self._store = store
+        self._journal = store.journal
+        self._block_cache = store.index.cache
+        self._publisher = publisher
+        self._syncs_always = publisher.syncs_always
+        self.leave_checkpoint = leave_checkpoint
+        self._first_seen: object = None
+        """What waited longest for its publication at the last `confirm_left`. If the next one finds the same, a call
+        has left it behind."""
+
+    def confirm(self, position: int) -> None:
+        """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
+
+        Requires: no lock.
+        """
+        if self._syncs_always:
+            self._journal.sync(position)
+            publisher = self._publisher
+            if publisher.unpublished or publisher.postponed:
+                publisher.publish_durable()
+        store = self._store  # asked here, not by a call: each message comes by twice
+        if (store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
+            store.checkpoint()
+        if self._monitor.deferred:
+            self._monitor.run_deferred()
+
+    def wakeable(self) -> Wakeable:
+        """Return a condition of the state lock."""
+        return condition_of(self._monitor.lock)
+
+    def run(self, steps: Generator[Wait, None, T]) -> T:
+        """Go through the steps of a send; the calling thread waits. Requires: no lock."""
+        try:
+            wait = next(steps)
+            while True:
+                try:
+                    self._wait(wait)
+                except BaseException as error:
+                    wait = steps.throw(error)
+                else:
+                    wait = next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+        finally:
+            steps.close()
+
+    def _wait(self, wait: Wait) -> None:
+        if wait.free is not None:
+            wait.free()
+        woken = cast(OwnedCondition, wait.woken)
+        with self._monitor.lock:
+            while True:
+                with self._monitor.whole:
+                    wait_seconds = wait.poll()
+                if not wait_seconds:
+                    return
+                woken.wait(wait_seconds)
+
+    def confirm_left(self) -> int:
+        """Confirm what an interrupted call has written and left unpublished; return 1 if there was something.
+
+        No other call syncs for it. Requires: no lock.
+        """
+        first = self._publisher.oldest
+        was_left = first is not None and first is self._first_seen
+        self._first_seen = first
+        if was_left:
+            self.confirm(self.position())
+            if not self._syncs_always:
+                self._publisher.publish_durable()  # memory, or tmp-storage, had no room for it
+        return int(was_left)
+
+    def position(self) -> int:
+        """Return where the journal ends now. Requires: no lock."""
+        with self._monitor.lock:
+            return self._journal.end
