@@ -94,7 +94,7 @@ class _Books:
             if not consumer.stage.is_closed:  # or others may have them by now
                 assert number not in self.acknowledged, f"message {number} comes again"
                 owner = self._owners.get(number)
-                assert owner is None or owner._is_closed, f"message {number} has two owners"
+                assert owner is None or owner.stage.is_closed, f"message {number} has two owners"
                 self._owners[number] = consumer
 
     def given_away(self, deliveries: list[Delivery]) -> None:
