@@ -77,32 +77,24 @@ class SendPipeline:
 
     # ------------------------------------------------------------------ with waits
 
-    def send(self, batch: Batch) -> Generator[Wait, None, str]:
-        """Store one message and confirm it; return its id."""
-        yield from self.store(batch)
-        return self.confirm(batch)
-
-    def resend(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, str]:
-        """Send a message for which there was just no room on the disk."""
-        yield from self._wait_for_space(batch, full)
-        return self.confirm(batch)
-
     def confirm(self, batch: Batch) -> str:
         """Confirm one message that is stored, and return its id."""
         if batch.transaction is None:
             self._confirmer.confirm(self._producers.confirmer.position())
         return batch.ids[0]
 
-    def store(self, batch: Batch) -> Generator[Wait, None, None]:
+    def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
         """Store a batch within the limits of its destination, part by part as there is room.
 
+        full: the disk had just no room for it. A limited destination has given its room back and is asked for it again.
         What the duplicate window knows needs none. In a transaction nothing is given up: it is all or nothing.
         StoreFull: the ids say how many are in.
         """
         limits = self._destination.admission
         if limits is None:
             before = len(batch.ids)
-            full = self._try_to_store(batch)
+            if full is None:
+                full = self._try_to_store(batch)
             if full is not None:
                 yield from self._wait_for_space(batch.part(len(batch.ids) - before), full)
             return

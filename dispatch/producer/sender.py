@@ -1,7 +1,8 @@
 """Sender: what queue and topic have in common: messages are sent there.
 
-A send checks and encodes before it takes the lock. One message for which there is room is stored in `_store_persistent`
-or `_store_non_persistent`; all else becomes batches, which SendPipeline stores.
+A send checks and encodes before it takes the lock. Then it goes one of two ways. One message for which there is room is
+stored at once: by `_store_persistent`, `_store_non_persistent` or `_add_to_transaction`. All else is a Batch, and goes
+by `_send_batch`, or as many by `send_many`: SendPipeline stores it, and waits where there is no room.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class Sender:
             raise self._too_large(len(body) + len(properties))
         if transaction is not None or (message_id is not None and self._destination.is_watched):
             if transaction is not None and persistent is True:
-                sent_id = self._add_at_once(transaction, priority, now_ms, (properties, body), message_id)
+                sent_id = self._add_to_transaction(transaction, priority, now_ms, (properties, body), message_id)
                 if sent_id is not None:
                     return sent_id
             content = properties, body
@@ -221,7 +222,7 @@ class Sender:
                     raise
         except (StoreFull, Closed) as refused:
             batch = self._batch_of_one((properties, body), priority, True, message_id, None, timeout)
-            return self._send_again(batch, refused)
+            return self._send_batch(batch, refused)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
@@ -264,17 +265,17 @@ class Sender:
                     raise
         except (StoreFull, Closed) as refused:
             batch = self._batch_of_one((properties, body), priority, persistent, message_id, None, timeout)
-            return self._send_again(batch, refused)
+            return self._send_batch(batch, refused)
         if monitor.deferred:
             monitor.run_deferred()
         return message_id if message_id is not None else f"{lane.id_prefix}{sequence}"
 
-    def _add_at_once(
+    def _add_to_transaction(
         self, transaction: object, priority: object, now_ms: int, content: tuple[bytes, bytes], message_id: str | None
     ) -> str | None:
         """Leave one message to a transaction, a tenth cheaper than a batch; return its id.
 
-        None: there is a limit or just no room, or the destination has gone; the pipeline knows what to do then.
+        None: there is a limit or just no room, or the destination has gone: then it is sent as a batch.
         """
         checked = self.checked_transaction(transaction)
         if self._limits is not None:
@@ -288,13 +289,6 @@ class Sender:
         except (StoreFull, Closed):
             return None
         return ids[0]
-
-    def _send_again(self, batch: Batch, refused: StoreFull | Closed) -> str:
-        """Send one message for which there was just no room, or whose destination had gone for want of use."""
-        if isinstance(refused, StoreFull):
-            return self._resend(batch, refused)
-        with self._anew(refused):
-            return self._send_batch(batch)
 
     def send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
         """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
@@ -313,43 +307,46 @@ class Sender:
         """
         raise SettingsError(f"{self.name!r} is a queue, which retains no message: send to a topic, or without retain")
 
-    def _send_batch(self, batch: Batch) -> str:
-        """Send one message, at once where it has to wait for nothing."""
-        if self._limits is not None:
-            return self._confirmer.run(self._steps_of(batch))
-        pipeline = self._pipeline
-        try:
-            pipeline.store_now(batch)
-        except StoreFull as full:
-            return self._resend(batch, full)
-        except Closed as refused:
-            with self._anew(refused):
-                return self._confirmer.run(self._steps_of(batch))
-        return pipeline.confirm(batch)
+    # ------------------------------------------------------------------ what may have to wait
 
-    def _resend(self, batch: Batch, full: StoreFull) -> str:
-        """Send one message for which there was just no room on the disk."""
-        # A limited destination has given its room back: it is asked for again.
-        is_limited = self._limits is not None
-        return self._confirmer.run(self._pipeline.send(batch) if is_limited else self._pipeline.resend(batch, full))
+    def _send_batch(self, batch: Batch, refused: StoreFull | Closed | None = None) -> str:
+        """Send a batch of one message, and wait for room where there is none; return the id.
+
+        refused: what kept it from being stored already; None: nobody has tried.
+        """
+        if refused is None and self._limits is None:  # without a generator, where there is room
+            pipeline = self._pipeline
+            try:
+                pipeline.store_now(batch)
+            except (StoreFull, Closed) as error:
+                return self._confirmer.run(self._send_steps(batch, error))
+            return pipeline.confirm(batch)
+        return self._confirmer.run(self._send_steps(batch, refused))
 
     def send_steps(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
         """Send one message, in steps."""
-        return self._steps_of(self._batch_of(message, transaction, deadline))
+        return self._send_steps(self._batch_of(message, transaction, deadline), None)
 
-    def _steps_of(self, batch: Batch) -> Generator[Wait, None, str]:
+    def _send_steps(self, batch: Batch, refused: StoreFull | Closed | None) -> Generator[Wait, None, str]:
         """Send a batch of one message, in steps."""
-        yield from self._store_steps(batch)
+        yield from self._store_steps(batch, refused)
         return self._pipeline.confirm(batch)
 
-    def _store_steps(self, batch: Batch) -> Generator[Wait, None, None]:
-        """Store a batch, in steps; what was deleted for want of use begins anew for it."""
+    def _store_steps(self, batch: Batch, refused: StoreFull | Closed | None = None) -> Generator[Wait, None, None]:
+        """Store a batch, in steps; what was closed or deleted for want of use begins anew for it."""
         before = len(batch.ids)
+        if isinstance(refused, Closed):
+            yield from self._store_anew(batch, refused)
+            return
         try:
+            yield from self._pipeline.store(batch, refused)
+        except Closed as error:
+            yield from self._store_anew(batch.part(len(batch.ids) - before), error)
+
+    def _store_anew(self, batch: Batch, refused: Closed) -> Generator[Wait, None, None]:
+        """Store a batch, in steps, in what stands for a destination that was closed or deleted for want of use."""
+        with self._anew(refused):
             yield from self._pipeline.store(batch)
-        except Closed as refused:
-            with self._anew(refused):
-                yield from self._pipeline.store(batch.part(len(batch.ids) - before))
 
     # ------------------------------------------------------------------ many messages
 
