@@ -6,11 +6,16 @@ from forebay.store.locks import OwnedLock
 
 from ..dispatch.core.areas.target_area import TargetArea
 from ..dispatch.forebay import Forebay
+from ..store.index.index import Index
 from ..store.message_store import MessageStore
 
 
 def lock_of(bay: Forebay) -> OwnedLock:
     return bay._engine.monitor.lock
+
+
+def index_of(bay: Forebay) -> Index:
+    return bay._engine.index
 
 
 def store_of(bay: Forebay) -> MessageStore:

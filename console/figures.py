@@ -19,8 +19,8 @@ from ..dispatch.engine.health import Health
 from ..dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from ..dispatch.screen.view import ROWS_MAX, number, printable
 from ..metrics import Snapshot
+from ..store.disk_use import StoreStatistics
 from ..store.histogram import BOUNDS_SECONDS, DurationStatistics
-from ..store.message_store import StoreStatistics
 from ..store.tmp.storage import TmpStorageStatistics
 
 _COUNTS: Final = tuple(

@@ -121,7 +121,11 @@ class Forebay:
     def properties(self) -> Properties:
         """Return the small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
-        return Properties(StoreProperties(engine.monitor, engine.store, engine.confirmer))
+        return Properties(
+            StoreProperties(
+                engine.monitor, engine.properties, engine.property_records, engine.journal, engine.confirmer
+            )
+        )
 
     def temporary_queue(self) -> TemporaryQueue:
         """Make a queue with a name that nobody can guess, for replies. It ends with its `close` or the store's.
@@ -191,7 +195,7 @@ class Forebay:
         Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
-        return self._engine.store.cleanup.run()
+        return self._engine.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
         """Explain a data log, a queue, a topic, a consumer, a transaction or the whole, as data and as a sentence.
@@ -231,7 +235,7 @@ class Forebay:
         """
         from .explain.whole import report_data_logs
 
-        return report_data_logs(self._engine.monitor, self._engine.store)
+        return report_data_logs(self._engine.owners)
 
     def step(self) -> int:
         """Do the background work that is due, in this thread; return how much was done. For background=False."""

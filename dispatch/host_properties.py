@@ -14,7 +14,9 @@ from typing import Any, Final, TypeVar, overload
 from ..store.errors import ArgumentError, SettingsError, argument_error
 from ..store.format.host_properties import PROPERTY_NAME_BYTES_MAX, Changes
 from ..store.format.retained import RESERVED_PREFIX
-from ..store.message_store import MessageStore
+from ..store.journal.journal import Journal
+from ..store.property_records import PropertyRecords
+from ..store.property_table import PropertyTable
 from .core.confirmer import Confirmer
 from .core.monitor import Monitor
 
@@ -45,32 +47,41 @@ class PropertySource(ABC):
 class StoreProperties(PropertySource):
     """The properties of a store, as they count now."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, confirmer: Confirmer) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        table: PropertyTable,
+        records: PropertyRecords,
+        journal: Journal,
+        confirmer: Confirmer,
+    ) -> None:
         self._monitor = monitor
-        self._store = store
+        self._table = table
+        self._records = records
+        self._journal = journal
         self._confirmer = confirmer
 
     def find(self, name: str) -> bytes | None:
         """Return a property of the store; None: there is none of that name. Closed."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
-            return self._store.host_properties.values.get(name)
+            return self._table.values.get(name)
 
     def snapshot(self) -> dict[str, bytes]:
         """Return a copy of all properties of the store. Closed."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
-            return dict(self._store.host_properties.values)
+            return dict(self._table.values)
 
     def change(self, decide: Decide) -> None:
         """See PropertySource. As safe as `sync` promises when this returns."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            changes = decide(self._store.host_properties.values)
+            changes = decide(self._table.values)
             if not changes:
                 return
-            self._store.property_records.change(changes)
-            position = self._store.position
+            self._records.change(changes)
+            position = self._journal.end
         self._confirmer.confirm(position)
 
 

@@ -39,6 +39,10 @@ class Cleanup:
         self._clock = clock
         self._checkpoint = checkpoint
 
+    def on_room(self, room_came: Callable[[], None]) -> None:
+        """Have that called, under the lock, when data logs were discarded."""
+        self.cleaner.room_came = room_came
+
     def run(self) -> CleanupReport:
         """Discard what nothing needs, relocate what keeps too much, and discard again.
 

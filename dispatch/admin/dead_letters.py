@@ -16,19 +16,28 @@ from typing import Final
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
+from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.pending_lane import PendingLane
+from ...store.index.subscriptions import Subscriptions
+from ...store.journal.journal import Journal
 from ...store.late_log import LateLogger
 from ...store.message import HeaderValue
+from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.transactions import Branches
 from ..config.policies import Policies
 from ..config.redelivery_delays import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
+from ..core.areas.dispatch_area import DispatchArea
+from ..core.confirmer import Confirmer
 from ..core.deliveries.delivery import Delivery, content_of, is_lazy
+from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, consumer_of, lane_of
-from ..core.parts import CoreParts
+from ..core.monitor import Monitor
 from ..core.settling.redelivery import Redelivery
+from ..core.settling.removal import Removals
 from ..topics.registry import Topics
 from ..transactions.transaction import Transaction
 from .browse import Browsers
@@ -56,8 +65,17 @@ class DeadLetterMover:
 
     def __init__(
         self,
-        parts: CoreParts,
         *,
+        monitor: Monitor,
+        store: MessageStore,
+        journal: Journal,
+        branches: Branches,
+        delivery_count_table: DeliveryCountTable,
+        subscribers: Subscriptions,
+        dispatch_area: DispatchArea,
+        confirmer: Confirmer,
+        destinations: Destinations,
+        removals: Removals,
         redelivery: Redelivery,
         topics: Topics,
         browsers: Browsers,
@@ -65,12 +83,16 @@ class DeadLetterMover:
         policies: Policies,
         wake_maintenance: Callable[[], None],
     ) -> None:
-        self._monitor = parts.monitor
-        self._store = parts.store
-        self._dispatch_area = parts.target_area.dispatch_area
-        self._confirmer = parts.confirmer
-        self._destinations = parts.destinations
-        self._removals = parts.removals
+        self._monitor = monitor
+        self._store = store
+        self._journal = journal
+        self._branches = branches
+        self._delivery_count_table = delivery_count_table
+        self._subscribers = subscribers
+        self._dispatch_area = dispatch_area
+        self._confirmer = confirmer
+        self._destinations = destinations
+        self._removals = removals
         self._topics = topics
         self._browsers = browsers
         self._mover = mover
@@ -91,7 +113,7 @@ class DeadLetterMover:
         was_killed: what it had handed out for the first time is in no record, so all that is pending may have been.
         Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
         """
-        counts = self._store.index.delivery_count_table
+        counts = self._delivery_count_table
         for pending_lane in self._recorded_lanes() if was_killed else ():
             first = pending_lane.pending_from()
             if first < pending_lane.next_sequence:
@@ -104,7 +126,7 @@ class DeadLetterMover:
             for counted in known or ():
                 if rule.is_last(counted.attempts):
                     lane.dead_letters.add(counted.first, counted.last)
-            for run in self._store.branches.acknowledged_in(lane.pending_lane.number):
+            for run in self._branches.acknowledged_in(lane.pending_lane.number):
                 lane.dead_letters.remove(*run)
             if lane.dead_letters:
                 self._waiting[lane] = None
@@ -112,7 +134,7 @@ class DeadLetterMover:
     def _recorded_lanes(self) -> Iterator[PendingLane]:
         for queue in self._destinations.queues.values():
             yield from (lane.pending_lane for lane in queue.lanes if lane is not None)
-        for subscriber in self._store.subscriptions.readers():
+        for subscriber in self._subscribers.readers():
             yield from filter(None, subscriber.lanes)
 
     def _lanes(self) -> Iterator[LaneState]:
@@ -120,7 +142,7 @@ class DeadLetterMover:
 
         Of a subscription that is offline, and never failed, nothing is made.
         """
-        counts = self._store.index.delivery_count_table
+        counts = self._delivery_count_table
         for queue in self._destinations.queues.values():
             yield from (lane for lane in queue.all_lanes() if counts.find(lane.pending_lane.number) is not None)
         for topic in self._topics.by_name.values():
@@ -342,7 +364,7 @@ class DeadLetterMover:
 
     def _move(self, lane: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Move dead letters, also where sends are refused. Requires: the lock."""
-        with self._store.journal.accepting_replacements():
+        with self._journal.accepting_replacements():
             queue = self._destinations.queue_locked(to)
             if lane.destination.has_groups:
                 self._destinations.note_groups(queue)

@@ -6,7 +6,7 @@ takes a run. What a policy wants to keep goes to the dead-letter queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -17,6 +17,7 @@ from ...store.index.topic_lane import SubscriptionLane
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
+from ...store.transactions import Branches
 from ..config.policies import Policies
 from ..config.redelivery_delays import EXPIRED
 from ..core.model import LaneState
@@ -39,15 +40,19 @@ class ExpirySweeper:
         self,
         monitor: Monitor,
         store: MessageStore,
+        branches: Branches,
+        now_ms: Callable[[], int],
         timed: TimedLanes,
         removals: Removals,
         browsers: Browsers,
         dead_letters: DeadLetterMover,
         policies: Policies,
     ) -> None:
+        """now_ms: the store's time."""
         self._monitor = monitor
         self._store = store
-        self._now_ms = store.steady.now_ms
+        self._branches = branches
+        self._now_ms = now_ms
         self._timed = timed
         self._removals = removals
         self._browsers = browsers
@@ -130,7 +135,7 @@ class ExpirySweeper:
         for reader in readers:
             for sequence in reader.in_flight:
                 free.remove(sequence, sequence)
-            for first, last in self._store.branches.acknowledged_in(reader.pending_lane.number):
+            for first, last in self._branches.acknowledged_in(reader.pending_lane.number):
                 free.remove(first, last)
         return free
 

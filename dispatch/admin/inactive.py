@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ...store.message_store import MessageStore
+from ...store.journal.journal import Journal
 from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
 from ..core.lifecycle import Lifecycle
@@ -46,7 +46,7 @@ class InactiveDestinations:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        journal: Journal,
         confirmer: Confirmer,
         destinations: Destinations,
         topics: Topics,
@@ -56,7 +56,7 @@ class InactiveDestinations:
     ) -> None:
         """shortest_seconds: the least `inactive_seconds` of any policy; None: no destination ever goes."""
         self._monitor = monitor
-        self._store = store
+        self._journal = journal
         self._confirmer = confirmer
         self._destinations = destinations
         self._topics = topics
@@ -128,7 +128,7 @@ class InactiveDestinations:
             delete(destination)
             destination.lifecycle = Lifecycle.UNUSED
             self._deleted += 1
-            position = self._store.position
+            position = self._journal.end
         self._confirmer.confirm(position)
 
 

@@ -8,7 +8,7 @@ flight, or is a transaction's to decide about, stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -16,14 +16,22 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, with_times
+from ...store.index.delivery_counts import DeliveryCountTable
+from ...store.journal.journal import Journal
+from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.transactions import Branches, Transactions
 from ..admission.limits import Reservation
+from ..core.confirmer import ThreadConfirmer
+from ..core.destinations.destinations import Destinations
 from ..core.destinations.queue_state import QueueState
 from ..core.model import LaneState, PersistentLaneState
-from ..core.parts import CoreParts
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
+from ..core.settling.removal import Removals
 from ..selectors.selector import Selector
 from .browse import Browsers
 
@@ -36,19 +44,34 @@ class Mover:
 
     def __init__(
         self,
-        parts: CoreParts,
         *,
+        monitor: Monitor,
+        store: MessageStore,
+        journal: Journal,
+        transactions: Transactions,
+        branches: Branches,
+        delivery_count_table: DeliveryCountTable,
+        now_ms: Callable[[], int],
+        publisher: Publisher,
+        confirmer: ThreadConfirmer,
+        destinations: Destinations,
+        removals: Removals,
         timed: TimedLanes,
         browsers: Browsers,
         slice_messages_max: int,
     ) -> None:
-        self._monitor = parts.monitor
-        self._store = parts.store
-        self._now_ms = parts.store.steady.now_ms
-        self._publisher = parts.publisher
-        self._confirmer = parts.confirmer
-        self._destinations = parts.destinations
-        self._removals = parts.removals
+        """now_ms: the store's time."""
+        self._monitor = monitor
+        self._store = store
+        self._journal = journal
+        self._transactions = transactions
+        self._branches = branches
+        self._delivery_count_table = delivery_count_table
+        self._now_ms = now_ms
+        self._publisher = publisher
+        self._confirmer = confirmer
+        self._destinations = destinations
+        self._removals = removals
         self._timed = timed
         self._browsers = browsers
         self._slice_messages_max = slice_messages_max
@@ -107,7 +130,7 @@ class Mover:
             if free:
                 if lane.destination.has_groups:
                     self._destinations.note_groups(to)
-                with store.journal.whole:
+                with self._journal.whole:
                     self.commit(lane, target, free)
             position = store.position
         self._confirmer.confirm(position)
@@ -152,9 +175,9 @@ class Mover:
 
     def commit(self, lane: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
         """Move all of them, or none. Requires: the lock."""
-        transactions = self._store.transactions
+        transactions = self._transactions
         gone = _runs_of(messages)
-        is_recorded = self._store.index.delivery_count_table.is_recorded(lane.pending_lane.number)
+        is_recorded = self._delivery_count_table.is_recorded(lane.pending_lane.number)
         branch = transactions.begin()
         try:
             written = self._write(branch, target, messages)
@@ -164,9 +187,9 @@ class Mover:
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave no more of it
                 transactions.rollback(branch)
-            self._store.branches.forget(branch.number)
+            self._branches.forget(branch.number)
             raise
-        self._store.adds += branch.messages
+        self._store.count_adds(branch.messages)
         for first, last in gone if not is_recorded else ():
             # Of a subscription that nothing on disk knows.
             lane.backing_store.acknowledge(lane.pending_lane, first, last)
@@ -188,7 +211,7 @@ class Mover:
         for part in _slices(messages, target.destination_lane.slice_room, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
             is_timed = any(has_times(properties) for properties, _ in contents)
-            lengths = self._store.transactions.append_slice(
+            lengths = self._transactions.append_slice(
                 branch, target.destination_lane, part[0][3], contents, is_timed=is_timed
             )
             written.append((branch.last_position, lengths, part))

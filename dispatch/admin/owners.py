@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...cache.budget import Budget
+from ...store.directory_store import DirectoryStore
 from ..config.policies import Policies
 from ..core.parts import CoreParts
 from ..core.settling.delays import TimedLanes
@@ -40,7 +41,8 @@ class AdminOwners:
 
 
 def make_admin_owners(
-    parts: CoreParts,
+    core: CoreParts,
+    store: DirectoryStore,
     *,
     budget: Budget,
     timed: TimedLanes,
@@ -52,19 +54,29 @@ def make_admin_owners(
     wake_maintenance: Callable[[], None],
     random_bytes: Callable[[int], bytes],
 ) -> AdminOwners:
-    """Make all of them. slice_messages_max: so many messages are moved in one slice."""
-    monitor, store, confirmer, destinations = parts.monitor, parts.store, parts.confirmer, parts.destinations
+    """Make all of them. store: each gets its parts of it. slice_messages_max: so many are moved in one slice."""
+    monitor, confirmer, destinations = core.monitor, core.confirmer, core.destinations
+    journal, removals = store.journal, core.removals
     browsers = Browsers(
         monitor,
-        parts.target_area,
+        core.target_area,
         timed.is_expired,
         budget.holder("browsers"),
         budget.holders["read_buffers"],
         destinations.for_report,
     )
-    mover = Mover(parts, timed=timed, browsers=browsers, slice_messages_max=slice_messages_max)
+    mover = _make_mover(core, store, timed, browsers, slice_messages_max)
     dead_letters = DeadLetterMover(
-        parts,
+        monitor=monitor,
+        store=store.messages,
+        journal=journal,
+        branches=store.branches,
+        delivery_count_table=store.index.delivery_count_table,
+        subscribers=store.subscriptions,
+        dispatch_area=core.target_area.dispatch_area,
+        confirmer=confirmer,
+        destinations=destinations,
+        removals=removals,
         redelivery=redelivery,
         topics=topics,
         browsers=browsers,
@@ -72,16 +84,30 @@ def make_admin_owners(
         policies=policies,
         wake_maintenance=wake_maintenance,
     )
-    queue_admin = QueueAdmin(monitor, store, confirmer, destinations, parts.removals, transactions)
+    sweeper = ExpirySweeper(
+        monitor,
+        store.messages,
+        store.branches,
+        store.steady.now_ms,
+        timed,
+        removals,
+        browsers,
+        dead_letters,
+        policies,
+    )
+    queue_admin = QueueAdmin(
+        monitor, store.messages, store.destination_records, confirmer, destinations, removals, transactions
+    )
     return AdminOwners(
         browsers=browsers,
         mover=mover,
         dead_letters=dead_letters,
-        sweeper=ExpirySweeper(monitor, store, timed, parts.removals, browsers, dead_letters, policies),
+        sweeper=sweeper,
         queue_admin=queue_admin,
         temporaries=Temporaries(
             monitor=monitor,
-            store=store,
+            journal=journal,
+            rows=store.destination_table,
             confirmer=confirmer,
             destinations=destinations,
             topics=topics,
@@ -90,7 +116,7 @@ def make_admin_owners(
         ),
         inactive=InactiveDestinations(
             monitor=monitor,
-            store=store,
+            journal=journal,
             confirmer=confirmer,
             destinations=destinations,
             topics=topics,
@@ -99,4 +125,25 @@ def make_admin_owners(
             shortest_seconds=policies.shortest_inactive_seconds,
         ),
         idle=IdleDestinations(monitor, destinations, topics, transactions),
+    )
+
+
+def _make_mover(
+    core: CoreParts, store: DirectoryStore, timed: TimedLanes, browsers: Browsers, slice_messages_max: int
+) -> Mover:
+    return Mover(
+        monitor=core.monitor,
+        store=store.messages,
+        journal=store.journal,
+        transactions=store.transactions,
+        branches=store.branches,
+        delivery_count_table=store.index.delivery_count_table,
+        now_ms=store.steady.now_ms,
+        publisher=core.publisher,
+        confirmer=core.confirmer,
+        destinations=core.destinations,
+        removals=core.removals,
+        timed=timed,
+        browsers=browsers,
+        slice_messages_max=slice_messages_max,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...store.destination_records import DestinationRecords
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ..core.confirmer import Confirmer
@@ -28,6 +29,7 @@ class QueueAdmin:
         self,
         monitor: Monitor,
         store: MessageStore,
+        records: DestinationRecords,
         confirmer: Confirmer,
         destinations: Destinations,
         removals: Removals,
@@ -35,6 +37,7 @@ class QueueAdmin:
     ) -> None:
         self._monitor = monitor
         self._store = store
+        self._records = records
         self._confirmer = confirmer
         self._destinations = destinations
         self._removals = removals
@@ -102,7 +105,7 @@ class QueueAdmin:
             return
         if self._transactions.concern((queue.number,)):
             raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
-        self._store.destination_records.delete(queue.number)
+        self._records.delete(queue.number)
         queue.lifecycle = Lifecycle.DELETED
         self._destinations.remove(queue)
         queue.end_consumers()

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.errors import ForebayError, StoreFull, TransactionError
+from ...store.format.destination_table import DestinationTable
 from ...store.format.state import TOPIC
+from ...store.journal.journal import Journal
 from ...store.late_log import LateLogger
-from ...store.message_store import MessageStore
 from ..config.temporary import TEMPORARY_QUEUE, TEMPORARY_TOPIC, temporary_name
 from ..core.confirmer import Confirmer
 from ..core.destinations.destinations import Destinations
@@ -33,7 +34,8 @@ class Temporaries:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        journal: Journal,
+        rows: DestinationTable,
         confirmer: Confirmer,
         destinations: Destinations,
         topics: Topics,
@@ -41,8 +43,8 @@ class Temporaries:
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._monitor = monitor
-        self._store = store
-        self._rows = store.destination_table
+        self._journal = journal
+        self._rows = rows
         self._confirmer = confirmer
         self._destinations = destinations
         self._topics = topics
@@ -57,7 +59,7 @@ class Temporaries:
             self._monitor.raise_if_closed()
             name = temporary_name(TEMPORARY_QUEUE, self._random_bytes)
             queue = self._destinations.queue_locked(name, is_temporary=True)
-            position = self._store.position
+            position = self._journal.end
         confirmer.confirm(position)
         return queue
 
@@ -66,7 +68,7 @@ class Temporaries:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic = self._topics.create(temporary_name(TEMPORARY_TOPIC, self._random_bytes), is_temporary=True)
-            position = self._store.position
+            position = self._journal.end
         self._confirmer.confirm(position)
         return topic
 
@@ -93,7 +95,7 @@ class Temporaries:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             deleted = sum(self._delete(number) for number in list(self._released))
-            position = self._store.position
+            position = self._journal.end
         try:
             if deleted:
                 self._confirmer.confirm(position)

@@ -53,7 +53,16 @@ class AsyncForebay:
         self._workers = workers or _new_workers()
         bell = LoopWaker(loop)
         self._caller = LoopConfirmer(
-            engine.monitor, engine.publisher, engine.confirmer, engine.store, engine.loader, loop, self._workers, bell
+            engine.monitor,
+            engine.publisher,
+            engine.confirmer,
+            engine.store,
+            engine.journal,
+            engine.block_cache,
+            engine.loader,
+            loop,
+            self._workers,
+            bell,
         )
         self._for_queues, self._for_topics = engine.for_queues, engine.for_topics
         self._context = LoopContext(self._caller, bell)

@@ -14,6 +14,8 @@ from concurrent.futures import Executor, Future
 from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
+from ...store.index.block_cache import BlockCache
+from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
 from ..core.confirmer import Confirmer, ThreadConfirmer
@@ -75,6 +77,8 @@ class LoopConfirmer(Confirmer):
         publisher: Publisher,
         threads: ThreadConfirmer,
         store: MessageStore,
+        journal: Journal,
+        block_cache: BlockCache,
         loader: EagerLoader,
         loop: asyncio.AbstractEventLoop,
         workers: Executor,
@@ -86,7 +90,8 @@ class LoopConfirmer(Confirmer):
         self._threads = threads
         self._syncs_always = publisher.syncs_always
         self._store = store
-        self._block_cache = store.index.cache
+        self._journal = journal
+        self._block_cache = block_cache
         self._loader = loader
         self.loop = loop
         self.owed = 0
@@ -108,7 +113,7 @@ class LoopConfirmer(Confirmer):
     def confirm(self, position: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
         store = self._store
-        if self._syncs_always and (self._publisher.unpublished or position > store.journal.durable):
+        if self._syncs_always and (self._publisher.unpublished or position > self._journal.durable):
             self.owed = max(self.owed, position, 1)
             return
         if (

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 from ...store.errors import ArgumentError, Closed, NestedCall, SettingsError, StoreFull
+from ...store.journal.journal import Journal
 from ...store.locks import condition_of
 from ...store.message import Message
-from ...store.message_store import MessageStore
 from ...store.numbering import UNLIMITED
 from ..config.checks import SECONDS_MAX, check_bounds, check_max_messages, check_seconds
 from ..config.policies import Policies
@@ -73,7 +73,7 @@ class ConsumerParts:
     """What each consumer of a store reaches beside its queue."""
 
     monitor: Monitor
-    store: MessageStore
+    journal: Journal
     target_area: TargetArea
     dispatch_area: DispatchArea
     searches: SearchParts
@@ -390,7 +390,7 @@ class Consumer(Taker):
                         lane.forget_attempts(sequence, sequence)
                     if self.waits.hears_of_acks:
                         self._parts.settlements.after_ack(self)
-                    position = self._parts.store.journal.end if lane.syncs else 0
+                    position = self._parts.journal.end if lane.syncs else 0
                 except BaseException as error:
                     monitor.lock.break_by(error)
                     raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ...store.cleanup import Cleanup
 from ...store.errors import AckTooLate, ArgumentError, SettingsError, StateError, StoreFull
 from ...store.message_store import MessageStore
 from ..core.areas.dispatch_area import DispatchArea
@@ -32,6 +33,7 @@ class Settlements:
         self,
         monitor: Monitor,
         store: MessageStore,
+        cleanup: Cleanup,
         dispatch_area: DispatchArea,
         deadlines: AckDeadlines,
         redelivery: Redelivery,
@@ -41,6 +43,7 @@ class Settlements:
         """reject: makes dead letters of deliveries. Requires: no lock."""
         self._monitor = monitor
         self._store = store
+        self._cleanup = cleanup
         self._dispatch_area = dispatch_area
         self._deadlines = deadlines
         self._redelivery = redelivery
@@ -85,7 +88,7 @@ class Settlements:
             lane.acknowledged += lane.backing_store.acknowledge(lane.pending_lane, first.sequence, sequence)
             dispatch_area.settle_run(lane, ordered[begin:end])
             if lane.syncs:
-                position = store.journal.end
+                position = store.position
             begin = end
         return begin, position
 
@@ -98,7 +101,7 @@ class Settlements:
 
     def make_disk_room(self, full: StoreFull) -> None:
         """Delete at once what earlier acks have freed: even the reserve is full. Raises `full` if that is nothing."""
-        if not self._store.cleanup.run().deleted:
+        if not self._cleanup.run().deleted:
             raise full
 
     def ack_in(self, consumer: Taker, transaction: object, deliveries: object) -> None:

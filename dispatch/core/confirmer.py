@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
+from ...store.index.block_cache import BlockCache
+from ...store.journal.journal import Journal
 from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
@@ -39,13 +41,19 @@ class ThreadConfirmer(Confirmer):
     """Confirms for threads: the one that calls does what is owed, and waits."""
 
     def __init__(
-        self, monitor: Monitor, store: MessageStore, publisher: Publisher, leave_checkpoint: Callable[[], bool]
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        journal: Journal,
+        block_cache: BlockCache,
+        publisher: Publisher,
+        leave_checkpoint: Callable[[], bool],
     ) -> None:
         """leave_checkpoint: leaves the checkpoint that is due to another thread, or returns False."""
         self._monitor = monitor
         self._store = store
-        self._journal = store.journal
-        self._block_cache = store.index.cache
+        self._journal = journal
+        self._block_cache = block_cache
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
         self.leave_checkpoint = leave_checkpoint

@@ -24,6 +24,7 @@ from ...store.errors import StoreFailed
 from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times
+from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.destination_lane import DeletedLane, DestinationLane
 from ...store.index.fingerprint import BlockSurvey
 from ...store.index.fingerprints import Candidate, has_fingerprints
@@ -42,7 +43,7 @@ from .consumer_groups.distribution_roles import Explainer, LaneListener
 from .consumer_groups.matching import NO_NAMES
 from .consumer_groups.members import GroupMembers
 from .counting.counters import NOTHING_COUNTED
-from .deliveries.contracts import LaneCache, OverflowCache
+from .deliveries.contracts import LaneCache, OverflowCache, PersistentStore, ReturnCounts
 from .deliveries.delivery import Delivery, LaneMessages, Settler, counted_runs
 from .deliveries.reading import LaneReader
 from .lifecycle import DestinationLifecycle
@@ -444,7 +445,11 @@ class ListKeeper(ABC):
     """The TargetArea, as far as the lanes and lists that it keeps know it. The state lock guards it."""
 
     monitor: Monitor
-    store: MessageStore
+    store: PersistentStore
+    """Where the messages are that survive a restart."""
+    delivery_count_table: DeliveryCountTable
+    return_counts: ReturnCounts
+    """Where it is written how often messages came back."""
     memories: Memories
     """What the messages of each destination are charged to."""
     consumer_memory: Tab
@@ -515,7 +520,7 @@ class LaneState(LaneMessages):
         target_area, memory = destination.target_area, destination.memory
         store = target_area.store
         syncs = target_area.syncs_always
-        super().__init__(pending_lane, id_prefix, memory, store, store.index.delivery_count_table, syncs=syncs)
+        super().__init__(pending_lane, id_prefix, memory, store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
@@ -614,12 +619,12 @@ class LaneState(LaneMessages):
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
-        self.destination.store.return_records.count(self.pending_lane.number, runs)
+        self.destination.target_area.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
         """Record the attempts of runs some of which are offered again later."""
-        self.destination.store.return_records.put(self.pending_lane.number, runs, now_ms)
+        self.destination.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -840,8 +845,8 @@ class DestinationState(DestinationLifecycle):
         return self.target_area.monitor
 
     @property
-    def store(self) -> MessageStore:
-        """Return the store of messages."""
+    def store(self) -> PersistentStore:
+        """Return where the messages are that survive a restart."""
         return self.target_area.store
 
     @property
@@ -849,7 +854,7 @@ class DestinationState(DestinationLifecycle):
         """What its messages are charged to. O(patterns) where a policy sets memory apart."""
         return self.target_area.memories.of(self.name)
 
-    def make_lane(self, priority: int) -> PersistentLaneState:
+    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
         """Return a new lane for what is sent to it in that priority. Requires: it is a queue or a topic."""
         raise NotImplementedError
 

@@ -1,10 +1,9 @@
-"""CoreParts: what everything reaches that stores, moves and removes messages. Nothing here is stored."""
+"""CoreParts: what everything above the core is made from. Nothing here is stored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...store.message_store import MessageStore
 from .areas.target_area import TargetArea
 from .confirmer import ThreadConfirmer
 from .destinations.destinations import Destinations
@@ -15,10 +14,12 @@ from .settling.removal import Removals
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """The owners of an open store that several parts need all of. A part that needs fewer names those."""
+    """The owners of an open store from which make_admin_owners and make_topic_owners make theirs.
+
+    It saves these two seven parameters each. No owner keeps it: each is handed those that it uses.
+    """
 
     monitor: Monitor
-    store: MessageStore
     target_area: TargetArea
     publisher: Publisher
     confirmer: ThreadConfirmer

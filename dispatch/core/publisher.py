@@ -16,8 +16,8 @@ from typing import Final
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes
 from ...store.errors import SpillFailed, StoreFull
+from ...store.journal.journal import Journal
 from ...store.late_log import LateLogger
-from ...store.message_store import MessageStore
 from ...store.stored_message import StoredMessage
 from .areas.target_area import TargetArea
 from .model import DestinationState, LaneState
@@ -56,7 +56,7 @@ class Publisher:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        journal: Journal,
         target_area: TargetArea,
         *,
         holder: Holder,
@@ -64,7 +64,7 @@ class Publisher:
     ) -> None:
         """holder: pays for what waits in RAM."""
         self._monitor = monitor
-        self._journal = store.journal
+        self._journal = journal
         self._target_area = target_area
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0

@@ -1,6 +1,6 @@
 """The engine of one open directory: makes the parts, opens and closes them in order.
 
-Three locks, always taken in this order: checkpoint lock (MessageStore), sync lock (Journal), state lock (Monitor).
+Three locks, always taken in this order: checkpoint lock (DirectoryStore), sync lock (Journal), state lock (Monitor).
 Callbacks of users are called under none of them.
 """
 
@@ -20,6 +20,7 @@ from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...cache.tab import Tab
 from ...store.clock import Clock
+from ...store.directory_store import DirectoryStore, StoreOptions
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
@@ -28,7 +29,6 @@ from ...store.ingest.ingest import open_and_ingest
 from ...store.late_log import LateLogger
 from ...store.locks import require_outside
 from ...store.maintenance.archive import Archive
-from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
 from ...store.progress import OnProgress, tell_nobody
 from ...store.property_table import PropertyTable, limit_bytes_of
@@ -77,6 +77,7 @@ from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..producer.full_policy import FullPolicy
+from ..producer.lifetimes import Lifetimes
 from ..producer.producers import Producers
 from ..producer.slice_writer import SliceWriter
 from ..producer.space import Space
@@ -132,7 +133,7 @@ class Engine:
         sentence about these queues for the status, called under no lock. archive_disk: where the archive is, if not in
         disk. trace: an empty file to record in. guard: watches the memory of the process. memory_figures: what the
         system tells of its memory, for memory_limit="auto". status: where the status goes; None: it is not written.
-        on_progress: see MessageStore.
+        on_progress: see DirectoryStore.
         """
         self.monitor = Monitor(clock)
         self.monitor.lock.on_broken.append(self._tell_broken)
@@ -143,23 +144,24 @@ class Engine:
         shares = check_quotas(shares_of(settings))
         self._make_memory(settings, shares)
         disk = thrifty = ThriftyDisk(disk)
-        self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares, on_progress)
+        self.directory_store = self._make_store(disk, metadata, settings, clock, archive_disk, shares, on_progress)
         self.overflow = self._make_overflow(settings, disk, clock)
-        thrifty.add_giver(self.store.give_up_readers)
+        thrifty.add_giver(self.directory_store.give_up_readers)
         thrifty.add_giver(self.overflow.storage.give_up_readers)
         assert self.budget.free_bytes == shares.available_bytes
         self.guard = guard
         self.recorder: Recorder | None = None
         if trace is not None:
             self.recorder = self._make_recorder(trace, settings)
-        self._make_targets(settings, shares, clock)
         self.recovery = open_and_ingest(
             disk,
-            self.store,
+            self.directory_store,
             self.monitor.lock,
             self.budget.holders["read_buffers"],
             message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
         )
+        self._hand_out_store()
+        self._make_targets(settings, shares, clock)
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin(clock)
@@ -200,7 +202,7 @@ class Engine:
         archive_disk: Disk | None,
         shares: Shares,
         on_progress: OnProgress,
-    ) -> MessageStore:
+    ) -> DirectoryStore:
         self.metadata_store: MetadataStore
 
         def make_metadata_store(store_id: bytes) -> MetadataStore:
@@ -213,7 +215,7 @@ class Engine:
         properties = PropertyTable(
             self.budget.holder("properties"), limit_bytes_of(settings.max_file_length_bytes), self.late_calls.make_room
         )
-        store = MessageStore(
+        store = DirectoryStore(
             disk,
             make_metadata_store,
             StoreOptions(
@@ -237,6 +239,19 @@ class Engine:
         )
         self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         return store
+
+    def _hand_out_store(self) -> None:
+        """Note those parts of the store, which is open now, that more than one of the rooms above it uses."""
+        whole = self.directory_store
+        self.store = whole.messages
+        self.journal = whole.journal
+        self.index = whole.index
+        self.block_cache = whole.index.cache
+        self.subscribers = whole.subscriptions
+        self.properties = whole.host_properties
+        self.property_records = whole.property_records
+        self.cleanup = whole.cleanup
+        self.now_ms = whole.steady.now_ms
 
     def _make_overflow(self, settings: Settings, disk: Disk, clock: Clock) -> Overflow:
         """Make tmp-storage, emptied."""
@@ -271,13 +286,15 @@ class Engine:
             self.budget,
             self.memories,
             self.loads,
-            self.store.steady.now_ms,
+            self.now_ms,
             late_calls.remove_expired,
             late_calls.sample,
         )
         self.target_area: TargetArea = make(
             self.monitor,
             self.store,
+            self.index.delivery_count_table,
+            self.directory_store.return_records,
             self.budget,
             shares,
             self.loads,
@@ -297,13 +314,21 @@ class Engine:
     def _make_core(self, settings: Settings) -> None:
         """Make what stands on a store that is open."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
+        journal, index = self.journal, self.index
         policies, reading = self.policies, self.budget.holders["read_buffers"]
         self.delayed = DelayedRedelivery(
-            monitor, store, self.target_area, self.late_calls.lane, wakeups.wake_maintenance
+            monitor,
+            index,
+            store.timetable,
+            self.directory_store.steady,
+            self.target_area,
+            self.late_calls.lane,
+            wakeups.wake_maintenance,
         )
         self.timed = TimedLanes(
             monitor,
-            store,
+            index,
+            self.now_ms,
             self.target_area,
             lambda name: policies.of(name).expiry_sweep_seconds,
             wakeups.wake_maintenance,
@@ -321,15 +346,32 @@ class Engine:
         self.due = DueMessages(monitor, self.delayed, self.timed, self.deadlines)
         self.publisher = Publisher(
             monitor,
-            store,
+            journal,
             self.target_area,
             holder=self.budget.holder("unsynced"),
             syncs_always=settings.sync == "always",
         )
-        self.confirmer = ThreadConfirmer(monitor, store, self.publisher, partial(wakeups.leave_checkpoint, store))
+        self.confirmer = ThreadConfirmer(
+            monitor, store, journal, self.block_cache, self.publisher, partial(wakeups.leave_checkpoint, store)
+        )
+        self._make_destinations()
+        self.loader = EagerLoader(self.target_area, reading)
+        self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
+        self.late_calls.warmer = self.warmer
+
+    def _make_destinations(self) -> None:
+        """Make what opens and closes queues, and what knows of them besides: transactions, removals, their cost."""
+        monitor, store, journal, whole = self.monitor, self.store, self.journal, self.directory_store
         self.transactions = TransactionRegistry(
             monitor,
             store,
+            journal,
+            whole.transactions,
+            whole.branches,
+            self.windows.persistent,
+            self.properties,
+            self.property_records,
+            self.now_ms,
             self.target_area,
             self.publisher,
             self.confirmer,
@@ -338,11 +380,15 @@ class Engine:
             self.windows,
             self.budget.holder("transactions"),
         )
-        self.removals = Removals(store, self.target_area, self.delayed)
+        self.removals = Removals(whole.branches, self.target_area, self.delayed)
         self.overhead = DestinationOverhead(self.target_area, self.late_calls.close_some)
         self.destinations = Destinations(
             monitor=monitor,
             store=store,
+            records=whole.destination_records,
+            rows=whole.destination_table,
+            branches=whole.branches,
+            epoch=journal.epoch,
             target_area=self.target_area,
             overflow=self.overflow,
             publisher=self.publisher,
@@ -350,30 +396,28 @@ class Engine:
             overhead=self.overhead,
             removals=self.removals,
             windows=self.windows,
-            policies=policies,
+            policies=self.policies,
             undecided=self.transactions.destination_numbers,
             close_topic=self.late_calls.close_topic,
         )
         self.late_calls.destinations = self.destinations
-        self.parts = CoreParts(
-            monitor, store, self.target_area, self.publisher, self.confirmer, self.destinations, self.removals
+        self.core = CoreParts(
+            monitor, self.target_area, self.publisher, self.confirmer, self.destinations, self.removals
         )
-        self.loader = EagerLoader(self.target_area, reading)
-        self.warmer = CacheWarmer(self.target_area, reading, self.destinations.by_number)
-        self.late_calls.warmer = self.warmer
 
     def _make_clients(self, settings: Settings) -> None:
         """Make what consumers, topics and senders share."""
-        monitor, store, target_area, publisher = self.monitor, self.store, self.target_area, self.publisher
+        monitor, store, target_area = self.monitor, self.store, self.target_area
         parts = ConsumerParts(
             monitor=monitor,
-            store=store,
+            journal=self.journal,
             target_area=target_area,
             dispatch_area=self.dispatch_area,
             searches=SearchParts(monitor, self.dispatch_area, self.loads, self.loader, self.due),
             settlements=Settlements(
                 monitor,
                 store,
+                self.cleanup,
                 self.dispatch_area,
                 self.deadlines,
                 self.redelivery,
@@ -388,7 +432,8 @@ class Engine:
         )
         self.consumers = Consumers(parts, self.overhead)
         self.topic_owners = make_topic_owners(
-            self.parts,
+            self.core,
+            self.directory_store,
             overflow=self.overflow,
             overhead=self.overhead,
             timed=self.timed,
@@ -401,26 +446,34 @@ class Engine:
         self.topics = self.late_calls.topics = self.topic_owners.topics
         self.space = Space(
             monitor,
-            store,
+            self.cleanup,
             self.overflow,
             self.confirmer,
             self.policies,
             self.wakeups.ask_for_cleanup,
         )
         self.producers = Producers(
-            self.parts,
+            monitor=monitor,
+            store=store,
+            publisher=self.publisher,
+            confirmer=self.confirmer,
+            destinations=self.destinations,
+            lifetimes=Lifetimes(self.now_ms),
             fan_outs=self.topic_owners.fan_outs,
             transactions=self.transactions,
             timed=self.timed,
-            slices=SliceWriter(monitor, store, publisher, self.timed, self.windows),
+            slices=SliceWriter(monitor, store, self.now_ms, self.publisher, self.timed, self.windows),
             space=self.space,
-            full_policy=FullPolicy(monitor, store, publisher, self.destinations, self.removals, self.policies),
+            full_policy=FullPolicy(
+                monitor, store, self.journal, self.publisher, self.destinations, self.removals, self.policies
+            ),
             settings=settings,
         )
 
     def _make_admin(self, clock: Clock) -> None:
         self.admin = make_admin_owners(
-            self.parts,
+            self.core,
+            self.directory_store,
             budget=self.budget,
             timed=self.timed,
             redelivery=self.redelivery,
@@ -466,7 +519,10 @@ class Engine:
     def _make_ledger_audit(self) -> LedgerAudit:
         return LedgerAudit(
             monitor=self.monitor,
-            store=self.store,
+            index=self.index,
+            rows=self.directory_store.destination_table,
+            subscribers=self.subscribers,
+            properties=self.properties,
             budget=self.budget,
             existing=self.existing,
             target_area=self.target_area,
@@ -486,7 +542,10 @@ class Engine:
         """Return what explanations look at."""
         return Owners(
             monitor=self.monitor,
-            store=self.store,
+            journal=self.journal,
+            retention=self.directory_store.retention,
+            disk_use=self.directory_store.disk_use,
+            now_ms=self.now_ms,
             destinations=self.destinations,
             topics=self.topics,
             transactions=self.transactions,
@@ -528,6 +587,7 @@ class Engine:
         self.resizing = Resizing(
             monitor=self.monitor,
             store=self.store,
+            index=self.index,
             metadata_store=self.metadata_store,
             budget=self.budget,
             target_area=self.target_area,
@@ -540,6 +600,10 @@ class Engine:
         self.maintenance = Maintenance(
             monitor=self.monitor,
             store=self.store,
+            journal=self.journal,
+            cleanup=self.cleanup,
+            attestation=self.directory_store.attestation,
+            write_destinations=self.directory_store.write_destinations,
             overflow=self.overflow,
             due=self.due,
             measurements=Measurements(
@@ -586,6 +650,9 @@ class Engine:
         self.reports = Reports(
             monitor=self.monitor,
             store=self.store,
+            disk_use=self.directory_store.disk_use,
+            sync_durations=self.journal.sync_durations,
+            checkpoint_durations=self.directory_store.checkpointer.durations,
             budget=self.budget,
             overflow=self.overflow,
             destinations=self.destinations,
@@ -622,8 +689,8 @@ class Engine:
             for queue in self.destinations.restore():
                 self.target_area.distributions.begin_assigning(queue)
             self.topics.restore()
-            subscriptions = self.store.subscriptions
-            rows_bytes = subscriptions.rows_charge + self.store.index.idle.charge_bytes
+            subscriptions = self.subscribers
+            rows_bytes = subscriptions.rows_charge + self.index.idle.charge_bytes
             self.overhead.restore(self.ledger_audit.census(), subscriptions.count, rows_bytes)
             self.topic_owners.retention.apply_all(self.topics.by_name.values())
             for lane in self.destinations.restore_lanes():
@@ -666,14 +733,14 @@ class Engine:
         except Exception as error:
             self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
-                self.store.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
+                self.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
             raise
         monitor.is_closed = True
         try:
             self.background.stop(timeout)
             if self.recorder is not None:
                 self.recorder.close()
-            self.store.close()
+            self.directory_store.close()
             if self.status is not None:
                 self.status.end()
             if monitor.lock.failure is not None:
@@ -728,7 +795,7 @@ class Engine:
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.background.forget()
-        self.store.journal.stop()
+        self.journal.stop()
         for consumer in self.all_consumers():
             consumer.die()
 

@@ -26,7 +26,7 @@ from .reports import Reports
 class LateCalls:
     """The Engine puts each owner in as soon as it is made. AttributeError for a call that comes before."""
 
-    target_area: TargetArea
+    target_area: TargetArea | None = None
     timed: TimedLanes
     destinations: Destinations
     warmer: CacheWarmer
@@ -35,8 +35,12 @@ class LateCalls:
     reports: Reports
 
     def make_room(self, wanted_bytes: int) -> None:
-        """For all that is charged: take memory from lists and caches. Requires: the lock."""
-        self.target_area.make_room(wanted_bytes, None)
+        """For all that is charged: take memory from lists and caches. Requires: the lock.
+
+        While the store opens there is no list and no cache yet, and nothing to take.
+        """
+        if self.target_area is not None:
+            self.target_area.make_room(wanted_bytes, None)
 
     def remove_expired(self, lane: LaneState, sequence: int) -> None:
         """For DispatchArea: remove a message that a list passed over because it has expired. Requires: the lock."""
@@ -44,6 +48,7 @@ class LateCalls:
 
     def sample(self, target: TargetList) -> None:
         """For DispatchArea: let the curve look at a list that much was taken from. Requires: the lock."""
+        assert self.target_area is not None, "a list was taken from"
         self.target_area.watch.sample(target)
 
     def warm(self, lane: LaneState) -> None:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from ...cache.budget import Budget
 from ...cache.tab import Tab
-from ...store.message_store import MessageStore
+from ...store.format.destination_table import DestinationTable
+from ...store.index.index import Index
+from ...store.index.subscriptions import Subscriptions
+from ...store.property_table import PropertyTable
 from ..admin.browse import Browsers
 from ..admission.deduplication import DuplicateWindows
 from ..core.areas.target_area import TargetArea
@@ -36,7 +39,10 @@ class LedgerAudit:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        index: Index,
+        rows: DestinationTable,
+        subscribers: Subscriptions,
+        properties: PropertyTable,
         budget: Budget,
         existing: Tab,
         target_area: TargetArea,
@@ -51,9 +57,12 @@ class LedgerAudit:
         recorder: Recorder | None,
         all_consumers: Callable[[], Iterator[Taker]],
     ) -> None:
-        """existing: what destinations and subscriptions are charged to."""
+        """rows: all queues and topics there are. existing: what destinations and subscriptions are charged to."""
         self._monitor = monitor
-        self._store = store
+        self._index = index
+        self._rows = rows
+        self._subscribers = subscribers
+        self._properties = properties
         self._budget = budget
         self._existing = existing
         self._target_area = target_area
@@ -70,7 +79,7 @@ class LedgerAudit:
 
     def census(self) -> Census:
         """Return how much there is that is charged because it exists. Requires: the lock."""
-        destinations, queues = self._store.destination_table, self._destinations.queues
+        destinations, queues = self._rows, self._destinations.queues
         return Census(
             destinations=len(destinations),
             name_bytes=destinations.name_bytes,
@@ -86,6 +95,8 @@ class LedgerAudit:
             self._browsers.release_given_back()
             self._budget._check()
             audited = self._target_area.audit()
+            audited["index"] = self._index.held_bytes
+            audited["attempts"] = self._index.delivery_count_table.held_bytes
             audited["head_queue_cache"] += self._warmer.loading_bytes
             audited["destinations"] = self._existing_charge()
             if self._recorder is not None:
@@ -96,8 +107,8 @@ class LedgerAudit:
             audited["transactions"], held_bytes = self._transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self._windows.held_bytes
-            self._store.host_properties._check()
-            audited["properties"] = self._store.host_properties.held_bytes
+            self._properties._check()
+            audited["properties"] = self._properties.held_bytes
             queues = self._destinations.queues.values()
             groups = [queue.distribution.audit() for queue in queues]
             memory = self._target_area.group_memory
@@ -125,14 +136,14 @@ class LedgerAudit:
 
     def _existing_charge(self) -> int:
         """Return what should be charged because it exists, idle or in use, from what there is. O(that)."""
-        store, topics = self._store, self._topics.by_name.values()
+        topics = self._topics.by_name.values()
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
         opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]
         return (
             self.census().charge_bytes
             + self._existing.lasting_bytes
-            + store.index.lanes_charge
-            + store.subscriptions.charge_bytes
+            + self._index.lanes_charge
+            + self._subscribers.charge_bytes
             + self._destinations.idle_charge
             + sum(lane.charged_bytes for queue in opened for lane in queue.all_lanes())
             + OPEN_SUBSCRIPTION_BYTES * len(subscriptions)

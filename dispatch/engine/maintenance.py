@@ -6,10 +6,13 @@ do comes as a list of duties.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ...cache.spill.overflow import Overflow
+from ...store.attestation import Attestation
+from ...store.cleanup import Cleanup
+from ...store.journal.journal import Journal
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.expiry import ExpirySweeper
@@ -37,6 +40,10 @@ class Maintenance:
         *,
         monitor: Monitor,
         store: MessageStore,
+        journal: Journal,
+        cleanup: Cleanup,
+        attestation: Attestation,
+        write_destinations: Callable[[], None],
         overflow: Overflow,
         due: DueMessages,
         measurements: Measurements,
@@ -48,9 +55,17 @@ class Maintenance:
         settings: Settings,
         others: Iterable[Duty],
     ) -> None:
-        """quarantine: None: what does not verify stays where it is. others: more to do at each step."""
+        """write_destinations: writes for people what there is. others: more to do at each step.
+
+        quarantine: None: what does not verify stays where it is.
+        """
         self._monitor = monitor
         self._store = store
+        self._journal = journal
+        self._cleanup = cleanup
+        self._relocation = cleanup.relocation
+        self._attestation = attestation
+        self._write_destinations = write_destinations
         self._overflow = overflow
         self._due = due
         self._timed = timed
@@ -69,7 +84,7 @@ class Maintenance:
         self._relocation_duty = Duty("relocation", self._relocate)
         self._cleanup_duty = Duty("cleanup", self._clean_up)
         self._quarantine_duties = (Duty("quarantine", quarantine.step),) if quarantine is not None else ()
-        self._attest_duty = Duty("attest", store.attestation.write)
+        self._attest_duty = Duty("attest", attestation.write)
         self._others = (self._expiry_duty, *others)
         self._all = (
             self._sync_duty,
@@ -100,9 +115,9 @@ class Maintenance:
         if self._wakeups.wants_cleanup:
             self._wakeups.wants_cleanup = False
             self._cleanup_at = 0.0
-        if store.is_full or store.cleanup.wants_retained_room:
+        if store.is_full or self._cleanup.wants_retained_room:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
-        is_wanted = now >= self._cleanup_at or store.cleanup.relocation.wants_cleanup
+        is_wanted = now >= self._cleanup_at or self._relocation.wants_cleanup
         done += self._cleanup_duty.do(now, time_ms, is_due=is_wanted)
         for duty in self._quarantine_duties:
             done += duty.do(now, time_ms)
@@ -119,7 +134,7 @@ class Maintenance:
         self._sync_at = self._monitor.monotonic() + self._settings.sync_interval_seconds
         with self._monitor.lock:
             position = self._store.position
-        self._store.journal.sync(position)
+        self._journal.sync(position)
         return 1
 
     def _release(self) -> int:
@@ -133,17 +148,17 @@ class Maintenance:
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._settings.checkpoint_interval_seconds
         done = int(self._store.checkpoint())
-        self._store.write_destinations()
+        self._write_destinations()
         with self._monitor.lock, self._monitor.whole:
             return done + self._timed.release_due()  # what found no room in the index before
 
     def _relocate(self) -> int:
-        return self._store.cleanup.relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)
+        return self._relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)
 
     def _clean_up(self) -> int:
         self._cleanup_at = self._monitor.monotonic() + self._settings.cleanup_interval_seconds
-        self._store.cleanup.relocation.wants_cleanup = False
-        report = self._store.cleanup.delete_unneeded()
+        self._relocation.wants_cleanup = False
+        report = self._cleanup.delete_unneeded()
         return len(report.deleted) + len(report.archived)
 
     def pause(self) -> float:
@@ -158,8 +173,8 @@ class Maintenance:
         )
         if self._settings.sync == "interval":
             due = min(due, self._sync_at)
-        if self._store.cleanup.relocation.is_wanted:
+        if self._relocation.is_wanted:
             due = min(due, self._relocation_duty.next_at(now + RELOCATION_PAUSE_SECONDS))
-        if self._store.attestation.is_wanted:
+        if self._attestation.is_wanted:
             due = min(due, self._attest_duty.next_at(now + ATTEST_SECONDS))
         return max(due, now + 0.001) - now

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...cache.budget import Budget
 from ...cache.spill.overflow import Overflow
-from ...store.message_store import MessageStore
+from ...store.disk_use import DiskUse
+from ...store.journal.journal import Journal
+from ...store.retention import Retention
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
@@ -24,7 +27,11 @@ class Owners:
     """The owners of an open store that explanations ask: where messages are, who has memory or disk, who waits."""
 
     monitor: Monitor
-    store: MessageStore
+    journal: Journal
+    retention: Retention
+    disk_use: DiskUse
+    now_ms: Callable[[], int]
+    """The store's time, by which messages are due and expire."""
     destinations: Destinations
     topics: Topics
     transactions: TransactionRegistry

@@ -14,7 +14,8 @@ from ...cache.budget import Budget
 from ...cache.process.guard import ProcessStatistics
 from ...cache.process.memory import id_and_resident_bytes
 from ...cache.spill.overflow import Overflow
-from ...store.histogram import DurationStatistics
+from ...store.disk_use import DiskUse
+from ...store.histogram import DurationHistogram, DurationStatistics
 from ...store.message_store import MessageStore
 from ..admin.oldest import OldestMessages
 from ..admission.deduplication import DuplicateWindows
@@ -46,6 +47,9 @@ class Reports:
         *,
         monitor: Monitor,
         store: MessageStore,
+        disk_use: DiskUse,
+        sync_durations: DurationHistogram,
+        checkpoint_durations: DurationHistogram,
         budget: Budget,
         overflow: Overflow,
         destinations: Destinations,
@@ -62,6 +66,9 @@ class Reports:
         """process_statistics: returns what the process was seen to have last; None: it was not looked at."""
         self._monitor = monitor
         self._store = store
+        self._disk_use = disk_use
+        self._sync_durations = sync_durations
+        self._checkpoint_durations = checkpoint_durations
         self._budget = budget
         self._overflow = overflow
         self._destinations = destinations
@@ -100,7 +107,7 @@ class Reports:
             self._target_area.destination_memory.settle()  # what hosts have dropped is charged no more
             return Statistics(
                 dataclasses.replace(self._budget.statistics(), curve=self._target_area.watch.curve()),
-                self._store.statistics(),
+                self._disk_use.statistics(),
                 self._overflow.statistics,
                 destinations,
                 topics,
@@ -128,8 +135,8 @@ class Reports:
     def _durations(self) -> dict[str, DurationStatistics]:
         """Return how long what waits for disks and for messages took. Requires: the lock."""
         return {
-            "sync": self._store.journal.sync_durations.statistics(),
-            "checkpoint": self._store.checkpointer.durations.statistics(),
+            "sync": self._sync_durations.statistics(),
+            "checkpoint": self._checkpoint_durations.statistics(),
             "load": self._loader.durations.statistics(),
             "take": self._consumers.take_durations.statistics(),
         }
@@ -144,9 +151,9 @@ class Reports:
         """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
         self._observe_lists()
         with self._monitor.lock:
-            memory, store = self._budget.statistics(), self._store.statistics()
+            memory, store = self._budget.statistics(), self._disk_use.statistics()
             tmp_storage, process = self._overflow.statistics, self._process_statistics()
-            data_logs = self._store.live_bytes_by_data_log()
+            data_logs = self._disk_use.live_bytes_by_data_log()
             curve, durations = self._target_area.watch.recent_curve(), self._durations()
             caches = self._target_area.memories.cache_statistics()
         failing = self._failing()

@@ -16,6 +16,7 @@ from typing import Any, Final
 from ...cache.budget import Budget
 from ...cache.process.memory import return_free_memory
 from ...cache.shares import Shares
+from ...store.index.index import Index
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.metadata.store import MetadataStore
@@ -58,6 +59,7 @@ class Resizing:
         *,
         monitor: Monitor,
         store: MessageStore,
+        index: Index,
         metadata_store: MetadataStore,
         budget: Budget,
         target_area: TargetArea,
@@ -68,6 +70,7 @@ class Resizing:
     ) -> None:
         self._monitor = monitor
         self._store = store
+        self._index = index
         self._metadata_store = metadata_store
         self._budget = budget
         self._target_area = target_area
@@ -168,11 +171,11 @@ class Resizing:
                 index = budget.holders["index"]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
                     # Until all fits, acks may want as much as before.
-                    if self._store.index.resize(shares.index_cache_bytes):
+                    if self._index.resize(shares.index_cache_bytes):
                         index.guarantee(shares.index_guaranteed_bytes)
                 elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
                     index.guarantee(shares.index_guaranteed_bytes)
-                    self._store.index.resize(shares.index_cache_bytes)
+                    self._index.resize(shares.index_cache_bytes)
                 metadata = budget.holders["metadata_store"]
                 more_bytes = shares.metadata_bytes - metadata.held_bytes
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):

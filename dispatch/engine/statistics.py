@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ...cache.budget import MemoryStatistics
 from ...cache.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
+from ...store.disk_use import StoreStatistics
 from ...store.histogram import DurationStatistics
-from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import DestinationState, LaneState
 from ..core.monitor import Monitor, in_sections

@@ -48,7 +48,7 @@ def explain_blocked(owners: Owners, queue: DestinationState | None = None) -> li
         of_store = list(_in_line(owners, owners.space.journal, queue))
         of_tmp = list(_in_line(owners, owners.space.tmp_storage, queue))
         spillers = _most_spilled(owners) if of_tmp else None
-        store_limit = owners.store.journal.store_limit_bytes
+        store_limit = owners.journal.store_limit_bytes
     causes = _journal_causes(owners) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
@@ -87,7 +87,7 @@ def _in_line(owners: Owners, line: SpaceLine, queue: DestinationState | None) ->
 
 def _journal_causes(owners: Owners) -> list[Cause]:
     """Return who has pending messages, whoever keeps most of the journal first."""
-    whole = explain_whole(owners.store.sizes(), owners.store.retention.reasons().all(), owners.monitor.clock_ms())
+    whole = explain_whole(owners.disk_use.sizes(), owners.retention.reasons().all(), owners.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 

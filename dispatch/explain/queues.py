@@ -214,7 +214,7 @@ def _places(owners: Owners, queue: DestinationState) -> _Places:
 def _count_timed(owners: Owners, lane: LaneState, places: _Places) -> None:
     """Add what is not due yet, and what has expired and is not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
-    now_ms = owners.store.steady.now_ms()
+    now_ms = owners.now_ms()
     at = 0
     if timed.pending_lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.pending_lane.earliest[DUE])
@@ -258,7 +258,7 @@ def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
     if places.free and queue.exclusive not in (None, consumer):
         return [exclusive_cause(queue, places.free)]
-    found = Reach(queue).of(consumer) if places.free else None
+    found = Reach(queue, owners.now_ms).of(consumer) if places.free else None
     if found is None:
         return _elsewhere(owners, consumer, places)
     target, is_direct = found
@@ -375,12 +375,12 @@ def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[C
             frees = f"acknowledging {_them(part.messages)}, or giving {_them(part.messages)} back"
             causes.append(_cause(owners, IN_FLIGHT, holder, part, frees))
     if places.delayed.messages:
-        seconds = max(places.delayed_ms - owners.store.steady.now_ms(), 0) / 1000
+        seconds = max(places.delayed_ms - owners.now_ms(), 0) / 1000
         causes.append(
             _cause(owners, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
     if places.due_later.messages:
-        seconds = max(places.due_ms - owners.store.steady.now_ms(), 0) / 1000
+        seconds = max(places.due_ms - owners.now_ms(), 0) / 1000
         holder = f"due in {seconds:,.0f} s at the earliest"
         causes.append(_cause(owners, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
     if places.expired.messages:
@@ -402,7 +402,7 @@ def _free_causes(owners: Owners, queue: DestinationState, places: _Places) -> li
     consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, queue.qualified_name, places.free, 0, None, f"a consumer of {queue.name!r}")]
-    reach = Reach(queue)
+    reach = Reach(queue, owners.now_ms)
     reached = [(consumer, found) for consumer in consumers if (found := reach.of(consumer)) is not None]
     if reached:
         return [*_causes_of_reached(owners, queue, places, reached)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ...store.stored_message import StoredMessage
@@ -16,8 +16,10 @@ class Reach:
     What they share is looked at once, however many they are: O(messages in the lists' RAM), and O(lists) for each.
     """
 
-    def __init__(self, queue: DestinationState) -> None:
+    def __init__(self, queue: DestinationState, now_ms: Callable[[], int]) -> None:
+        """now_ms: the store's time."""
         self._distribution = queue.distribution
+        self._now_ms = now_ms
         self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
         """Messages in RAM that nobody holds, by who owns their group."""
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
@@ -50,7 +52,7 @@ class Reach:
 
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
         """Return the first sequence in RAM that the consumer could take, BEHIND_ALL if there is none."""
-        able = (message for message in target.direct if _can_be_had(target.lane, message[0]))
+        able = (message for message in target.direct if self._can_be_had(target.lane, message[0]))
         if self._distribution.is_ordinary:
             return self._first(target, None, able)
         owned = self._owned.get(target)
@@ -74,21 +76,34 @@ class Reach:
     def _first_returned(self, target: TargetList) -> int:
         first = self._returned.get(target)
         if first is None:
-            first = self._returned[target] = _first_free(target.lane, target.returned)
+            first = self._returned[target] = self._first_free(target.lane, target.returned)
         return first
 
     def _has_free_behind(self, target: TargetList) -> bool:
         has_more = self._has_more.get(target)
         if has_more is None:
             behind = [(target.frontier, target.lane.published - 1)]
-            has_more = any(_first_free(target.lane, runs) < BEHIND_ALL for runs in (target.references, behind))
+            has_more = any(self._first_free(target.lane, runs) < BEHIND_ALL for runs in (target.references, behind))
             self._has_more[target] = has_more
         return has_more
 
+    def _can_be_had(self, lane: LaneState, sequence: int) -> bool:
+        """Return whether the message can be handed out now. Requires: the lock."""
+        return lane.is_free(sequence) and not self._is_late(lane, sequence)
 
-def _can_be_had(lane: LaneState, sequence: int) -> bool:
-    """Return whether the message can be handed out now. Requires: the lock."""
-    return lane.is_free(sequence) and not _is_late(lane, sequence)
+    def _first_free(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
+        """Return the first sequence of runs that can be handed out, BEHIND_ALL if there is none. O(those before it)."""
+        for at, last in runs:
+            while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
+                for sequence in range(found[0], min(found[1], last) + 1):
+                    if self._can_be_had(lane, sequence):
+                        return sequence
+                at = found[1] + 1
+        return BEHIND_ALL
+
+    def _is_late(self, lane: LaneState, sequence: int) -> bool:
+        """Tell whether the message has expired."""
+        return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= self._now_ms()
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
@@ -100,20 +115,3 @@ def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
             first = next_by_arrival(target)[0]
             yield first
             yield target if first is not target else target.counterpart
-
-
-def _first_free(lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
-    """Return the first sequence of runs that can be handed out, BEHIND_ALL if there is none. O(those before it)."""
-    for at, last in runs:
-        while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
-            for sequence in range(found[0], min(found[1], last) + 1):
-                if _can_be_had(lane, sequence):
-                    return sequence
-            at = found[1] + 1
-    return BEHIND_ALL
-
-
-def _is_late(lane: LaneState, sequence: int) -> bool:
-    """Tell whether the message has expired."""
-    now_ms = lane.destination.store.steady.now_ms
-    return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= now_ms()

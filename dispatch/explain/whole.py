@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from ...store.errors import ArgumentError, SettingsError
-from ...store.message_store import MessageStore
-from ..core.monitor import Monitor
 from ..engine.owners import Owners
 from .blocked import explain_blocked
 from .cause import DataLogReport, Explanation
@@ -15,8 +13,8 @@ from .words import plural
 def explain(owners: Owners, subject: object) -> Explanation:
     """Explain a data log by its id, or the whole store. See Forebay.explain. Requires: no lock."""
     owners.monitor.raise_if_closed()
-    pins = owners.store.retention.reasons()
-    sizes = owners.store.sizes()
+    pins = owners.retention.reasons()
+    sizes = owners.disk_use.sizes()
     if subject is None:
         with owners.monitor.lock:
             memory = owners.budget.statistics()
@@ -37,12 +35,13 @@ def explain(owners: Owners, subject: object) -> Explanation:
     return explain_data_log(subject, sizes[subject], pins.of(subject), owners.monitor.clock_ms())
 
 
-def report_data_logs(monitor: Monitor, store: MessageStore) -> list[DataLogReport]:
+def report_data_logs(owners: Owners) -> list[DataLogReport]:
     """Return what each data log is kept for, the oldest first. See Forebay.data_logs. Requires: no lock."""
+    monitor = owners.monitor
     monitor.raise_if_closed()
-    pins = store.retention.reasons().all()
+    pins = owners.retention.reasons().all()
     with monitor.lock:
-        data_logs, now_ms = store.live_bytes_by_data_log(), monitor.clock_ms()
+        data_logs, now_ms = owners.disk_use.live_bytes_by_data_log(), monitor.clock_ms()
     return [
         DataLogReport(
             number, size_bytes, live_bytes, explain_data_log(number, size_bytes, pins.get(number, ()), now_ms)

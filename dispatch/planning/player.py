@@ -11,7 +11,7 @@ Deterministic: no clock, no disk, no thread.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 from ...cache.budget import Budget, Holder
@@ -23,6 +23,8 @@ from ...store.account import Unlimited
 from ...store.clock import SteadyClock, SystemClock
 from ...store.disk.disk import Disk
 from ...store.format.places import Extent, Singles
+from ...store.format.record import Returned
+from ...store.format.state import CountedRun
 from ...store.format.trace import (
     ACK,
     ARRIVE,
@@ -37,11 +39,11 @@ from ...store.format.trace import (
     Event,
 )
 from ...store.index.delivery_counts import DeliveryCountTable
-from ...store.index.index import Index
+from ...store.index.fingerprint import BlockSurvey
+from ...store.index.fingerprints import Candidate, Question
 from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region
 from ...store.message import HeaderValue
-from ...store.message_store import MessageStore
-from ...store.numbering import BLOCK_MASK
+from ...store.numbering import BLOCK_MASK, UNLIMITED
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
@@ -52,18 +54,19 @@ from ..config.memory_plan import (
     RELOCATION_BYTES,
     WRITE_BUFFER_BYTES,
 )
-from ..consumer.consumer import Consumer
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
+from ..core.consumer_groups.activity import Activity
+from ..core.consumer_groups.consumer_stage import TAKING
 from ..core.consumer_groups.matching import NO_NAMES
 from ..core.deliveries.delivery import Delivery, LaneMessages, is_lazy, message_of
 from ..core.destinations.queue_state import QueueState
 from ..core.lanes.queue_lane import QueueLaneState
 from ..core.memory.memories import Memories
-from ..core.model import ConsumerGroup, LaneState, TargetList, consumer_of
+from ..core.model import NO_HAND_OUT, ConsumerGroup, DestinationState, LaneState, Taker, TargetList, consumer_of
 from ..core.monitor import Monitor
 from ..distribution.distributions import Distributions
 from ..loading.eager import EagerLoader
@@ -87,6 +90,7 @@ class _EmptyFile:
 
 
 _NOTHING: Final[Readable] = _EmptyFile()
+_NOT_ASKED: Final = "the trace says what becomes of deliveries"
 
 
 class _NoDisk:
@@ -96,19 +100,37 @@ class _NoDisk:
         return []
 
 
-class PlayedIndex(Index):
-    """The part of an Index that lanes use: in a trace nothing was delivered before."""
+class PlayedTimes:
+    """The LaneDueTimes of a replay: a trace says when messages were offered, and no message is due by itself."""
+
+    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+        return []
+
+    def expired_blocks(self, lane: Any, now_ms: int) -> list[int]:
+        return []
+
+    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+        return iter(())
+
+    def refresh_expiry(self, lane: Any) -> None:
+        """Do nothing."""
+
+
+class PlayedReturns:
+    """The ReturnCounts of a replay: a trace says what was offered again, and nobody asks how often."""
+
+    def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None:
+        """Do nothing."""
+
+    def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
+        """Do nothing."""
+
+
+class PlayedStore:
+    """The PersistentStore of a replay: knows the lengths of messages and makes messages of them."""
 
     def __init__(self) -> None:
-        self.delivery_count_table = DeliveryCountTable()
-
-
-class PlayedStore(MessageStore):
-    """Stands in for a MessageStore: knows the lengths of messages and makes messages of them."""
-
-    def __init__(self) -> None:
-        self.index = PlayedIndex()
-        self.steady = SteadyClock(lambda: 0, lambda: 0.0)
+        self.timetable = PlayedTimes()
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
@@ -166,6 +188,17 @@ class PlayedStore(MessageStore):
 
     def raise_if_closed(self) -> None:
         """Do nothing: a played store is never closed."""
+
+    def next_candidate(self, lane: Any, names: frozenset[str], sequence: int, may_match: Question) -> Candidate:
+        """See PersistentStore. A trace has no headers by which a message could be passed over."""
+        return Candidate(sequence, NO_NAMES)
+
+    def note_survey(self, lane: Any, survey: BlockSurvey) -> None:
+        """Do nothing: a trace has no headers."""
+
+    def quarantine(self, lane: Any, sequence: int) -> bool:
+        """Return False: whatever is played can be read."""
+        return False
 
 
 class PlayedLaneState(QueueLaneState):
@@ -227,13 +260,85 @@ class PlayedConsumerGroup(ConsumerGroup):
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 
-class PlayedConsumer(Consumer):
-    """The part of a Consumer that lists and deliveries use."""
+class PlayedConsumer(Taker):
+    """The Taker of a replay: what it takes and settles the trace says, so it waits for nothing and asks for nothing."""
 
-    def __init__(self, consumer_group: ConsumerGroup) -> None:
+    def __init__(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
+        self.destination = destination
         self.consumer_group = consumer_group
-        self.delivered = 0
-        self.in_flight = 0
+        self.stage = TAKING
+        self.collector = NO_HAND_OUT
+        self.activity = Activity(None, None, 0.0)
+        self.delivered = self.in_flight = 0
+        self.priority = self.prefetch_limit = 0
+        self.is_exclusive = False
+        self.is_synchronous = True
+        self.ack_deadline_seconds = None
+
+    @property
+    def credit(self) -> int:
+        """See Taker. The trace says how much it takes."""
+        return UNLIMITED
+
+    @property
+    def demand(self) -> int:
+        """See Taker."""
+        return UNLIMITED
+
+    def room(self, most: int) -> int:
+        """See Taker."""
+        return most
+
+    @property
+    def charge_bytes(self) -> int:
+        """See Taker. What a consumer costs is no part of what is planned."""
+        return 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """See Taker."""
+        return False
+
+    def move_to(self, consumer_group: ConsumerGroup) -> None:
+        """See Taker."""
+        self.consumer_group = consumer_group
+
+    def held_in_transactions(self) -> list[Delivery]:
+        """See Taker. A trace knows no transactions."""
+        return []
+
+    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
+        """Do nothing: the trace says when it takes."""
+
+    def on_credit(self) -> None:
+        """Do nothing: the trace says when it takes."""
+
+    def reconfigure(self) -> None:
+        """Do nothing: there is one way of taking."""
+
+    def wake_on_failure(self) -> None:
+        """Do nothing: nobody waits."""
+
+    def end(self, held: Sequence[Delivery]) -> None:
+        """Do nothing: the trace says what becomes of deliveries."""
+
+    def die(self) -> None:
+        """Do nothing: a replay has no directory that a forked child could write to."""
+
+    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
+        raise AssertionError(_NOT_ASKED)
+
+    def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
+        raise AssertionError(_NOT_ASKED)
+
+    def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        raise AssertionError(_NOT_ASKED)
+
+    def reject(self, deliveries: Delivery | Sequence[Delivery], reason: str = "", *, transaction: Any = None) -> None:
+        raise AssertionError(_NOT_ASKED)
+
+    def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
+        raise AssertionError(_NOT_ASKED)
 
 
 class TracePlayer:
@@ -270,12 +375,14 @@ class TracePlayer:
             paid_buffer_bytes=0,
             make_room=lambda wanted_bytes: None,
         )
-        loads, now_ms = LoadRequests(_do_nothing, None), self.store.steady.now_ms
+        loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
-        self.dispatch_area = DispatchArea(self.budget, memories, loads, now_ms, _ignore, on_sample=_ignore)
+        self.dispatch_area = DispatchArea(self.budget, memories, loads, steady.now_ms, _ignore, on_sample=_ignore)
         self.target_area = TargetArea(
             self.monitor,
             self.store,
+            DeliveryCountTable(),
+            PlayedReturns(),
             self.budget,
             shares,
             loads,
@@ -364,7 +471,7 @@ class TracePlayer:
         lane.state.destination.consumer_groups[selector.text if selector is not None else None] = consumer_group
         target_area.add_list(lane.state, consumer_group)
         target_area.find_sole_lists(lane.state.destination)
-        self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(consumer_group))
+        self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(lane.state.destination, consumer_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)

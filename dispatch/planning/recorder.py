@@ -38,9 +38,9 @@ from ...store.format.trace import (
     Encoder,
     TraceHeader,
 )
+from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock, Whole
-from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
@@ -50,6 +50,7 @@ from ..core.areas.load_requests import LoadRequests
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
+from ..core.deliveries.contracts import PersistentStore, ReturnCounts
 from ..core.deliveries.delivery import Delivery, LaneMessages
 from ..core.memory.memories import Memories
 from ..core.model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, Taker, TargetList, lane_of
@@ -449,7 +450,9 @@ class RecordedTargetArea(TargetArea):
         self,
         recorder: Recorder,
         monitor: Monitor,
-        store: MessageStore,
+        store: PersistentStore,
+        delivery_count_table: DeliveryCountTable,
+        return_counts: ReturnCounts,
         budget: Budget,
         shares: Shares,
         loads: LoadRequests,
@@ -470,6 +473,8 @@ class RecordedTargetArea(TargetArea):
         super().__init__(
             monitor,
             store,
+            delivery_count_table,
+            return_counts,
             budget,
             shares,
             loads,

@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
+from ...store.journal.journal import Journal
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
@@ -65,6 +66,7 @@ class FullPolicy:
         self,
         monitor: Monitor,
         store: MessageStore,
+        journal: Journal,
         publisher: Publisher,
         destinations: Destinations,
         removals: Removals,
@@ -72,6 +74,7 @@ class FullPolicy:
     ) -> None:
         self._monitor = monitor
         self._store = store
+        self._journal = journal
         self._publisher = publisher
         self._destinations = destinations
         self._removals = removals
@@ -122,7 +125,7 @@ class FullPolicy:
         own_id, group, properties = _stamped(destination, timestamp, properties)
         with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
-            with store.journal.accepting_replacements():
+            with self._journal.accepting_replacements():
                 dead_letters = self._destinations.queue_locked(to)
                 if group is not None:
                     self._destinations.note_groups(dead_letters)
@@ -140,7 +143,7 @@ class FullPolicy:
 
     def dropped_id(self, id_prefix: str) -> str:
         """Return an id for a message that was never stored: only its sender has it."""
-        return f"{id_prefix}dropped-{self._store.journal.epoch}-{next(self._drop_numbers)}"
+        return f"{id_prefix}dropped-{self._journal.epoch}-{next(self._drop_numbers)}"
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from ...store.format.record import SLICE_MESSAGES_MAX
+from ...store.message_store import MessageStore
 from ..config.settings import Settings
-from ..core.parts import CoreParts
+from ..core.confirmer import ThreadConfirmer
+from ..core.destinations.destinations import Destinations
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
 from ..topics.fan_outs import FanOuts
 from ..transactions.transaction import TransactionRegistry
@@ -19,8 +23,13 @@ class Producers:
 
     def __init__(
         self,
-        parts: CoreParts,
         *,
+        monitor: Monitor,
+        store: MessageStore,
+        publisher: Publisher,
+        confirmer: ThreadConfirmer,
+        destinations: Destinations,
+        lifetimes: Lifetimes,
         fan_outs: FanOuts,
         transactions: TransactionRegistry,
         timed: TimedLanes,
@@ -29,17 +38,17 @@ class Producers:
         full_policy: FullPolicy,
         settings: Settings,
     ) -> None:
-        self.monitor = parts.monitor
+        self.monitor = monitor
         self.clock_ms = self.monitor.clock_ms
-        self.store = parts.store
-        self.publisher = parts.publisher
-        self.confirmer = parts.confirmer
+        self.store = store
+        self.publisher = publisher
+        self.confirmer = confirmer
         self.syncs_always = self.publisher.syncs_always
-        self.destinations = parts.destinations
+        self.destinations = destinations
         self.fan_outs = fan_outs
         self.transactions = transactions
         self.timed = timed
-        self.lifetimes = Lifetimes(self.store.steady.now_ms)
+        self.lifetimes = lifetimes
         self.slices = slices
         """Writes messages whose ids count once, or that have times."""
         self.space = space

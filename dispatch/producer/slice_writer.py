@@ -5,7 +5,7 @@ A crash leaves what the journal has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...store.format.identity import Identity
 from ...store.format.times import Times, has_times, times_of, times_of_each
@@ -25,13 +25,18 @@ class SliceWriter:
         self,
         monitor: Monitor,
         store: MessageStore,
+        now_ms: Callable[[], int],
         publisher: Publisher,
         timed: TimedLanes,
         windows: DuplicateWindows,
     ) -> None:
-        """timed: knows the lanes that have messages with times. windows: know the ids that were sent."""
+        """now_ms: the store's time. timed: knows the lanes that have messages with times.
+
+        windows: know the ids that were sent.
+        """
         self._monitor = monitor
         self._store = store
+        self._now_ms = now_ms
         self._publisher = publisher
         self._timed = timed
         self._windows = windows
@@ -67,7 +72,7 @@ class SliceWriter:
         identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
         with self._monitor.lock, self._monitor.whole:
             if has_times(batch[0][0]):
-                timestamp = self._store.steady.now_ms()
+                timestamp = self._now_ms()
             fresh = self._fresh_places(identities)
             done = 0
             while fresh:
@@ -144,7 +149,7 @@ class SliceWriter:
         """
         begin = 0
         with self._monitor.lock, self._monitor.whole:
-            timestamp = self._store.steady.now_ms()
+            timestamp = self._now_ms()
             while begin < len(batch):
                 part = list(batch[begin : begin + lane.destination_lane.slice_room])
                 times = times_of_each(part)

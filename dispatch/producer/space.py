@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 
 from ...cache.spill.overflow import Overflow
+from ...store.cleanup import Cleanup
 from ...store.errors import StoreFailed, StoreFull
-from ...store.message_store import MessageStore
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.wait_line import SpaceLine
 from ..config.policies import Policies
@@ -22,7 +22,7 @@ class Space:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        cleanup: Cleanup,
         overflow: Overflow,
         threads: ThreadConfirmer,
         policies: Policies,
@@ -30,14 +30,14 @@ class Space:
     ) -> None:
         """ask_for_cleanup: has the thread that cleans up do it now; False: there is none."""
         self._monitor = monitor
-        self._store = store
+        self._cleanup = cleanup
         self._overflow = overflow
         self._threads = threads
         self._ask_for_cleanup = ask_for_cleanup
         self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
         self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
         overflow.storage.on_room(self.tmp_storage.room_came)
-        store.cleanup.cleaner.room_came = self.journal.room_came
+        cleanup.on_room(self.journal.room_came)
 
     def line(self, persistent: bool) -> SpaceLine:
         return self.journal if persistent else self.tmp_storage
@@ -45,12 +45,12 @@ class Space:
     def free(self) -> None:
         """Do what may make room, or have it done. Requires: no lock."""
         if not self._ask_for_cleanup():
-            self._store.cleanup.delete_unneeded()
+            self._cleanup.delete_unneeded()
             with self._monitor.lock, self._monitor.whole:
                 self._overflow.compact()
 
     def _give_up_retained(self) -> None:
-        self._store.cleanup.delete_unneeded()
+        self._cleanup.delete_unneeded()
 
     def retry(
         self,
@@ -67,7 +67,7 @@ class Space:
         Requires: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
         """
         woken = confirmer.wakeable()
-        if line is self.journal and self._store.cleanup.wants_retained_room:
+        if line is self.journal and self._cleanup.wants_retained_room:
             yield Wait(woken, _at_once, self._give_up_retained)
             try:
                 attempt()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...store.errors import SettingsError, SubscriptionInUse
-from ...store.message_store import MessageStore
+from ...store.journal.journal import Journal
+from ...store.subscription_records import SubscriptionRecords
 from ..consumer.consumer import Consumer
 from ..consumer.consumers import Consumers
 from ..consumer.options import ConsumerOptions
@@ -26,7 +27,8 @@ class TopicConsumers:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        journal: Journal,
+        records: SubscriptionRecords,
         confirmer: Confirmer,
         consumers: Consumers,
         topics: Topics,
@@ -36,8 +38,8 @@ class TopicConsumers:
         admin: SubscriptionAdmin,
     ) -> None:
         self._monitor = monitor
-        self._store = store
-        self._records = store.subscription_records
+        self._journal = journal
+        self._records = records
         self._confirmer = confirmer
         self._consumers = consumers
         self._topics = topics
@@ -71,7 +73,7 @@ class TopicConsumers:
                 self._subscriptions.go_online(subscription, is_shared=is_shared)
             consumer = self._consumers.attach(subscription, options)
             refused = self._retained.give((subscription,)) if is_new else None
-            position = self._store.position
+            position = self._journal.end
         if refused is not None:
             consumer.close()
             if name is not None:
@@ -101,7 +103,7 @@ class TopicConsumers:
             subscription.is_reader = True
             self._subscriptions.go_online(subscription, is_shared=False)
             consumer = self._consumers.attach(subscription, options)
-            position = self._store.position
+            position = self._journal.end
         self._confirmer.confirm(position)
         return consumer
 

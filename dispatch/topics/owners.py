@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...cache.budget import Holder
 from ...cache.spill.overflow import Overflow
+from ...store.directory_store import DirectoryStore
 from ..config.policies import Policies
 from ..consumer.consumers import Consumers
 from ..core.destinations.overhead import DestinationOverhead
@@ -41,7 +42,8 @@ class TopicOwners:
 
 
 def make_topic_owners(
-    parts: CoreParts,
+    core: CoreParts,
+    store: DirectoryStore,
     *,
     overflow: Overflow,
     overhead: DestinationOverhead,
@@ -52,25 +54,38 @@ def make_topic_owners(
     reading: Holder,
     keys: KeyMemory,
 ) -> TopicOwners:
-    """Make all of them. reading: pays for what the sweeper reads. keys: pays for what "latest_per_key" knows."""
-    monitor, store, confirmer = parts.monitor, parts.store, parts.confirmer
-    records = store.subscription_records
-    sweeper = UnmatchedSweeper(parts.target_area, records, reading)
+    """Make all of them.
+
+    store: each gets its parts of it. reading: pays for what the sweeper reads. keys: pays for what "latest_per_key"
+    knows.
+    """
+    monitor, destinations, removals = core.monitor, core.destinations, core.removals
+    records, properties = store.subscription_records, store.host_properties
+    sweeper = UnmatchedSweeper(monitor, store.messages, records, reading)
     subscriptions = OpenSubscriptions(
         monitor=monitor,
         subscribers=store.subscriptions,
         records=records,
-        removals=parts.removals,
+        removals=removals,
         timed=timed,
-        unrecorded=UnrecordedStore(store),
+        unrecorded=UnrecordedStore(store.messages),
         sweeper=sweeper,
     )
-    patterns = PatternRegistry(parts.target_area, records, subscriptions)
+    patterns = PatternRegistry(core.target_area, records, subscriptions)
     retention = TopicRetention(
         monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=policies, overhead=overhead
     )
     topics = Topics(
-        parts,
+        monitor=monitor,
+        store=store.messages,
+        records=store.destination_records,
+        rows=store.destination_table,
+        subscribers=store.subscriptions,
+        properties=properties,
+        target_area=core.target_area,
+        confirmer=core.confirmer,
+        destinations=destinations,
+        removals=removals,
         overhead=overhead,
         transactions=transactions,
         policies=policies,
@@ -81,15 +96,12 @@ def make_topic_owners(
     )
     fan_outs = FanOuts(
         monitor=monitor,
-        destinations=parts.destinations,
-        removals=parts.removals,
+        destinations=destinations,
+        removals=removals,
         overflow=overflow,
         overhead=overhead,
     )
-    retained = RetainedMessages(monitor=monitor, store=store, confirmer=confirmer, fan_outs=fan_outs)
-    admin = SubscriptionAdmin(
-        monitor=monitor, store=store, confirmer=confirmer, transactions=transactions, subscriptions=subscriptions
-    )
+    retained, admin = _make_retained(core, store, fan_outs), _make_admin(core, store, transactions, subscriptions)
     return TopicOwners(
         topics=topics,
         subscriptions=subscriptions,
@@ -101,8 +113,9 @@ def make_topic_owners(
         admin=admin,
         consumers=TopicConsumers(
             monitor=monitor,
-            store=store,
-            confirmer=confirmer,
+            journal=store.journal,
+            records=records,
+            confirmer=core.confirmer,
             consumers=consumers,
             topics=topics,
             subscriptions=subscriptions,
@@ -110,4 +123,30 @@ def make_topic_owners(
             retained=retained,
             admin=admin,
         ),
+    )
+
+
+def _make_retained(core: CoreParts, store: DirectoryStore, fan_outs: FanOuts) -> RetainedMessages:
+    return RetainedMessages(
+        monitor=core.monitor,
+        properties=store.host_properties,
+        records=store.property_records,
+        journal=store.journal,
+        now_ms=store.steady.now_ms,
+        confirmer=core.confirmer,
+        fan_outs=fan_outs,
+    )
+
+
+def _make_admin(
+    core: CoreParts, store: DirectoryStore, transactions: TransactionRegistry, subscriptions: OpenSubscriptions
+) -> SubscriptionAdmin:
+    return SubscriptionAdmin(
+        monitor=core.monitor,
+        journal=store.journal,
+        records=store.subscription_records,
+        positions=store.positions,
+        confirmer=core.confirmer,
+        transactions=transactions,
+        subscriptions=subscriptions,
     )

@@ -8,18 +8,25 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
+from ...store.destination_records import DestinationRecords
 from ...store.errors import (
     Closed,
     SelectorError,
     TransactionError,
 )
+from ...store.format.destination_table import DestinationTable
 from ...store.format.state import TOPIC
-from ...store.index.subscriptions import SUBSCRIBER_BYTES
+from ...store.index.subscriptions import SUBSCRIBER_BYTES, Subscriptions
 from ...store.late_log import LateLogger
+from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
+from ...store.property_table import PropertyTable
 from ..config.policies import Policies
 from ..config.policy import matches
 from ..config.temporary import raise_if_temporary
+from ..core.areas.target_area import TargetArea
+from ..core.confirmer import Confirmer
+from ..core.destinations.destinations import Destinations
 from ..core.destinations.overhead import (
     OPEN_SUBSCRIPTION_BYTES,
     OPEN_TOPIC_BYTES,
@@ -28,7 +35,8 @@ from ..core.destinations.overhead import (
 )
 from ..core.lifecycle import Lifecycle
 from ..core.model import DestinationState, PersistentLaneState, Taker
-from ..core.parts import CoreParts
+from ..core.monitor import Monitor
+from ..core.settling.removal import Removals
 from ..selectors.selector import compile_selector
 from ..transactions.transaction import TransactionRegistry
 from .eviction import Evictor
@@ -46,8 +54,17 @@ class Topics:
 
     def __init__(
         self,
-        parts: CoreParts,
         *,
+        monitor: Monitor,
+        store: MessageStore,
+        records: DestinationRecords,
+        rows: DestinationTable,
+        subscribers: Subscriptions,
+        properties: PropertyTable,
+        target_area: TargetArea,
+        confirmer: Confirmer,
+        destinations: Destinations,
+        removals: Removals,
         overhead: DestinationOverhead,
         transactions: TransactionRegistry,
         policies: Policies,
@@ -56,16 +73,22 @@ class Topics:
         retention: TopicRetention,
         keys: KeyMemory,
     ) -> None:
-        """patterns: may have a consumer for a topic that is made. keys: pays for what "latest_per_key" knows."""
-        self._monitor = parts.monitor
-        self._message_store = parts.store
-        self._rows = parts.store.destination_table
+        """rows: all queues and topics there are. subscribers: what the store has of each subscription.
+
+        properties: of the host, among which retained messages are. patterns: may have a consumer for a topic that is
+        made. keys: pays for what "latest_per_key" knows.
+        """
+        self._monitor = monitor
+        self._store = store
+        self._records = records
+        self._properties = properties
+        self._rows = rows
         """All queues and topics there are, open or not."""
-        self._subscribers = parts.store.subscriptions
-        self._target_area = parts.target_area
-        self._confirmer = parts.confirmer
-        self._destinations = parts.destinations
-        self._removals = parts.removals
+        self._subscribers = subscribers
+        self._target_area = target_area
+        self._confirmer = confirmer
+        self._destinations = destinations
+        self._removals = removals
         self._overhead = overhead
         self._transactions = transactions
         self._policies = policies
@@ -85,10 +108,10 @@ class Topics:
             if destination.kind == TOPIC:
                 if destination.number in used or self._policies.of(destination.name).retains:
                     by_number[destination.number] = self._add(destination.number, destination.name)
-        for pending_lane in list(self._message_store.index.lanes.values()):
+        for pending_lane in self._store.lanes():
             topic = by_number.get(pending_lane.destination_number)
             if topic is not None:
-                topic.lanes[pending_lane.priority] = topic.make_lane(pending_lane.priority)
+                topic.lanes[pending_lane.priority] = topic.make_lane(pending_lane.priority, self._store)
         for facts in self._subscribers.table.encoded():
             if facts.selector is not None:
                 self._restore_selector(by_number[facts.topic], facts.number, facts.selector)
@@ -124,7 +147,7 @@ class Topics:
                 topic = self.create(name)
             else:
                 topic = self.opened(number)
-            position = self._message_store.position
+            position = self._store.position
         self._confirmer.confirm(position)
         return topic
 
@@ -140,7 +163,7 @@ class Topics:
         self._destinations.make_room(charge_bytes + members_bytes)
         self._overhead.require(charge_bytes + members_bytes)
         with self._overhead.one_more(charge_bytes):
-            destination = self._message_store.destination_records.create(name, TOPIC, is_temporary=is_temporary)
+            destination = self._records.create(name, TOPIC, is_temporary=is_temporary)
             topic = self._add(destination.number, name)
             for pattern in found:
                 self._patterns.join(pattern, topic)
@@ -217,7 +240,7 @@ class Topics:
                 raise_if_temporary(topic.name)
                 held = self.create(topic.name)
             held.calls_under_way += 1
-            position = self._message_store.position
+            position = self._store.position
         with self._destinations.released(held):
             if is_new:
                 self._confirmer.confirm(position)
@@ -312,7 +335,9 @@ class Topics:
         if policy.subscriber_max_messages is not None:
             most, eviction, key_name = policy.subscriber_max_messages, policy.eviction, policy.eviction_key
             evictor = Evictor(self._removals, most, eviction, key_name, self._keys)
-        return TopicState(self._target_area, number, name, self._subscribers, evictor, self._subscriptions)
+        return TopicState(
+            self._target_area, number, name, self._subscribers, evictor, self._subscriptions, self._properties
+        )
 
     def delete(self, topic: TopicState) -> None:
         """Delete a topic with its subscriptions and everything they wait for. Requires: no lock.
@@ -323,7 +348,7 @@ class Topics:
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self.delete_locked(topic)
-            position = self._message_store.position
+            position = self._store.position
         try:
             self._confirmer.confirm(position)
             while self._subscriptions.forget_some():
@@ -343,7 +368,7 @@ class Topics:
         if self._transactions.concern({topic.number, *durable, *(each.number for each in subscriptions)}):
             raise TransactionError(f"a transaction without an outcome knows the topic {topic.name!r}: end it first")
         unread = self._subscriptions.unread(durable, {subscription.number for subscription in topic.kept.values()})
-        self._message_store.destination_records.delete(topic.number)
+        self._records.delete(topic.number)
         self._subscriptions.forget_later(topic.memory, unread)
         topic.lifecycle = Lifecycle.DELETED
         self._retention.forget(topic)

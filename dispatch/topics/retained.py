@@ -5,13 +5,15 @@ Retained messages are host properties of the store, so they are in the journal a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ...store.errors import ForebayError
 from ...store.format.record import RecordDamaged
 from ...store.format.retained import decode_retained
+from ...store.journal.journal import Journal
 from ...store.late_log import LateLogger
-from ...store.message_store import MessageStore
+from ...store.property_records import PropertyRecords
+from ...store.property_table import PropertyTable
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from .fan_outs import FanOuts
@@ -23,9 +25,23 @@ logger = LateLogger("forebay.dispatch")
 class RetainedMessages:
     """Gives and deletes the retained messages of topics. The state lock guards it."""
 
-    def __init__(self, *, monitor: Monitor, store: MessageStore, confirmer: Confirmer, fan_outs: FanOuts) -> None:
+    def __init__(
+        self,
+        *,
+        monitor: Monitor,
+        properties: PropertyTable,
+        records: PropertyRecords,
+        journal: Journal,
+        now_ms: Callable[[], int],
+        confirmer: Confirmer,
+        fan_outs: FanOuts,
+    ) -> None:
+        """properties: of the host, among which retained messages are. now_ms: the store's time."""
         self._monitor = monitor
-        self._store = store
+        self._properties = properties
+        self._records = records
+        self._journal = journal
+        self._now_ms = now_ms
         self._confirmer = confirmer
         self._fan_outs = fan_outs
 
@@ -34,10 +50,10 @@ class RetainedMessages:
 
         Requires: the lock; the subscriptions have a consumer. O(retained messages).
         """
-        now_ms = self._store.steady.now_ms()
+        now_ms = self._now_ms()
         for subscription in subscriptions:
             topic = subscription.topic
-            for value in self._store.host_properties.retained(topic.number):
+            for value in self._properties.retained(topic.number):
                 try:
                     retained = decode_retained(value)
                     if not retained.is_expired(now_ms):
@@ -61,8 +77,8 @@ class RetainedMessages:
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
-            if not self._store.host_properties.is_retained(name):
+            if not self._properties.is_retained(name):
                 return
-            self._store.property_records.change({name: None})
-            position = self._store.position
+            self._records.change({name: None})
+            position = self._journal.end
         self._confirmer.confirm(position)

@@ -29,6 +29,7 @@ from ...store.journal.reading import Region
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
+from ...store.property_table import PropertyTable
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..core.consumer_groups.matching import SelectorMatcher, values_of
@@ -171,6 +172,7 @@ class TopicState(DestinationState):
         "subscribers",
         "evictor",
         "registry",
+        "properties",
         "kept",
         "online",
         "evicted",
@@ -192,12 +194,17 @@ class TopicState(DestinationState):
         subscribers: Subscriptions,
         evictor: EvictionRule | None,
         registry: SubscriptionRegistry,
+        properties: PropertyTable,
     ) -> None:
-        """subscribers: those of all topics, in the store. evictor: where the policy has `subscriber_max_messages`."""
+        """subscribers: those of all topics, in the store. evictor: where the policy has `subscriber_max_messages`.
+
+        properties: of the host, among which retained messages are.
+        """
         super().__init__(target_area, number, name)
         self.subscribers = subscribers
         self.evictor = evictor
         self.registry = registry
+        self.properties = properties
         self.kept: dict[str, SubscriptionState] = {}
         """State of durable subscriptions that are read, or of which there is something to remember."""
         self.online: dict[SubscriptionState, None] = {}
@@ -229,10 +236,7 @@ class TopicState(DestinationState):
 
     def stored_lanes(self) -> list[TopicLane]:
         """Return the lanes in the store, by priority. Requires: the lock."""
-        index = self.store.index
-        numbers = (self.number << LANE_SHIFT | priority for priority in range(PRIORITIES))
-        lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
-        return [lane for lane in lanes if isinstance(lane, TopicLane)]
+        return self.subscribers.topic_lanes(self.number)
 
     def catch_up(self) -> None:
         """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
@@ -316,7 +320,7 @@ class TopicState(DestinationState):
 
         Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
         """
-        has_message = len(self.store.host_properties.retained(self.number)) > 0
+        has_message = len(self.properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property
@@ -382,8 +386,7 @@ class TopicState(DestinationState):
         )
         return sum(max(map(size, lanes), default=0) for lanes in found)
 
-    def make_lane(self, priority: int) -> TopicLaneState:
-        store = self.store
+    def make_lane(self, priority: int, store: MessageStore) -> TopicLaneState:
         pending_lane = store.lane(self.number, priority)
         return TopicLaneState(self, pending_lane, store.id_prefix(self.number, priority))
 

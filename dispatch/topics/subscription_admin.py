@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from ...store.errors import SettingsError, SubscriptionInUse, TransactionError
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import TopicLane
-from ...store.message_store import MessageStore
+from ...store.journal.journal import Journal
+from ...store.maintenance.positions import Positions
+from ...store.subscription_records import SubscriptionRecords
 from ..core.confirmer import Confirmer
 from ..core.monitor import Monitor
 from ..transactions.transaction import TransactionRegistry
@@ -27,14 +29,17 @@ class SubscriptionAdmin:
         self,
         *,
         monitor: Monitor,
-        store: MessageStore,
+        journal: Journal,
+        records: SubscriptionRecords,
+        positions: Positions,
         confirmer: Confirmer,
         transactions: TransactionRegistry,
         subscriptions: OpenSubscriptions,
     ) -> None:
         self._monitor = monitor
-        self._store = store
-        self._records = store.subscription_records
+        self._journal = journal
+        self._records = records
+        self._positions = positions
         self._confirmer = confirmer
         self._transactions = transactions
         self._subscriptions = subscriptions
@@ -47,7 +52,7 @@ class SubscriptionAdmin:
                 self._records.unsubscribe(subscription.subscriber)
                 topic.kept.pop(name, None)
                 self._subscriptions.forget(subscription)
-            position = self._store.position
+            position = self._journal.end
         self._confirmer.confirm(position)
 
     def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
@@ -64,7 +69,7 @@ class SubscriptionAdmin:
                 self._records.seek(subscription.subscriber, within(firsts, lanes))
                 self._subscriptions.move(subscription)
                 sequences, messages = _cursor(subscription.subscriber)
-            position = self._store.position
+            position = self._journal.end
         self._confirmer.confirm(position)
         return self._landing(lanes, sequences, messages)
 
@@ -74,7 +79,7 @@ class SubscriptionAdmin:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             lanes = topic.stored_lanes()
-        return lanes, target.firsts(lanes, self._store.positions)
+        return lanes, target.firsts(lanes, self._positions)
 
     @contextmanager
     def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
@@ -102,7 +107,7 @@ class SubscriptionAdmin:
 
     def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
         """Return where a cursor is. A read of each lane says when its next message was sent. Requires: no lock."""
-        positions = self._store.positions
+        positions = self._positions
         times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
         return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
 

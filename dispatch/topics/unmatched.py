@@ -20,10 +20,11 @@ from ...store.errors import ForebayError
 from ...store.format.record import RecordDamaged
 from ...store.index.fingerprint import BlockSurvey
 from ...store.journal.reading import REGION_BYTES_MAX, Region
+from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ...store.subscription_records import SubscriptionRecords
-from ..core.areas.target_area import TargetArea
+from ..core.monitor import Monitor
 from .state import SubscriptionLaneState, SubscriptionState
 
 RUN_MESSAGES_MAX: Final = 512
@@ -52,9 +53,10 @@ class _Run(NamedTuple):
 class UnmatchedSweeper:
     """`step` examines one run of messages and says whether there was one."""
 
-    def __init__(self, target_area: TargetArea, records: SubscriptionRecords, reading: Holder) -> None:
+    def __init__(self, monitor: Monitor, store: MessageStore, records: SubscriptionRecords, reading: Holder) -> None:
         """reading: pays for what is in RAM while it is examined."""
-        self._target_area = target_area
+        self._monitor = monitor
+        self._store = store
         self._records = records
         self._reading = reading
         self.subscriptions: dict[SubscriptionState, None] = {}
@@ -64,16 +66,16 @@ class UnmatchedSweeper:
         """Requires: no lock."""
         if not self.subscriptions:
             return False
-        with self._target_area.monitor.lock, self._target_area.monitor.whole:
+        with self._monitor.lock, self._monitor.whole:
             run = self._next()
         if run is None:
             return False
         try:
             unwanted = self._examine(run)
         finally:
-            with self._target_area.monitor.lock, self._target_area.monitor.whole:
+            with self._monitor.lock, self._monitor.whole:
                 self._reading.release(run.charge)
-        with self._target_area.monitor.lock, self._target_area.monitor.whole:
+        with self._monitor.lock, self._monitor.whole:
             for lane, begin in run.examiners.items():
                 if lane.subscription not in self.subscriptions:
                     continue
@@ -156,7 +158,7 @@ class UnmatchedSweeper:
         last = first + len(lengths) - 1
         if total > RUN_BYTES_MAX:
             return _Run(lane, {lane: first}, first, last, [], 0, survey)
-        regions = self._target_area.store.plan(pending_lane, [(first, last)])
+        regions = self._store.plan(pending_lane, [(first, last)])
         charge = total + max(region.length for region in regions)
         if not self._reading.reserve(charge):
             return None
@@ -165,7 +167,7 @@ class UnmatchedSweeper:
     def _read(self, run: _Run) -> list[StoredMessage]:
         """Read the messages. What can't be read stays where it is: the loader tells of it."""
         if run.regions:
-            return self._target_area.store.read(run.regions)[0]
+            return self._store.read(run.regions)[0]
         try:
             return [run.lane.read_headers(run.first)]
         except ForebayError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...store.format.branch import Branch
-from ...store.message_store import MessageStore
+from ...store.property_records import PropertyRecords
+from ...store.property_table import PropertyTable
 from ..core.monitor import Monitor
 from ..host_properties import Decide, PropertySource
 
@@ -13,10 +14,18 @@ from ..host_properties import Decide, PropertySource
 class StagedProperties(PropertySource):
     """The properties of the store as they would be, were the transaction committed now."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, branch: Branch, require_open: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        table: PropertyTable,
+        records: PropertyRecords,
+        branch: Branch,
+        require_open: Callable[[], None],
+    ) -> None:
         """require_open: raises where the transaction is not open. Requires: the lock."""
         self._monitor = monitor
-        self._store = store
+        self._table = table
+        self._records = records
         self._branch = branch
         self._require_open = require_open
 
@@ -25,7 +34,7 @@ class StagedProperties(PropertySource):
         with self._monitor.lock:
             self._require_open()
             staged = self._branch.properties
-            return staged[name] if name in staged else self._store.host_properties.values.get(name)
+            return staged[name] if name in staged else self._table.values.get(name)
 
     def snapshot(self) -> dict[str, bytes]:
         """Return all properties as the commit would leave them."""
@@ -37,8 +46,8 @@ class StagedProperties(PropertySource):
         """See PropertySource. Nothing is written."""
         with self._monitor.lock, self._monitor.whole:
             self._require_open()
-            self._store.property_records.stage(self._branch, decide(self._seen()))
+            self._records.stage(self._branch, decide(self._seen()))
 
     def _seen(self) -> dict[str, bytes]:
-        seen: dict[str, bytes | None] = {**self._store.host_properties.values, **self._branch.properties}
+        seen: dict[str, bytes | None] = {**self._table.values, **self._branch.properties}
         return {name: value for name, value in seen.items() if value is not None}

@@ -11,7 +11,7 @@ from typing import Final
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times
-from ...store.message_store import MessageStore
+from ...store.transactions import Transactions
 from ..core.model import LaneState, PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
@@ -56,7 +56,7 @@ class StagedSlices:
 
     def __init__(
         self,
-        store: MessageStore,
+        transactions: Transactions,
         publisher: Publisher,
         timed: TimedLanes,
         memory: TransactionMemory,
@@ -64,7 +64,7 @@ class StagedSlices:
         lanes: dict[int, LaneState],
     ) -> None:
         """lanes: by number every lane that the transaction knows, to which this adds those it sends to."""
-        self._store = store
+        self._transactions = transactions
         self._publisher = publisher
         self._timed = timed
         self._memory = memory
@@ -134,7 +134,7 @@ class StagedSlices:
     def _write_slice(self, gathered: _Gathered) -> None:
         """Requires: its place is charged."""
         branch = self._branch
-        gathered.lengths = self._store.transactions.append_slice(
+        gathered.lengths = self._transactions.append_slice(
             branch,
             gathered.lane.destination_lane,
             gathered.timestamp,

@@ -32,10 +32,15 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.retained import Retained, encode_retained
 from ...store.format.times import split_times
+from ...store.index.deduplication import Deduplication
+from ...store.journal.journal import Journal
 from ...store.locks import require_outside
 from ...store.message_store import MessageStore
+from ...store.property_records import PropertyRecords
+from ...store.property_table import PropertyTable
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
+from ...store.transactions import Branches, Transactions
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits, Reservation
 from ..core.areas.target_area import TargetArea
@@ -81,6 +86,12 @@ class Transaction:
         self.registry = registry
         self._monitor = registry.monitor
         self._store = registry.store
+        self._journal = registry.journal
+        self._transactions = registry.transactions
+        self._branches = registry.branches
+        self._duplicates = registry.duplicates
+        self._table = registry.properties
+        self._property_records = registry.property_records
         self._memory = registry.memory
         self._confirmer = registry.confirmer
         self._branch = branch
@@ -89,10 +100,10 @@ class Transaction:
         self._lanes: dict[int, LaneState] = {}
         """Every lane to which it sends or in which it acknowledges, by number."""
         self._slices = StagedSlices(
-            registry.store, registry.publisher, registry.timed, registry.memory, branch, self._lanes
+            registry.transactions, registry.publisher, registry.timed, registry.memory, branch, self._lanes
         )
         self._non_persistent = StagedNonPersistent(
-            registry.store.duplicates, registry.windows, registry.publisher, registry.memory, branch
+            registry.duplicates, registry.windows, registry.publisher, registry.memory, branch
         )
         self._acks = StagedAcks(registry.dispatch_area, registry.redelivery, branch, self._lanes)
         self._replaces = False
@@ -117,7 +128,9 @@ class Transaction:
         What is set or deleted here counts with the commit; the last commit wins. Nothing is written before the commit
         or `prepare`, and it counts under the limit at once.
         """
-        return Properties(StagedProperties(self._monitor, self._store, self._branch, self._require_open))
+        return Properties(
+            StagedProperties(self._monitor, self._table, self._property_records, self._branch, self._require_open)
+        )
 
     # ------------------------------------------------------------------ sending
 
@@ -134,8 +147,8 @@ class Transaction:
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             value = encode_retained(message) if message.body else None
-            self._store.property_records.stage(self._branch, {name: value})
-            self._replaces = value is None and self._store.host_properties.is_retained(name)
+            self._property_records.stage(self._branch, {name: value})
+            self._replaces = value is None and self._table.is_retained(name)
 
     def add(
         self,
@@ -165,7 +178,7 @@ class Transaction:
         branch = self._branch
         found = identity_of(lane.destination.number, properties)
         assert found is not None
-        duplicates = self._store.duplicates
+        duplicates = self._duplicates
         if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
             return
         with self._memory.charged(IDENTITY_CHARGE_BYTES):
@@ -191,7 +204,7 @@ class Transaction:
                 if own_id is not None and target.destination.is_watched:
                     found = identity_of(target.destination.number, properties)
                     assert found is not None
-                    is_own = self._store.duplicates.decides(found) == self._branch.number
+                    is_own = self._duplicates.decides(found) == self._branch.number
                     if is_own or self.registry.windows.is_stored(found):
                         ids.append(own_id)
                         continue
@@ -312,7 +325,7 @@ class Transaction:
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
             self._write_last()
-            is_done = store.transactions.is_small(self._branch)
+            is_done = self._transactions.is_small(self._branch)
             if is_done:
                 self._commit(is_large=False)
             position = store.position
@@ -329,7 +342,7 @@ class Transaction:
     def _write_last(self) -> None:
         """Write what is still in RAM, and keep it there, because it arrives next. Requires: the lock."""
         if self._replaces:
-            with self._store.journal.accepting_replacements():
+            with self._journal.accepting_replacements():
                 self._slices.write_all(keeps=True)
         else:
             self._slices.write_all(keeps=True)
@@ -339,16 +352,16 @@ class Transaction:
         branch = self._branch
         store = self._store
         if branch.is_prepared or len(branch) or branch.acks or branch.properties:
-            store.transactions.commit(branch, self._slices.written_lengths, store.make_index_room if is_large else None)
+            self._transactions.commit(branch, self._slices.written_lengths, store.make_index_room if is_large else None)
         else:
-            store.branches.forget(branch.number)
-        store.adds += branch.messages
+            self._branches.forget(branch.number)
+        store.count_adds(branch.messages)
         for number, holes in branch.holes.items():
             for reader in self._lanes[number].readers():
                 reader.first_sequence += holes  # nobody enqueued them
         self._slices.arrive()
         self._acks.commit()
-        self._non_persistent.give(store.steady.now_ms())
+        self._non_persistent.give(self.registry.now_ms())
         self._end(COMMITTED)
 
     def rollback(self) -> None:
@@ -361,7 +374,7 @@ class Transaction:
             was_prepared = self._state == PREPARED
             is_put_off = False
             if was_prepared:
-                self._store.transactions.rollback(self._branch)
+                self._transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
                 position = self._store.position
             else:
@@ -385,10 +398,10 @@ class Transaction:
         branch = self._branch
         try:
             if len(branch):
-                self._store.transactions.rollback(branch)
+                self._transactions.rollback(branch)
         except ForebayError:
             pass  # a crash would leave no more of it than this does
-        self._store.branches.forget(branch.number)
+        self._branches.forget(branch.number)
         self._slices.end()
         self._non_persistent.let_ids_go()
         is_put_off = self._acks.take_back()
@@ -412,7 +425,7 @@ class Transaction:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
-            if self._store.branches.is_prepared(xid):
+            if self._branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
             if len(self._non_persistent) or self._branch.unrecorded_acks:
                 raise TransactionError(
@@ -422,7 +435,7 @@ class Transaction:
                 )
             self.write_gathered()
             self._slices.leave_ram()
-            self._store.transactions.prepare(self._branch, xid)
+            self._transactions.prepare(self._branch, xid)
             self._state = PREPARED
             self._acks.prepare()
             position = self._store.position
@@ -520,6 +533,13 @@ class TransactionRegistry:
         self,
         monitor: Monitor,
         store: MessageStore,
+        journal: Journal,
+        transactions: Transactions,
+        branches: Branches,
+        duplicates: Deduplication,
+        properties: PropertyTable,
+        property_records: PropertyRecords,
+        now_ms: Callable[[], int],
         target_area: TargetArea,
         publisher: Publisher,
         confirmer: Confirmer,
@@ -530,6 +550,13 @@ class TransactionRegistry:
     ) -> None:
         self.monitor = monitor
         self.store = store
+        self.journal = journal
+        self.transactions = transactions
+        self.branches = branches
+        self.duplicates = duplicates
+        self.properties = properties
+        self.property_records = property_records
+        self.now_ms = now_ms
         self.dispatch_area = target_area.dispatch_area
         self.publisher = publisher
         self.confirmer = confirmer
@@ -545,7 +572,7 @@ class TransactionRegistry:
         with self.monitor.lock, self.monitor.whole:
             self.monitor.raise_if_closed()
             self.memory.charge(BRANCH_CHARGE_BYTES)
-            return self._add(self.store.transactions.begin())
+            return self._add(self.transactions.begin())
 
     def _add(self, branch: Branch) -> Transaction:
         transaction = self.undecided[branch.number] = Transaction(self, branch)
@@ -557,7 +584,7 @@ class TransactionRegistry:
         lane: of a queue, topic, or durable subscription, by its number. SettingsError when memory_limit is smaller
         than they need.
         """
-        for branch in self.store.branches.prepared:
+        for branch in self.branches.prepared:
             transaction = self._add(branch)
             charge = transaction.charge_bytes
             if not self.memory.reserve(charge):

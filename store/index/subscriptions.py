@@ -312,6 +312,13 @@ class Subscriptions(LaneMaker):
         found = self._topics.get(topic)
         return None if found is None else found.retention
 
+    def topic_lanes(self, topic: int) -> list[TopicLane]:
+        """Return the lanes of a topic that something was sent to, by priority. Requires: the lock."""
+        index = self._index
+        numbers = (topic << LANE_SHIFT | priority for priority in range(PRIORITIES))
+        lanes = (index.lane_numbered(number) for number in numbers if number in index.lanes or number in index.idle)
+        return [lane for lane in lanes if isinstance(lane, TopicLane)]
+
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 

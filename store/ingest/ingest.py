@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..account import Account
+from ..directory_store import DirectoryStore
 from ..disk.disk import Disk
 from ..disk.layout import IMPORT, import_load_id
 from ..errors import ForebayError, StoreFull
@@ -23,7 +24,6 @@ from ..format.state import QUEUE
 from ..index.destination_lane import DestinationLane
 from ..late_log import LateLogger
 from ..locks import OwnedLock
-from ..message_store import MessageStore
 from ..recovery.recovery import RecoveryReport
 from .manifest import (
     PUBLISHED,
@@ -51,9 +51,9 @@ class _Waits(Exception):
 
 
 def open_and_ingest(
-    disk: Disk, store: MessageStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
+    disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
-    """Open the store, and ingest the sets that wait for it. Errors are those of `MessageStore.open` and
+    """Open the store, and ingest the sets that wait for it. Errors are those of `DirectoryStore.open` and
     `ingest_sets`.
     """
     recovery = store.open()
@@ -66,7 +66,7 @@ def open_and_ingest(
 
 
 def ingest_sets(
-    disk: Disk, store: MessageStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
+    disk: Disk, store: DirectoryStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
     """Ingest all sets that are published. Requires: the store is open and has no users yet; no lock.
 
@@ -110,7 +110,7 @@ class _Ingestion:
     def __init__(
         self,
         disk: Disk,
-        store: MessageStore,
+        store: DirectoryStore,
         state_lock: OwnedLock,
         account: Account,
         load_id: str,
@@ -202,7 +202,7 @@ class _Ingestion:
         lane = self._lane(found.destination, found.priority)
         at = left_out
         while at < len(found.contents):
-            if self._store.is_checkpoint_urgent and not self._store.checkpoint():
+            if self._store.messages.is_checkpoint_urgent and not self._store.messages.checkpoint():
                 raise _Waits(_BUSY)
             contents = found.contents[at : at + lane.slice_room]
             with self._lock:
@@ -218,7 +218,7 @@ class _Ingestion:
             number = self._queues.get(name)
             if number is None:
                 number = self._queues[name] = store.destination_records.create(name).number
-            return store.lane(number, priority)
+            return store.messages.lane(number, priority)
 
     def _append_slice(self, lane: DestinationLane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """Append messages that count as taken from this load. Requires: the lock."""
@@ -226,7 +226,7 @@ class _Ingestion:
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)
         with store.journal.whole:
-            store.append_slice(lane, timestamp, contents, flags=IMPORTED)
+            store.messages.append_slice(lane, timestamp, contents, flags=IMPORTED)
             store.imports.count(len(contents))
 
 

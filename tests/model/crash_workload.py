@@ -17,8 +17,8 @@ from extents import by_record
 from inside import inside
 
 from forebay import Consumer, Delivery, Forebay, Message
+from forebay.store.directory_store import DirectoryStore
 from forebay.store.message import Headers
-from forebay.store.message_store import MessageStore
 
 FILLER = Random(1).randbytes(64 * 1024)
 NUMBER_DIGITS = 8
@@ -219,7 +219,7 @@ def found_in(bay: Forebay) -> dict[str, list[Delivery]]:
     return found
 
 
-def canonical(store: MessageStore) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
+def canonical(store: DirectoryStore) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
     """By lane, the next sequence, and of each pending one its data log, offset and place in the record.
 
     What two indexes over one journal must agree on, however they came about.

@@ -51,12 +51,12 @@ from forebay.dispatch.topic import Topic
 from forebay.dispatch.topics.state import TopicState
 from forebay.dispatch.transactions.transaction import TransactionRegistry
 from forebay.store.clock import Clock
+from forebay.store.directory_store import DirectoryStore
 from forebay.store.disk.disk import Disk, File
 from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
 from forebay.store.locks import OwnedLock
 from forebay.store.maintenance.relocation import Relocation
-from forebay.store.message_store import MessageStore
 from forebay.store.metadata.store import MetadataStore
 
 
@@ -114,20 +114,20 @@ class Inside:
         return self.__engine.settings
 
     @property
-    def store(self) -> MessageStore:
-        return self.__engine.store
+    def store(self) -> DirectoryStore:
+        return self.__engine.directory_store
 
     @property
     def journal(self) -> Journal:
-        return self.__engine.store.journal
+        return self.__engine.journal
 
     @property
     def index(self) -> Index:
-        return self.__engine.store.index
+        return self.__engine.index
 
     @property
     def relocation(self) -> Relocation:
-        return self.__engine.store.cleanup.relocation
+        return self.__engine.cleanup.relocation
 
     @property
     def metadata_store(self) -> MetadataStore:
@@ -291,7 +291,7 @@ class Inside:
 
     def give_up_readers(self) -> None:
         """Let go of all files that are open only to be read."""
-        self.__engine.store.give_up_readers()
+        self.__engine.directory_store.give_up_readers()
         self.__engine.overflow.storage.give_up_readers()
 
     def lock_is_free(self) -> None:
@@ -309,8 +309,8 @@ class Inside:
     def parked(self) -> list[tuple[float, LaneState, int]]:
         """What waits for its redelivery: when, lane, sequence."""
         engine, found = self.__engine, []
-        now, now_ms = engine.monitor.monotonic(), engine.store.steady.now_ms()
-        for number, waiting in list(engine.store.index.put_off.items()):
+        now, now_ms = engine.monitor.monotonic(), engine.now_ms()
+        for number, waiting in list(engine.index.put_off.items()):
             lane = engine.late_calls.lane(number)
             for first, last in engine.delayed.runs(lane) if lane is not None else ():
                 for sequence in range(first, last + 1):

@@ -1,16 +1,16 @@
-"""What tests of the store floor share: a MessageStore without threads, opened, and all that is pending in it."""
+"""What tests of the store floor share: a DirectoryStore without threads, opened, and all that is pending in it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from forebay.store.account import Unlimited
+from forebay.store.directory_store import DirectoryStore, StoreOptions
 from forebay.store.disk.disk import Disk
 from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.destination_lane import DestinationLane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.locks import OwnedLock
-from forebay.store.message_store import MessageStore, StoreOptions
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
 from forebay.store.stored_message import StoredMessage
@@ -33,7 +33,7 @@ class OpenStore:
         }
         names = StoreOptions.__dataclass_fields__
         options |= {name: fields.pop(name) for name in list(fields) if name in names}
-        self.store = MessageStore(
+        self.store = DirectoryStore(
             disk,
             lambda store_id: metadata,
             StoreOptions(**options),
@@ -56,15 +56,15 @@ class OpenStore:
         lane = lane or self.lane()
         with self.lock:
             if len(bodies) == 1:
-                return self.store.add(lane, self.clock.time_ms(), b"", bodies[0])
-            return self.store.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
+                return self.store.messages.add(lane, self.clock.time_ms(), b"", bodies[0])
+            return self.store.messages.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
 
     def remove(self, first: int, last: int | None = None, lane: DestinationLane | None = None) -> int:
         lane = lane or self.lane()
         with self.lock:
             if last is None:
-                return self.store.acknowledge_one(lane, first)
-            return self.store.acknowledge(lane, first, last)
+                return self.store.messages.acknowledge_one(lane, first)
+            return self.store.messages.acknowledge(lane, first, last)
 
     def pending(self, lane: JournaledLane | None = None) -> list[StoredMessage]:
         """Every pending message of the lane, read from the journal. None may be unreadable."""
@@ -76,8 +76,8 @@ class OpenStore:
                 run = lane.pending_run(at, 1 << 30)
                 if run is None:
                     return found
-                regions = self.store.plan(lane, [run])
-            messages, unreadable = self.store.read(regions)
+                regions = self.store.messages.plan(lane, [run])
+            messages, unreadable = self.store.messages.read(regions)
             assert not unreadable
             found += messages
             at = run[1] + 1

@@ -58,7 +58,7 @@ def journal_bytes(disk: SimulatedDisk) -> int:
 
 
 def live_bytes(opened: OpenStore) -> int:
-    return opened.store.statistics().live_bytes
+    return opened.store.disk_use.statistics().live_bytes
 
 
 def sequences_of(opened: OpenStore, lane: DestinationLane | None = None) -> list[int]:

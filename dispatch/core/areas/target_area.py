@@ -19,10 +19,11 @@ from ....cache.message_memory import MessageMemory, QuotaMemory
 from ....cache.shares import Shares
 from ....cache.spill.overflow import Overflow
 from ....cache.tab import Tab
-from ....store.message_store import MessageStore
+from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
+from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..memory.consumer_memory import LIST_BYTES, consumer_group_charge
 from ..memory.group_memory import GroupMemory
@@ -57,7 +58,9 @@ class TargetArea(ListKeeper):
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        store: PersistentStore,
+        delivery_count_table: DeliveryCountTable,
+        return_counts: ReturnCounts,
         budget: Budget,
         shares: Shares,
         loads: LoadRequests,
@@ -87,6 +90,8 @@ class TargetArea(ListKeeper):
         self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
         self.store = store
+        self.delivery_count_table = delivery_count_table
+        self.return_counts = return_counts
         self.budget = budget
         self.loads = loads
         self.memories = memories
@@ -510,8 +515,6 @@ class TargetArea(ListKeeper):
             "head_queue_cache": sum(memory.head_queue_cache.audit() for memory in lists_bytes),
             "pending_cache": sum(memory.pending_cache.audit() for memory in lists_bytes),
             "dispatch_area": self.dispatch_area.audit(lanes, self.shares),
-            "index": self.store.index.held_bytes,
             "curve": self.watch.charge_bytes,
-            "attempts": self.store.index.delivery_count_table.held_bytes,
             **self.overflow.audit(),
         }

@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from ....store.format.record import Returned
+from ....store.format.state import CountedRun
+from ....store.index.destination_lane import DestinationLane
+from ....store.index.fingerprint import BlockSurvey
+from ....store.index.fingerprints import Candidate, Question
+from ....store.index.pending_lane import JournaledLane
 from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
 
@@ -62,6 +68,32 @@ class BackingStore(Protocol):
 
         pay: is called with each number of bytes before so many are in RAM.
         """
+
+
+class PersistentStore(BackingStore, Protocol):
+    """The BackingStore of messages that survive a restart, MessageStore: what their lanes ask of it beyond that."""
+
+    def raise_if_closed(self) -> None:
+        """Raise Closed where it is closed, or is just closing."""
+
+    def next_candidate(
+        self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
+    ) -> Candidate | None:
+        """Return where the next message may be that a selector matches. Requires: the lock."""
+
+    def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
+        """Take in what the headers of examined messages are. Requires: the lock."""
+
+    def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
+        """Set aside a message that can't be read. Requires: no lock."""
+
+
+class ReturnCounts(Protocol):
+    """Where it is written how often messages came back, as ReturnRecords does. Every method requires the lock."""
+
+    def count(self, lane_number: int, runs: Sequence[CountedRun]) -> None: ...
+
+    def put(self, lane_number: int, runs: Sequence[Returned], now_ms: int = 0) -> None: ...
 
 
 class LaneDueTimes(Protocol):

@@ -14,17 +14,16 @@ from typing import Any
 
 from ....cache.tab import Tab
 from ....store.errors import StateError, StoreFailed
-from ....store.message_store import MessageStore
 from ....store.stored_message import StoredMessage
 from ..monitor import Monitor
-from .contracts import ReadResult
+from .contracts import PersistentStore, ReadResult
 from .delivery import LaneMessages
 
 
 class LaneReader:
     """One for all lanes of an open store. Requires: the lock is not held, for each of its methods."""
 
-    def __init__(self, monitor: Monitor, store: MessageStore, memory: Tab) -> None:
+    def __init__(self, monitor: Monitor, store: PersistentStore, memory: Tab) -> None:
         """memory: pays while headers are read of messages that RAM is too small for."""
         self._monitor = monitor
         self._store = store

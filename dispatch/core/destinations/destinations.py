@@ -15,11 +15,14 @@ from itertools import islice
 from typing import Final
 
 from ....cache.spill.overflow import Overflow
+from ....store.destination_records import DestinationRecords
 from ....store.errors import Closed, StoreFailed
+from ....store.format.destination_table import DestinationTable
 from ....store.format.state import QUEUE, TOPIC
 from ....store.index.idle_lanes import IdleLanes
 from ....store.message_store import MessageStore
 from ....store.numbering import BLOCK_MASK, LANE_MASK, LANE_SHIFT, lanes_of
+from ....store.transactions import Branches
 from ...admission.deduplication import DuplicateWindows
 from ...admission.limits import DestinationLimits
 from ...config.policies import Policies
@@ -65,6 +68,10 @@ class Destinations:
         *,
         monitor: Monitor,
         store: MessageStore,
+        records: DestinationRecords,
+        rows: DestinationTable,
+        branches: Branches,
+        epoch: int,
         target_area: TargetArea,
         overflow: Overflow,
         publisher: Publisher,
@@ -76,11 +83,16 @@ class Destinations:
         undecided: Callable[[], Container[int]],
         close_topic: Callable[[str, Container[int]], bool],
     ) -> None:
-        """undecided: the numbers of queues that transactions without an outcome know. close_topic: closes the topic of
+        """rows: all queues and topics there are. epoch: of the journal, another one at each open.
+
+        undecided: the numbers of queues that transactions without an outcome know. close_topic: closes the topic of
         that name if it has nothing, given these; returns whether it did. Both require the lock."""
         self._monitor = monitor
         self._store = store
-        self._rows = store.destination_table
+        self._records = records
+        self._branches = branches
+        self._epoch = epoch
+        self._rows = rows
         """All queues and topics there are, open or not."""
         self._target_area = target_area
         self._overflow = overflow
@@ -137,7 +149,7 @@ class Destinations:
         charge_bytes = row_bytes(name) + OPEN_QUEUE_BYTES
         self.make_room(charge_bytes)
         with self._overhead.one_more(charge_bytes):
-            destination = self._store.destination_records.create(name, is_temporary=is_temporary)
+            destination = self._records.create(name, is_temporary=is_temporary)
             return self._add(destination.number, name)
 
     def require_row(self, name: str) -> None:
@@ -185,7 +197,7 @@ class Destinations:
         distributions = self._target_area.distributions
         distributions.require_assignable(queue)  # before the journal says that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
-            self._store.destination_records.note_groups(queue.number)
+            self._records.note_groups(queue.number)
             queue.has_groups = True
         distributions.begin_assigning(queue)
 
@@ -205,16 +217,20 @@ class Destinations:
         return grouped
 
     def used_at_open(self) -> set[int]:
-        """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to."""
-        return self._store.destinations_in_use()
+        """Return the numbers of queues and topics that have messages, or that prepared transactions have sent to.
+
+        Requires: the lock. O(lanes + what was sent in prepared transactions).
+        """
+        used = {lane.destination_number for lane in self._store.lanes()}
+        return used | {placed.lane_number >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
 
     def restore_lanes(self) -> list[PersistentLaneState]:
         """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
         restored: list[PersistentLaneState] = []
-        for pending_lane in list(self._store.index.lanes.values()):
+        for pending_lane in self._store.lanes():
             queue = self.by_number.get(pending_lane.destination_number)
             if queue is not None:
-                lane = queue.lanes[pending_lane.priority] = queue.make_lane(pending_lane.priority)
+                lane = queue.lanes[pending_lane.priority] = queue.make_lane(pending_lane.priority, self._store)
                 restored.append(lane)
         return restored
 
@@ -432,7 +448,7 @@ class Destinations:
         number, next_sequence = lane.pending_lane.number, lane.pending_lane.next_sequence
         self._removals.drop_lane(lane)
         if lane.is_persistent:
-            self._store.index.put_away(number)
+            self._store.put_away(number)
         else:  # it goes on with a block of its own, which takes no memory
             self.keep_non_persistent(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 
@@ -480,7 +496,7 @@ class Destinations:
             return lane
 
     def _add_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
-        lane = destination.lanes[priority] = destination.make_lane(priority)
+        lane = destination.lanes[priority] = destination.make_lane(priority, self._store)
         self._target_area.add_lane(lane)
         non_persistent = destination.non_persistent_lanes[priority]
         if non_persistent is not None:
@@ -526,4 +542,4 @@ class Destinations:
 
     def non_persistent_prefix(self, destination: int, priority: int) -> str:
         """Return what ids of non-persistent messages begin with. They carry the epoch: each open counts from 0."""
-        return f"{self._store.id_prefix(destination, priority)}e{self._store.journal.epoch}-"
+        return f"{self._store.id_prefix(destination, priority)}e{self._epoch}-"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ....store.format.state import QUEUE
+from ....store.message_store import MessageStore
 from ..lanes.queue_lane import QueueLaneState
 from ..model import DestinationState, PersistentLaneState
 
@@ -17,8 +18,7 @@ class QueueState(DestinationState):
     noun: ClassVar[str] = "queue"
     kind: ClassVar[int] = QUEUE
 
-    def make_lane(self, priority: int) -> PersistentLaneState:
+    def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
         """Return a new lane of the queue for one priority."""
-        store = self.target_area.store
         pending_lane = store.lane(self.number, priority)
         return QueueLaneState(self, pending_lane, store.id_prefix(self.number, priority))

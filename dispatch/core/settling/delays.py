@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Final
 
+from ....store.clock import SteadyClock
 from ....store.format.times import DUE, NEVER, has_times, times_of
-from ....store.message_store import MessageStore
+from ....store.index.due_times import DueTimes
+from ....store.index.index import Index
 from ....store.numbering import BLOCK_MESSAGES
 from ....store.sequence_set import SequenceSet
 from ..areas.target_area import TargetArea
@@ -35,16 +37,18 @@ class DelayedRedelivery:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        index: Index,
+        timetable: DueTimes,
+        steady: SteadyClock,
         target_area: TargetArea,
         find: Callable[[int], LaneState | None],
         wake_maintenance: Callable[[], None],
     ) -> None:
         """find: the lane of a number, if somebody has it open. Requires: the lock."""
         self._monitor = monitor
-        self._index = store.index
-        self._timetable = store.timetable
-        self._steady = store.steady
+        self._index = index
+        self._timetable = timetable
+        self._steady = steady
         self._target_area = target_area
         self._find = find
         self._wake_maintenance = wake_maintenance
@@ -165,15 +169,16 @@ class TimedLanes:
     def __init__(
         self,
         monitor: Monitor,
-        store: MessageStore,
+        index: Index,
+        now_ms: Callable[[], int],
         target_area: TargetArea,
         sweep_seconds: Callable[[str], float],
         wake_maintenance: Callable[[], None],
     ) -> None:
-        """sweep_seconds: how often a destination of that name is swept for expired messages."""
+        """now_ms: the store's time. sweep_seconds: how often a destination of that name is swept."""
         self._monitor = monitor
-        self._index = store.index
-        self._now_ms = store.steady.now_ms
+        self._index = index
+        self._now_ms = now_ms
         self._target_area = target_area
         self._sweep_seconds = sweep_seconds
         self._wake_maintenance = wake_maintenance

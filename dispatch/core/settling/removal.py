@@ -11,8 +11,8 @@ from typing import Final
 
 from ....cache.message_cache import MessageCache
 from ....store.errors import ForebayError
-from ....store.message_store import MessageStore
 from ....store.sequence_set import SequenceSet
+from ....store.transactions import Branches
 from ..areas.target_area import TargetArea
 from ..model import LaneState
 from .delays import DelayedRedelivery
@@ -28,8 +28,8 @@ class Removals:
     LaneState.is_free.
     """
 
-    def __init__(self, store: MessageStore, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
-        self._branches = store.branches
+    def __init__(self, branches: Branches, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
+        self._branches = branches
         self._target_area = target_area
         self._delayed = delayed
 

@@ -261,7 +261,7 @@ def test_causes_are_the_same_after_a_kill_with_the_index_lost(stage: Stage) -> N
     simulated.disk = simulated.disk.crash_process()
     simulated.metadata = type(simulated.metadata)()
     simulated._open()
-    if expected != [] or data_log in simulated.store.sizes():
+    if expected != [] or data_log in simulated.store.disk_use.sizes():
         assert said(simulated.bay.explain(data_log)) == expected
 
 
@@ -497,7 +497,7 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
         simulated.clock.advance(random.choice((0.0, 0.0, 10.0)))
     seen = open_read_only(simulated.disk)
     now_ms = simulated.clock.time_ms()
-    sizes = simulated.store.sizes()
+    sizes = simulated.store.disk_use.sizes()
     assert seen.sizes == sizes
     live = simulated.store.retention.reasons()
     assert live.all() == seen.retention.all()

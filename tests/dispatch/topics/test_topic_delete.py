@@ -205,7 +205,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     lane = bay.bay._engine.topics.by_name["prices"].lanes[4]
     assert lane is not None
     with bay.lock:
-        sequence = bay.store.add(lane.destination_lane, 0, b"", b"7")
+        sequence = bay.store.messages.add(lane.destination_lane, 0, b"", b"7")
         bay.hold_unsynced(lane, ((sequence, b"", b"7", 0),))
     topic.delete()
     assert not bay.unpublished

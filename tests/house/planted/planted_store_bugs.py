@@ -113,7 +113,7 @@ STORE_BUGS = (
     ),
     Bug(
         "recovery does not ask the sync mark",
-        "MessageStore._recover",
+        "DirectoryStore._recover",
         "read_sync_mark(self._disk, marker)",
         "0",
         "tests/store/recovery/test_damage.py::test_no_damage_to_a_journal_that_was_known_durable_costs_a_message_in_silence",
@@ -203,7 +203,7 @@ STORE_BUGS = (
     ),
     Bug(
         "the epoch is not raised by an open",
-        "MessageStore._begin_epoch",
+        "DirectoryStore._begin_epoch",
         "found.epoch + 1",
         "found.epoch",
         "tests/store/recovery/test_recovery.py::test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch",
@@ -350,14 +350,14 @@ STORE_BUGS = (
     ),
     Bug(
         "an open transaction is not restated",
-        "MessageStore._state",
+        "DirectoryStore._state",
         "state.open_transactions = [branch.number for branch in self.branches.open]",
         "pass",
         TRANSACTIONS,
     ),
     Bug(
         "a checkpoint forgets transactions",
-        "MessageStore._root_state",
+        "DirectoryStore._root_state",
         "branches = [*self.branches.prepared, *self.branches.open]",
         "branches: list[Branch] = []",
         "tests/store/transactions/test_transaction_store.py::test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record",

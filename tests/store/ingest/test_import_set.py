@@ -130,7 +130,7 @@ def test_messages_that_were_taken_over_are_relocated_like_any_other() -> None:
         while taken := consumer.take(1000):
             consumer.ack([delivery for delivery in taken if delivery.body != rows[50].body])
     made.bay.cleanup()
-    sizes = made.store.sizes()
+    sizes = made.store.disk_use.sizes()
     assert sum(sizes.values()) <= 2 * len(rows[50].body) + 3 * made.bay.settings.max_file_length_bytes
     made.crash(is_index_lost=True)
     assert pending(made.bay) == expected(rows[50:51])
@@ -143,7 +143,7 @@ def test_one_record_is_in_memory_at_a_time() -> None:
     made.disk.on_call = lambda call, name: None
     opened(made)
     assert made.bay.statistics().memory.held_bytes_max <= made.bay.settings.memory_limit_bytes
-    assert made.store.statistics().pending_messages == 10_001
+    assert made.store.disk_use.statistics().pending_messages == 10_001
 
 
 # ---------------------------------------------------------------------- what is not

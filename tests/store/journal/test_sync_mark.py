@@ -241,7 +241,7 @@ def test_store_goes_on_and_counts_where_its_mark_cannot_be_written() -> None:
     disk.on_call = refuse
     opened.add(b"more")
     opened.store.journal.sync()
-    assert opened.store.statistics().unmarked_syncs == 1
+    assert opened.store.disk_use.statistics().unmarked_syncs == 1
     opened.store.close()
     disk.on_call = None
     assert len(OpenStore(disk, SimulatedMetadataStore()).bodies()) == 4
@@ -304,7 +304,7 @@ def test_directory_or_link_in_the_place_of_the_mark_stops_no_store() -> None:
     again = OpenStore(image, SimulatedMetadataStore())
     again.add(b"more")
     again.store.journal.sync()
-    assert len(again.bodies()) == 3 and again.store.statistics().unmarked_syncs > 0
+    assert len(again.bodies()) == 3 and again.store.disk_use.statistics().unmarked_syncs > 0
     again.store.close()
 
 

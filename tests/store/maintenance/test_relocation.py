@@ -112,7 +112,7 @@ def test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log
     opened.remove(kept[0])
     moved = opened.add(BODY)
     copy = begin_data_log(opened)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     relocate(opened, original)
     ack = begin_data_log(opened)
     opened.remove(moved)
@@ -140,11 +140,11 @@ def test_message_that_moved_twice_is_where_the_last_copy_lies_though_the_first_c
     opened.remove(kept[0])
     moved = [opened.add(BODY, BODY + b"1"), opened.add(b"single")]
     first_copy = begin_data_log(opened)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     relocate(opened, original)
     begin_data_log(opened)
     name_survivors(opened, original)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     begin_data_log(opened)
     relocate(opened, first_copy)
     begin_data_log(opened)
@@ -184,13 +184,13 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
         opened.clock.advance(n % 3)
         with opened.lock:
             contents = [(b"properties %d" % m, b"body %d of %d" % (m, n)) for m in range(n % 5)]
-            opened.store.append_slice(lanes[n % 4], opened.clock.time_ms(), [(b"", b"%d" % n), *contents])
+            opened.store.messages.append_slice(lanes[n % 4], opened.clock.time_ms(), [(b"", b"%d" % n), *contents])
     begin_data_log(opened)
     for lane in lanes:
         opened.remove(3, 5, lane)
         opened.remove(8, lane=lane)
     before = [opened.pending(lane) for lane in lanes]
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     relocate(opened, 1)
     assert opened.store.cleanup.delete_unneeded().deleted == (1,)
     assert [opened.pending(lane) for lane in lanes] == before
@@ -211,7 +211,7 @@ def test_neighbours_share_a_slice_while_their_timestamp_is_the_same_and_within_a
     begin_data_log(opened)
     opened.remove(120)
     before = opened.pending()
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     relocate(opened, 1)
     assert opened.store.cleanup.delete_unneeded().deleted == (1,)
     assert opened.pending() == before
@@ -226,7 +226,7 @@ def test_moved_messages_are_acknowledged_one_by_one() -> None:
     for n in range(8):
         opened.add(b"%d" % n)
     copies = begin_data_log(opened)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     relocate(opened, 1)
     assert opened.store.cleanup.delete_unneeded().deleted == (1,)
     for sequence in (0, 7, 3, 4):
@@ -242,7 +242,7 @@ def test_large_messages_move() -> None:
     for body in bodies:
         opened.add(body)
     begin_data_log(opened)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     originals = opened.store.cleanup.cleaner.sealed()
     for data_log in sorted(originals):
         relocate(opened, data_log)
@@ -289,11 +289,11 @@ def test_data_log_that_cannot_be_walked_stays_as_it_is(is_dense: bool, caplog: p
     file = disk.open(data_log_name(damaged))
     file.seek(offsets[5])
     file.append(bytes(32))
-    pending = opened.store.statistics().pending_messages
+    pending = opened.store.disk_use.statistics().pending_messages
     for _ in range(2):
         report = opened.store.cleanup.run()
         assert report.relocated_messages == 0 and damaged in report.remaining
-    assert opened.store.statistics().pending_messages == pending
+    assert opened.store.disk_use.statistics().pending_messages == pending
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
     opened.check()
 
@@ -321,12 +321,12 @@ def test_random_acks_leave_at_most_twice_what_is_live(
     for _ in range(messages // slice_messages):
         opened.add(*[random.randbytes(body_bytes) for _ in range(slice_messages)])
         if opened.store.index.is_filling:
-            opened.store.checkpoint()
+            opened.store.messages.checkpoint()
     doomed = random.sample(range(messages), int(messages * share))
     for sequence in doomed:
         opened.remove(sequence)
         if opened.store.index.is_filling:
-            opened.store.checkpoint()
+            opened.store.messages.checkpoint()
     begin_data_log(opened)
     opened.store.cleanup.run()
     assert sequences_of(opened, lane) == sorted(set(range(messages)) - set(doomed))
@@ -348,7 +348,7 @@ def test_survivors_record_names_what_is_live() -> None:
     opened.remove(2, 3)
     opened.remove(0, 4, lane=other)
     begin_data_log(opened)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     name_survivors(opened, data_log)
     ((_, found),) = [found for found in all_records(disk) if found[1].header.kind == SURVIVORS]
     named, ranges = decode_survivors(found.header, found.head)
@@ -368,7 +368,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
     for _ in range(10):
         opened.add(BODY)
     begin_data_log(opened)
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
 
     def read_and_acknowledge(regions: list[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         found = read_regions(regions)
@@ -416,7 +416,7 @@ def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memo
     with_stuck_messages(opened, 12)
     report = opened.store.cleanup.run()
     assert report.relocated_messages and holder.held_bytes == 0
-    opened.store.checkpoint()
+    opened.store.messages.checkpoint()
     relocate(opened, large)
     assert large not in opened.store.cleanup.delete_unneeded().deleted, (
         "the large message needs more than is guaranteed"
@@ -444,7 +444,7 @@ def test_journal_stays_bounded_under_load_with_a_stuck_message_in_each_data_log(
         consumer.ack(taken)
         store.clock.advance(1.1)
         store.bay.step()
-        statistics = store.store.statistics()
+        statistics = store.store.disk_use.statistics()
         sizes.append((statistics.journal_bytes - 3 * FILE_BYTES) / statistics.live_bytes)
     assert max(sizes[50:]) <= 3
     assert store.relocation.appended_bytes < store.journal.appended_bytes / 6
@@ -469,7 +469,7 @@ def test_idle_store_relocates_by_itself() -> None:
     for _ in range(8):
         store.clock.advance(1)
         store.bay.step()
-    assert store.store.statistics().data_logs <= 3
+    assert store.store.disk_use.statistics().data_logs <= 3
     assert store.relocation.messages >= 20
     assert not store.relocation.is_wanted
 

@@ -47,7 +47,7 @@ def pending_in(bay: Forebay) -> Found:
         bodies = found.setdefault(name, set())
         at = 0
         while (run := lane.pending_run(at, 1 << 30)) is not None:
-            messages, unreadable = store.read(store.plan(lane, [run]))
+            messages, unreadable = store.messages.read(store.messages.plan(lane, [run]))
             assert not unreadable
             for _, _, body, _ in messages:
                 assert body is not None and body not in bodies
@@ -134,7 +134,7 @@ def test_what_a_subscription_that_ended_alone_needed_goes_with_it_after_a_move()
     assert pending_in(bay.bay) == {}
     bay.bay.checkpoint()
     bay.bay.cleanup()
-    assert bay.store.statistics().live_bytes == 0
+    assert bay.store.disk_use.statistics().live_bytes == 0
 
 
 def test_needs_record_names_who_needs_what() -> None:

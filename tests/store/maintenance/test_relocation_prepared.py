@@ -98,7 +98,7 @@ def test_journal_stays_within_twice_what_is_live_with_prepared_transactions(is_o
     store = bay.store
     live_bytes = sum(store.branches.prepared_bytes.values())
     assert live_bytes > 60_000
-    assert store.statistics().journal_bytes <= 2 * live_bytes + (3 + is_open) * 65_536
+    assert store.disk_use.statistics().journal_bytes <= 2 * live_bytes + (3 + is_open) * 65_536
     bay.check()
 
 
