@@ -45,7 +45,7 @@ INTERPRETED = (
     "engine/ledger_audit.py",
     "engine/maintenance.py",
     "engine/measurements.py",
-    "engine/owners.py",
+    "engine/explained_owners.py",
     "engine/reports.py",
     "engine/resizing.py",
     "engine/statistics.py",
@@ -56,7 +56,7 @@ INTERPRETED = (
     "inspect/dump.py",
     "maintenance/archive.py",
     "maintenance/leases.py",
-    "maintenance/retention.py",
+    "maintenance/retention_reasons.py",
     "planning/lab.py",
     "planning/report.py",
     "planning/picture.py",
@@ -83,7 +83,7 @@ INTERPRETED = (
     "store/locks.py",  # a class of machine code can't inherit from one of C
     "metadata/store.py",
     "metadata/sqlite.py",
-    "metadata/memory.py",
+    "metadata/memory_store.py",
     "inspect/facts.py",  # what these two hold crosses to other processes, which a frozen class of machine code can't
     "recovery/verify.py",
 )
@@ -111,6 +111,7 @@ DOORS = {
     "core.deliveries.delivery.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a door's method is one itself, and the other way round.
     "core.deliveries.delivery.Settler": ("ack", "nack", "release", "reject", "extend"),
+    "planning.player.PlayedConsumer": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "memory_forebay.MemoryForebay": ("advance",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),

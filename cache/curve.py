@@ -71,7 +71,7 @@ class Track:
     Only the first `behind` limits, the smallest, are tracked: under all others the list would hold its whole backlog.
     """
 
-    __slots__ = ("waiting", "taken", "charge", "behind", "direct", "pending", "outside")
+    __slots__ = ("waiting", "taken", "charge", "behind", "direct", "overflowed", "outside")
 
     def __init__(self, waiting: float, charge: float) -> None:
         self.waiting = waiting
@@ -79,16 +79,16 @@ class Track:
         self.taken = 0
         self.charge = charge
         self.behind = 0
-        self.direct = self.pending = self.outside = _NO_LIMITS
+        self.direct = self.overflowed = self.outside = _NO_LIMITS
         """By limit; outside: what only the journal would have."""
 
-    def fall_behind(self, direct: float, pending: float, outside: float) -> None:
+    def fall_behind(self, direct: float, overflowed: float, outside: float) -> None:
         """Begin to track one limit more."""
         if self.direct is _NO_LIMITS:
-            self.direct, self.pending, self.outside = array("d"), array("d"), array("d")
+            self.direct, self.overflowed, self.outside = array("d"), array("d"), array("d")
         self.behind += 1
         self.direct.append(direct)
-        self.pending.append(pending)
+        self.overflowed.append(overflowed)
         self.outside.append(outside)
 
 
@@ -106,11 +106,11 @@ class Step(NamedTuple):
 class Fluid:
     """The backlog of one list under one limit, as parts that flow into each other."""
 
-    __slots__ = ("direct", "pending", "outside", "missed", "room", "_left", "_share")
+    __slots__ = ("direct", "overflowed", "outside", "missed", "room", "_left", "_share")
 
     def __init__(self, track: Track, at: int, room: float, left: float, share: float) -> None:
-        """room: for what is direct. left: for direct and pending together. share: of the PendingCache."""
-        self.direct, self.pending, self.outside = track.direct[at], track.pending[at], track.outside[at]
+        """room: for what is direct. left: for direct and overflowed together. share: of the PendingCache."""
+        self.direct, self.overflowed, self.outside = track.direct[at], track.overflowed[at], track.outside[at]
         self.missed = 0.0
         """What was read from the journal."""
         self.room = room
@@ -119,8 +119,8 @@ class Fluid:
 
     @property
     def _pending_room(self) -> float:
-        """What more may be pending, while so much is direct."""
-        return max(min(self._share, self._left - self.direct) - self.pending, 0.0)
+        """What more may be overflowed, while so much is direct."""
+        return max(min(self._share, self._left - self.direct) - self.overflowed, 0.0)
 
     def deliver(self, went: float) -> None:
         """Hand out from the front; then let go of what reaches over a watermark that fell."""
@@ -128,15 +128,15 @@ class Fluid:
         if self.direct > self.room:
             kept = min(self.direct - self.room, self._pending_room)
             self.outside += self.direct - self.room - kept
-            self.pending += kept
+            self.overflowed += kept
             self.direct = self.room
 
     def load(self, filled: float) -> None:
         """Load until the list is half full, each time up to `filled`: from the PendingCache first."""
-        while self.direct < self.room / 2 and (self.pending > 0 or self.outside > 0):
+        while self.direct < self.room / 2 and (self.overflowed > 0 or self.outside > 0):
             wanted = filled - self.direct
-            taken = min(wanted, self.pending)
-            self.pending -= taken
+            taken = min(wanted, self.overflowed)
+            self.overflowed -= taken
             read = min(wanted - taken, self.outside)
             self.outside -= read
             self.missed += read
@@ -144,23 +144,23 @@ class Fluid:
         self.direct = max(self.direct, 0.0)
 
     def take_in(self, arriving: float) -> None:
-        """Let messages arrive: direct as far as nothing is behind, then pending as far as they are near."""
-        if not (self.pending or self.outside):
+        """Let messages arrive: direct as far as nothing is behind, then overflowed as far as they are near."""
+        if not (self.overflowed or self.outside):
             kept = min(arriving, max(self.room - self.direct, 0.0))
             self.direct += kept
             arriving -= kept
-        near = max(self.room - self.direct - self.pending - self.outside, 0.0) if self.outside else arriving
+        near = max(self.room - self.direct - self.overflowed - self.outside, 0.0) if self.outside else arriving
         kept = min(arriving, near, self._pending_room)
-        self.pending += kept
+        self.overflowed += kept
         self.outside += arriving - kept
 
     def settle(self, waiting: float) -> None:
         """Make the parts add up to the backlog, which is known better than what became of each part of it."""
-        surplus = self.direct + self.pending + self.outside - waiting
+        surplus = self.direct + self.overflowed + self.outside - waiting
         if surplus > 0 or self.outside:
             self.outside, surplus = max(self.outside - surplus, 0.0), max(surplus - self.outside, 0.0)
         over = max(surplus, 0.0)
-        self.pending, surplus = max(self.pending - over, 0.0), surplus - min(over, self.pending)
+        self.overflowed, surplus = max(self.overflowed - over, 0.0), surplus - min(over, self.overflowed)
         self.direct -= surplus
 
 
@@ -170,7 +170,7 @@ class CurveSampler:
     def __init__(self, shares: Sequence[Shares]) -> None:
         """shares: of the limits that the curve is for, the smallest first."""
         self._shares = shares
-        self._pending = [0.0] * len(shares)
+        self._overflowed = [0.0] * len(shares)
         """By limit, what the PendingCache would hold."""
         self._waiting = 0.0
         """Backlog of all lists together."""
@@ -214,7 +214,7 @@ class CurveSampler:
             self._advance(track, at, step, watermarks[at], in_flight)
         self._waiting += waiting - track.waiting
         track.waiting, track.taken, track.charge = waiting, taken, charge
-        while track.behind and not track.pending[-1] and not track.outside[-1]:
+        while track.behind and not track.overflowed[-1] and not track.outside[-1]:
             track.behind -= 1
             self._drop_last(track)
         self._delivered += went / charge
@@ -249,20 +249,20 @@ class CurveSampler:
         return found
 
     def _room(self, track: Track, at: int, in_flight: float) -> float:
-        """Return what a limit leaves to this list, direct and pending, when all others have theirs."""
+        """Return what a limit leaves to this list, direct and overflowed, when all others have theirs."""
         shares = self._shares[at]
-        direct, pending = (track.direct[at], track.pending[at]) if at < track.behind else (track.waiting, 0.0)
-        others = self._waiting - self._not_direct[at] - direct + self._pending[at] - pending
+        direct, overflowed = (track.direct[at], track.overflowed[at]) if at < track.behind else (track.waiting, 0.0)
+        others = self._waiting - self._not_direct[at] - direct + self._overflowed[at] - overflowed
         return shares.available_bytes - min(in_flight, shares.dispatch_bytes_max) - others
 
-    def _fall_behind(self, track: Track, at: int, direct: float, pending: float, outside: float) -> None:
+    def _fall_behind(self, track: Track, at: int, direct: float, overflowed: float, outside: float) -> None:
         assert at == track.behind
-        track.fall_behind(direct, pending, outside)
-        self._pending[at] += pending
+        track.fall_behind(direct, overflowed, outside)
+        self._overflowed[at] += overflowed
         self._not_direct[at] += track.waiting - direct
 
     def _drop_last(self, track: Track) -> None:
-        self._pending[track.behind] -= track.pending.pop()
+        self._overflowed[track.behind] -= track.overflowed.pop()
         self._not_direct[track.behind] -= track.waiting - track.direct.pop()
         track.outside.pop()
 
@@ -270,7 +270,7 @@ class CurveSampler:
         """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
         shares = self._shares[at]
         left = self._room(track, at, in_flight)
-        others = self._pending[at] - track.pending[at]
+        others = self._overflowed[at] - track.overflowed[at]
         self._not_direct[at] -= track.waiting - track.direct[at]
         fluid = Fluid(track, at, min(watermark_bytes, left), left, max(shares.pending_cache_bytes - others, 0.0))
         load_bytes = min(shares.load_bytes_max, fluid.room / 2)
@@ -280,7 +280,7 @@ class CurveSampler:
             fluid.load(filled)
             fluid.take_in(arriving)
         fluid.settle(step.waiting)
-        self._pending[at] = others + fluid.pending
+        self._overflowed[at] = others + fluid.overflowed
         self._missed[at] += fluid.missed / step.charge
-        track.direct[at], track.pending[at], track.outside[at] = fluid.direct, fluid.pending, fluid.outside
+        track.direct[at], track.overflowed[at], track.outside[at] = fluid.direct, fluid.overflowed, fluid.outside
         self._not_direct[at] += step.waiting - track.direct[at]

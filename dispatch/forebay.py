@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 from ..cache.process.guard import MemoryGuard
-from ..cache.process.memory import return_free_memory, unique_set_bytes
+from ..cache.process.process_memory import return_free_memory, unique_set_bytes
 from ..store.clock import Clock, SystemClock
 from ..store.disk.disk import Disk, OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
@@ -19,7 +19,7 @@ from ..store.errors import ArgumentError, SettingsError, StoreFailed, TooManyFil
 from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
-from ..store.metadata.memory import MemoryMetadataStore
+from ..store.metadata.memory_store import MemoryMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.progress import OnProgress, tell_nobody
 from ..store.recovery.recovery import RecoveryReport
@@ -31,8 +31,8 @@ from .consumer.consumer import Consumer
 from .core.destinations.queue_state import QueueState
 from .core.model import Taker
 from .engine.engine import Engine
+from .engine.explained_owners import ExplainedOwners
 from .engine.health import Health
-from .engine.owners import Owners
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import DataLogReport, Explanation
@@ -306,13 +306,13 @@ class Forebay:
         self.close()
 
 
-def _why_stuck(owners: Owners, consumer: Taker) -> tuple[int, str] | None:
+def _why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
     from .explain.stuck import why_stuck  # with the first consumer that is stuck, not with the package
 
     return why_stuck(owners, consumer)
 
 
-def _in_short(owners: Owners, queues: Sequence[QueueState]) -> str:
+def _in_short(owners: ExplainedOwners, queues: Sequence[QueueState]) -> str:
     from .explain.short import explain_in_short  # with the first status, not with the package
 
     return explain_in_short(owners, queues)
@@ -328,7 +328,7 @@ _USED_LATER: Final = (
     "forebay.dispatch.explain.short",
     "forebay.dispatch.explain.stuck",
     "forebay.dispatch.explain.whole",
-    "forebay.store.maintenance.retention",
+    "forebay.store.maintenance.retention_reasons",
 )
 """Modules that an open store comes to need: where the process has no descriptor left by then, no import succeeds."""
 

@@ -21,10 +21,10 @@ from .index.block_cache import BlockHolder
 from .index.fingerprints import Row
 from .index.index import Index
 from .journal.journal import Journal
+from .journaled_state import JournaledState
 from .late_log import LateLogger
 from .locks import OwnedLock, require_outside
 from .metadata.store import MetadataDamaged, MetadataFull, commit_lending
-from .parts import StoreParts
 
 logger = LateLogger("forebay.store")
 
@@ -64,7 +64,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        parts: StoreParts,
+        journaled: JournaledState,
         journal: Journal,
         clock: Clock,
         *,
@@ -79,8 +79,8 @@ class Checkpointer:
         root_state: makes the state of a root, of the next log sequence; called under the state lock. give_up_readers:
         closes files that are open only to be read, and says how many.
         """
-        self._parts = parts
-        self._metadata, self._index, self._subscriptions = parts.metadata, parts.index, parts.subscriptions
+        self._journaled = journaled
+        self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
         self._journal = journal
         self._clock = clock
         self._lock = lock
@@ -200,9 +200,9 @@ class Checkpointer:
         """
         self._journal.sync_at_standstill()
         try:
-            store_at_standstill(self._parts, position, self._journal.epoch, self._root_state(next_sequence))
+            store_at_standstill(self._journaled, position, self._journal.epoch, self._root_state(next_sequence))
         except MetadataFull as full:
-            raise StoreFull(0, known_free_bytes(self._parts.disk), "the disk's free space") from full
+            raise StoreFull(0, known_free_bytes(self._journaled.disk), "the disk's free space") from full
         except MetadataDamaged as damage:
             raise self.distrust(damage) from damage
         self.end = self.replay_position = position
@@ -219,22 +219,22 @@ class Checkpointer:
         return self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
 
-def checkpoint_of_replay(parts: StoreParts, position: int, epoch: int, state: State) -> None:
+def checkpoint_of_replay(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
     """Checkpoint in the middle of a replay, so that the index stays bounded. Requires: no other thread uses the store.
 
     TooManyFiles, StoreFailed.
     """
     try:
-        store_at_standstill(parts, position, epoch, state)
+        store_at_standstill(journaled, position, epoch, state)
     except MetadataFull as full:
         if full.lacks_descriptors:
             raise TooManyFiles from full
         raise StoreFailed(f"the index could not be rebuilt ({full})") from full
 
 
-def store_at_standstill(parts: StoreParts, position: int, epoch: int, state: State) -> None:
+def store_at_standstill(journaled: JournaledState, position: int, epoch: int, state: State) -> None:
     """Store a checkpoint. Requires: no other thread uses the store. MetadataFull, MetadataDamaged."""
-    index, subscriptions = parts.index, parts.subscriptions
+    index, subscriptions = journaled.index, journaled.subscriptions
     changes = _changes_of(index)
     is_stored = False
     try:
@@ -243,7 +243,7 @@ def store_at_standstill(parts: StoreParts, position: int, epoch: int, state: Sta
             root = _Root(position, state, _encoded_counts(index, state), backlogs).encode()
         finally:
             subscriptions.forget_noted()
-        parts.metadata.commit(position, epoch, root, changes.puts, changes.deletes, (), changes.fingerprints)
+        journaled.metadata.commit(position, epoch, root, changes.puts, changes.deletes, (), changes.fingerprints)
         is_stored = True
     finally:
         index.checkpointed(changes.blocks, changes.deletes, changes.fingerprints, is_stored)

@@ -8,9 +8,12 @@ from __future__ import annotations
 from .format.destination_table import DestinationTable
 from .format.record import DELETE, DESTINATION
 from .format.state import QUEUE, Destination, encode_delete, encode_destination
+from .index.deduplication import Deduplication
+from .index.index import Index
+from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
 from .maintenance.trimmer import RetentionRule
-from .parts import StoreParts
+from .property_table import PropertyTable
 
 
 class DestinationRecords:
@@ -20,23 +23,32 @@ class DestinationRecords:
     """
 
     def __init__(
-        self, parts: StoreParts, journal: Journal, table: DestinationTable, rules: dict[int, RetentionRule]
+        self,
+        index: Index,
+        subscriptions: Subscriptions,
+        duplicates: Deduplication,
+        properties: PropertyTable,
+        journal: Journal,
+        table: DestinationTable,
+        rules: dict[int, RetentionRule],
     ) -> None:
         """rules: by number of the topic, how long it keeps messages that nobody needs."""
-        self._parts = parts
+        self._index = index
+        self._subscriptions = subscriptions
+        self._duplicates = duplicates
+        self._properties = properties
         self._journal = journal
         self._table = table
         self._rules = rules
 
     def create(self, name: str, kind: int = QUEUE, *, is_temporary: bool = False) -> Destination:
         """Record a new queue or topic."""
-        parts = self._parts
-        destination = Destination(parts.subscriptions.next_number, kind, name, is_temporary=is_temporary)
+        destination = Destination(self._subscriptions.next_number, kind, name, is_temporary=is_temporary)
         with self._journal.whole:
             self._journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self._table[destination.number] = destination
-            parts.subscriptions.register(destination)
-            parts.duplicates.register(destination.number, name)
+            self._subscriptions.register(destination)
+            self._duplicates.register(destination.number, name)
         return destination
 
     def delete(self, number: int) -> None:
@@ -50,15 +62,14 @@ class DestinationRecords:
 
         Requires: no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """
-        parts = self._parts
         with self._journal.whole:
             self._journal.append(DELETE, 0, 1, encode_delete(number))
             del self._table[number]
-            parts.subscriptions.delete_topic(number)
-            parts.index.forget(number)
-            parts.duplicates.forget(number)
+            self._subscriptions.delete_topic(number)
+            self._index.forget(number)
+            self._duplicates.forget(number)
             self._rules.pop(number, None)
-            parts.properties.forget_retained(number)
+            self._properties.forget_retained(number)
 
     def note_groups(self, number: int) -> None:
         """Record that a queue has messages with groups from here on, also after a restart."""

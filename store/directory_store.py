@@ -16,6 +16,7 @@ from .attestation import Attestation
 from .checkpointer import Checkpointer, checkpoint_of_replay
 from .cleanup import Cleanup
 from .clock import Clock, SteadyClock
+from .data_log_retention import DataLogRetention
 from .destination_records import DestinationRecords
 from .destinations_file import DestinationsFile
 from .discard_records import DiscardRecords
@@ -42,6 +43,7 @@ from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reserve import Reserve, limit_bytes
 from .journal.sync_mark import SyncMark, read_sync_mark
+from .journaled_state import JournaledState
 from .late_log import LateLogger
 from .locks import OwnedLock
 from .maintenance.archive import Archive
@@ -51,13 +53,11 @@ from .maintenance.relocation import Relocation
 from .maintenance.trimmer import Trimmer
 from .message_store import MessageStore
 from .metadata.store import MetadataDamaged, MetadataStore
-from .parts import StoreParts
 from .progress import OnProgress, tell_nobody
 from .property_records import PropertyRecords
 from .property_table import PropertyTable
 from .recovery.opening import find_store_id, recover
 from .recovery.recovery import Recovered, RecoveryReport
-from .retention import Retention
 from .return_records import ReturnRecords
 from .subscription_records import SubscriptionRecords
 from .transactions import Branches, Transactions
@@ -152,7 +152,7 @@ class DirectoryStore:
         self.checkpointer: Checkpointer
         self.attestation: Attestation
         self.transactions: Transactions
-        self.retention: Retention
+        self.retention: DataLogRetention
         self.positions: Positions
         self.cleanup: Cleanup
         self.destination_records: DestinationRecords
@@ -160,7 +160,7 @@ class DirectoryStore:
         self.subscription_records: SubscriptionRecords
         self.property_records: PropertyRecords
         self.disk_use: DiskUse
-        self._parts: StoreParts
+        self._journaled: JournaledState
         self._destinations_file: DestinationsFile
 
     # ------------------------------------------------------------------ opening and closing
@@ -225,12 +225,12 @@ class DirectoryStore:
 
     def _recover(self, metadata: MetadataStore, marker: Marker | None) -> Recovered:
         """Bring index and tables up to the journal."""
-        self._parts = self._gathered(metadata)
+        self._journaled = self._gathered(metadata)
         found = recover(
-            self._parts,
+            self._journaled,
             marker,
             self._store_id,
-            partial(checkpoint_of_replay, self._parts),
+            partial(checkpoint_of_replay, self._journaled),
             synced=read_sync_mark(self._disk, marker),
             verifies_all=self._options.verifies_all,
             repair_salt=self._random_salt if self._options.accepts_loss else None,
@@ -274,9 +274,9 @@ class DirectoryStore:
         if found.leftovers:
             self.cleanup.cleaner.discard(list(found.leftovers))
 
-    def _gathered(self, metadata: MetadataStore) -> StoreParts:
+    def _gathered(self, metadata: MetadataStore) -> JournaledState:
         """Return what recovery brings up to the journal."""
-        return StoreParts(
+        return JournaledState(
             self._disk,
             metadata,
             self.index,
@@ -290,7 +290,7 @@ class DirectoryStore:
         """Make the parts that stand on journal and index. replay_position: where a replay would begin now."""
         self._is_wired = True
         self.checkpointer = Checkpointer(
-            self._parts,
+            self._journaled,
             self.journal,
             self._clock,
             lock=self._checkpoint_lock,
@@ -322,13 +322,29 @@ class DirectoryStore:
             self.host_properties,
             self.subscriptions.lane_numbered,
         )
-        self.retention = Retention(
-            self._parts, self.journal, self.checkpointer, self.destination_table, self._clock, self._lock
+        self.retention = DataLogRetention(
+            self._disk,
+            self.index,
+            self.subscriptions,
+            self.branches,
+            self.journal,
+            self.checkpointer,
+            self.destination_table,
+            self._clock,
+            self._lock,
         )
         self.positions = Positions(self.index.cache, self._lock, self.journal.reader)
         self.cleanup = self._made_cleanup(now)
         rules = self.cleanup.trimmer.rules
-        self.destination_records = DestinationRecords(self._parts, self.journal, self.destination_table, rules)
+        self.destination_records = DestinationRecords(
+            self.index,
+            self.subscriptions,
+            self.duplicates,
+            self.host_properties,
+            self.journal,
+            self.destination_table,
+            rules,
+        )
         self.return_records = ReturnRecords(self.journal, self.index)
         self.subscription_records = SubscriptionRecords(self.journal, self.subscriptions, rules)
         self.property_records = PropertyRecords(self.journal, self.host_properties, self.steady.now_ms)
@@ -439,7 +455,7 @@ class DirectoryStore:
     def _state(self, data_logs: Iterable[int]) -> State:
         state = State([], dict(self.index.next_sequences()), sorted(data_logs), self.branches.prepared)
         state.open_transactions = [branch.number for branch in self.branches.open]
-        return self._parts.restated(state, self.destination_table, self.imports)
+        return self._journaled.restated(state, self.destination_table, self.imports)
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -450,7 +466,7 @@ class DirectoryStore:
         data_logs = sorted(set(self.journal.sizes) - self.cleanup.cleaner.dropped)
         branches = [*self.branches.prepared, *self.branches.open]
         state = State([], {}, data_logs, branches, next_log_sequence=next_sequence)
-        return self._parts.restated(state, self.destination_table, self.imports)
+        return self._journaled.restated(state, self.destination_table, self.imports)
 
     def _read_block(self, lane_number: int, block: int) -> bytes:
         assert self._metadata is not None

@@ -27,7 +27,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 from forebay.store.errors import ForebayError, SettingsError
 
 from .consuming import POLL_SECONDS, Consuming, drive, shared_out

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 
 from .scenario import DestinationPlan
 

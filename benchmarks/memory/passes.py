@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Final
 
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.dispatch.core.areas.observer import ListObserver
 from forebay.store.numbering import UNLIMITED

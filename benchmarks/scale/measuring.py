@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 from forebay.dispatch.config.sizes import MIB
 
 from ..works.host import MEMORY_LIMIT_BYTES, WAIT_SECONDS

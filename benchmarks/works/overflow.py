@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 
 from .host import BATCH_MESSAGES, WAIT_SECONDS, bodies, opened
 from .stopwatch import Facts, Stopwatch

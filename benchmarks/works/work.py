@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
 
 from . import end_to_end, headers

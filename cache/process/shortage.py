@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .memory import lines_of, memory_groups
+from .process_memory import lines_of, memory_groups
 
 _DIGITS_MAX: Final = 20
 """Of a 64-bit number."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypedDict, get_args
 
-from ...cache.process.memory import share_of_memory_bytes
+from ...cache.process.process_memory import share_of_memory_bytes
 from ...store.disk.layout import PathArgument, check_path, validate_broker_name
 from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.numbering import BLOCK_MESSAGES

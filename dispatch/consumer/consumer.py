@@ -120,7 +120,7 @@ class Consumer(Taker):
         self.priority = options.priority
         """Consumers of higher priority are served first. Read-only for callers."""
         self.ack_deadline_seconds = options.deadline_seconds or None
-        self.is_synchronous = options.on_ready is None
+        self.is_polling = options.on_ready is None
         self._is_of_a_loop = options.is_of_a_loop
         """Whether an event loop drives its searches: a take that finds nothing in RAM returns at once."""
         self.is_exclusive = False

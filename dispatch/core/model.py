@@ -80,7 +80,7 @@ class Taker(Settler):
         "delivered",
         "destination",
         "is_exclusive",
-        "is_synchronous",
+        "is_polling",
         "prefetch_limit",
         "priority",
         "stage",
@@ -104,8 +104,8 @@ class Taker(Settler):
     """It gets all messages, or waits to take over."""
     ack_deadline_seconds: float | None
     """What it does not settle in that time comes back; None: it has all time. Read-only for callers."""
-    is_synchronous: bool
-    """Whether `take` is called by a thread, which may load what is missing, and not by an event loop."""
+    is_polling: bool
+    """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
 
     @property
     @abstractmethod

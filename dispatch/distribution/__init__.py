@@ -8,6 +8,6 @@ Read `core.model.Distribution` first, which says what such a rule decides and wh
 - grouped.py: message groups and consumer priorities. assigning.py says who has what, message_groups.py who owns
   groups and what stands still, group_names.py which group a message has, precedence.py who comes first, rebalancing.py
   when an owner loses groups, idle_consumers.py who found nothing.
-- turns.py: topic by topic, for the one consumer of a wildcard subscription.
+- topic_turns.py: topic by topic, for the one consumer of a wildcard subscription.
 - exclusive.py: one consumer gets everything. It says who takes at all, so it goes with each of the others.
 """

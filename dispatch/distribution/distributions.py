@@ -11,7 +11,7 @@ from ..core.areas.target_area import TargetArea
 from ..core.model import DestinationState, Distribution, DistributionKeeper
 from .grouped import GroupAssigner
 from .ordinary import OrdinaryDistribution
-from .turns import Turns
+from .topic_turns import TopicTurns
 
 
 class Distributions(DistributionKeeper):
@@ -23,8 +23,8 @@ class Distributions(DistributionKeeper):
         """One for all destinations whose messages and consumers are alike."""
 
     def first(self, destination: DestinationState) -> Distribution:
-        """Return Turns for what spans several destinations, and the ordinary rule for all others."""
-        return Turns(self._target_area, destination) if destination.spans_others else self._ordinary
+        """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
+        return TopicTurns(self._target_area, destination) if destination.spans_others else self._ordinary
 
     def require_assignable(self, destination: DestinationState) -> None:
         """Raise StateError if the rule neither honours groups and priorities nor is the ordinary one."""

@@ -24,7 +24,10 @@ from ..topics.subscription_admin import SubscriptionAdmin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueParts:
-    """The parts of an open store that its queues reach."""
+    """The parts of an open store that its queues reach.
+
+    One object for all: a host may have a Queue for each of a million names, and each holds one reference.
+    """
 
     monitor: Monitor
     producers: Producers
@@ -41,7 +44,7 @@ class QueueParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicParts:
-    """The parts of an open store that its topics reach."""
+    """The parts of an open store that its topics reach. One object for all, as QueueParts."""
 
     monitor: Monitor
     producers: Producers

@@ -32,8 +32,8 @@ from ...store.maintenance.archive import Archive
 from ...store.metadata.store import MetadataStore
 from ...store.progress import OnProgress, tell_nobody
 from ...store.property_table import PropertyTable, limit_bytes_of
+from ..admin.admin_owners import make_admin_owners
 from ..admin.oldest import OldestMessages
-from ..admin.owners import make_admin_owners
 from ..admin.unreadable import Quarantine
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
@@ -82,18 +82,18 @@ from ..producer.producers import Producers
 from ..producer.slice_writer import SliceWriter
 from ..producer.space import Space
 from ..topics.latest_keys import KeyMemory
-from ..topics.owners import make_topic_owners
+from ..topics.topic_owners import make_topic_owners
 from ..transactions.transaction import TransactionRegistry
 from .auto_limit import AutoLimit
 from .background import Background, Wakeups
 from .curve_watch import CurveWatch
 from .doors import QueueParts, TopicParts
 from .duties import Duty
+from .explained_owners import ExplainedOwners
 from .late_calls import LateCalls
 from .ledger_audit import LedgerAudit
 from .maintenance import Maintenance
 from .measurements import Measurements
-from .owners import Owners
 from .reports import Reports
 from .resizing import Resizing
 from .status import StatusOutput, StatusReporter
@@ -116,8 +116,8 @@ class Engine:
         metadata: Callable[[bytes, int], MetadataStore],
         settings: Settings,
         clock: Clock,
-        why_stuck: Callable[[Owners, Taker], tuple[int, str] | None],
-        in_short: Callable[[Owners, Sequence[QueueState]], str],
+        why_stuck: Callable[[ExplainedOwners, Taker], tuple[int, str] | None],
+        in_short: Callable[[ExplainedOwners, Sequence[QueueState]], str],
         *,
         archive_disk: Disk | None = None,
         trace: File | None = None,
@@ -538,9 +538,9 @@ class Engine:
             all_consumers=self.all_consumers,
         )
 
-    def _gather_owners(self, settings: Settings) -> Owners:
+    def _gather_owners(self, settings: Settings) -> ExplainedOwners:
         """Return what explanations look at."""
-        return Owners(
+        return ExplainedOwners(
             monitor=self.monitor,
             journal=self.journal,
             retention=self.directory_store.retention,

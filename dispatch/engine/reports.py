@@ -12,7 +12,7 @@ from typing import Any
 
 from ...cache.budget import Budget
 from ...cache.process.guard import ProcessStatistics
-from ...cache.process.memory import id_and_resident_bytes
+from ...cache.process.process_memory import id_and_resident_bytes
 from ...cache.spill.overflow import Overflow
 from ...store.disk_use import DiskUse
 from ...store.histogram import DurationHistogram, DurationStatistics

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...cache.budget import Budget
-from ...cache.process.memory import return_free_memory
+from ...cache.process.process_memory import return_free_memory
 from ...cache.shares import Shares
 from ...store.index.index import Index
 from ...store.locks import require_outside

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ...store.maintenance.retention import PENDING_MESSAGE
+from ...store.maintenance.retention_reasons import PENDING_MESSAGE
 from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
 from ..core.model import DestinationState
-from ..engine.owners import Owners
+from ..engine.explained_owners import ExplainedOwners
 from .cause import Cause
 from .disk import explain_whole
 from .words import age_text, plural, size_text
@@ -38,7 +38,7 @@ class _Holder(NamedTuple):
     oldest_seconds: float | None = None
 
 
-def explain_blocked(owners: Owners, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
+def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
     """Yield the cause and a clause of each send to it that waits, in order; None: to any destination.
 
     Requires: no lock. While something waits: as much as explaining the whole store.
@@ -69,7 +69,7 @@ def explain_blocked(owners: Owners, queue: DestinationState | None = None) -> li
     return found
 
 
-def _at_admissions(owners: Owners, queue: DestinationState | None) -> Iterator[_Blocked]:
+def _at_admissions(owners: ExplainedOwners, queue: DestinationState | None) -> Iterator[_Blocked]:
     queues = [queue] if queue is not None else [*owners.destinations.queues.values(), *owners.topics.by_name.values()]
     now = owners.monitor.monotonic()
     for each in queues:
@@ -78,20 +78,20 @@ def _at_admissions(owners: Owners, queue: DestinationState | None) -> Iterator[_
                 yield _Blocked(each, limit, sizes, now - began)
 
 
-def _in_line(owners: Owners, line: SpaceLine, queue: DestinationState | None) -> Iterator[_Blocked]:
+def _in_line(owners: ExplainedOwners, line: SpaceLine, queue: DestinationState | None) -> Iterator[_Blocked]:
     now = owners.monitor.monotonic()
     for waiting in line:
         if queue is None or waiting.destination is queue:
             yield _Blocked(waiting.destination, waiting.full.limit, waiting.sizes, now - waiting.began)
 
 
-def _journal_causes(owners: Owners) -> list[Cause]:
+def _journal_causes(owners: ExplainedOwners) -> list[Cause]:
     """Return who has pending messages, whoever keeps most of the journal first."""
     whole = explain_whole(owners.disk_use.sizes(), owners.retention.reasons().all(), owners.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
-def _most_spilled(owners: Owners) -> _Holder | None:
+def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
     """Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())

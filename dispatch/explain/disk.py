@@ -1,6 +1,6 @@
 """Explain: why disk and memory are held, as data and in one sentence each.
 
-store/maintenance/retention.py has the facts; here are the words. The same function explains
+store/maintenance/retention_reasons.py has the facts; here are the words. The same function explains
 a data log for a live process and for the command line, which sees the files
 alone.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from ...cache.budget import MemoryStatistics
 from ...store.format.state import QUEUE
-from ...store.maintenance.retention import (
+from ...store.maintenance.retention_reasons import (
     ACK,
     CHECKPOINT_HOLDER,
     IN_USE,

@@ -23,7 +23,7 @@ from ...store.numbering import BEHIND_ALL, BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
 from ..core.deliveries.delivery import Delivery, content_bytes, is_lazy, message_of
 from ..core.model import DestinationState, LaneState, Taker, TargetList, consumer_of, lane_of
-from ..engine.owners import Owners
+from ..engine.explained_owners import ExplainedOwners
 from ..queue import Queue
 from ..topic import Topic
 from ..topics.state import SubscriptionLaneState
@@ -112,7 +112,7 @@ class _Places:
         return self.depth - taken - timed - self.dead_letters.messages - self.unsynced.messages
 
 
-def explain_subject(owners: Owners, subject: Queue | Topic | Consumer) -> Explanation:
+def explain_subject(owners: ExplainedOwners, subject: Queue | Topic | Consumer) -> Explanation:
     """See Forebay.explain. Requires: no lock."""
     owners.monitor.raise_if_closed()
     if subject.monitor is not owners.monitor:
@@ -128,7 +128,7 @@ def explain_subject(owners: Owners, subject: Queue | Topic | Consumer) -> Explan
     return explain_consumer(owners, subject)
 
 
-def explain_named(owners: Owners, name: str) -> Explanation:
+def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
     """Explain a queue or a topic by its name, or a durable subscription as "prices/audit". Requires: no lock.
 
     A queue comes first where several have the name, then a topic. SettingsError where there is none.
@@ -150,7 +150,7 @@ def explain_named(owners: Owners, name: str) -> Explanation:
     )
 
 
-def explain_consumer(owners: Owners, consumer: Consumer) -> Explanation:
+def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
     """Explain why it gets nothing, or that it would get something. Requires: no lock."""
     with owners.monitor.lock, owners.monitor.whole:
         owners.due.release()
@@ -166,7 +166,7 @@ def explain_consumer(owners: Owners, consumer: Consumer) -> Explanation:
     return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
 
 
-def explain_queue(owners: Owners, queue: DestinationState) -> Explanation:
+def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
     """Explain who holds the queue's messages, and what senders wait for. Requires: no lock."""
     with owners.monitor.lock, owners.monitor.whole:
         owners.due.release()
@@ -187,7 +187,7 @@ def explain_queue(owners: Owners, queue: DestinationState) -> Explanation:
 # ---------------------------------------------------------------------- where messages are. Requires: the lock
 
 
-def _places(owners: Owners, queue: DestinationState) -> _Places:
+def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
     """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
     places = _Places(queue.depth, queue.depth_bytes)
     lanes = list(queue.all_lanes())
@@ -211,7 +211,7 @@ def _places(owners: Owners, queue: DestinationState) -> _Places:
     return places
 
 
-def _count_timed(owners: Owners, lane: LaneState, places: _Places) -> None:
+def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> None:
     """Add what is not due yet, and what has expired and is not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = owners.now_ms()
@@ -245,7 +245,7 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 # ---------------------------------------------------------------------- a consumer. Requires: the lock
 
 
-def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
+def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
     queue, dispatch_area = consumer.destination, owners.dispatch_area
     name = queue.qualified_name
@@ -276,7 +276,7 @@ def _consumer_causes(owners: Owners, consumer: Consumer) -> list[Cause]:
     return [_loading(owners, name, target)]
 
 
-def _is_starved(owners: Owners) -> bool:
+def _is_starved(owners: ExplainedOwners) -> bool:
     """Return whether not even the reference of one message finds memory, whatever is given back."""
     target_area, budget = owners.target_area, owners.budget
     given = sum(map(budget.held_by, ("head_queue_cache", "pending_cache", "target_lists")))
@@ -284,7 +284,7 @@ def _is_starved(owners: Owners) -> bool:
     return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
 
 
-def _loading(owners: Owners, name: str, target: TargetList) -> Cause:
+def _loading(owners: ExplainedOwners, name: str, target: TargetList) -> Cause:
     behind = max(target.lane.published - target.frontier, 0)
     messages = target.returned.count + target.references.count + behind
     if target.is_loading:
@@ -296,7 +296,7 @@ def _loading(owners: Owners, name: str, target: TargetList) -> Cause:
     return Cause(LOADING, name, messages, 0, None, frees)
 
 
-def _prefetch_causes(owners: Owners, consumer: Consumer, places: _Places) -> list[Cause]:
+def _prefetch_causes(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> list[Cause]:
     own = places.in_flight.get(consumer, _Part())
     causes = []
     if own.messages:
@@ -311,7 +311,7 @@ def _prefetch_causes(owners: Owners, consumer: Consumer, places: _Places) -> lis
     return causes
 
 
-def _in_flight_memory(owners: Owners) -> list[Cause]:
+def _in_flight_memory(owners: ExplainedOwners) -> list[Cause]:
     """Return who has what is handed out, most first."""
     parts: dict[str, _Part] = {}
     for lane in {target.lane for target in owners.target_area.lists}:
@@ -325,7 +325,7 @@ def _in_flight_memory(owners: Owners) -> list[Cause]:
     return [_cause(owners, MEMORY, holder, part, frees) for holder, part in ranked]
 
 
-def _elsewhere(owners: Owners, consumer: Consumer, places: _Places) -> list[Cause]:
+def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> list[Cause]:
     """Explain who has what it could get, and what it does not want: nothing is within its reach."""
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
@@ -362,7 +362,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
 # ---------------------------------------------------------------------- a queue. Requires: the lock
 
 
-def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[Cause]:
+def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) -> list[Cause]:
     """Return as causes the consumers that have messages in hand, as seen by the one that asks, or by none."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
@@ -395,7 +395,7 @@ def _holders(owners: Owners, places: _Places, asking: Consumer | None) -> list[C
     return causes
 
 
-def _free_causes(owners: Owners, queue: DestinationState, places: _Places) -> list[Cause]:
+def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Places) -> list[Cause]:
     """Return what the messages wait for that no consumer has."""
     if not places.free:
         return []
@@ -430,7 +430,10 @@ def _causes_of_unreached(queue: DestinationState, places: _Places, consumers: Se
 
 
 def _causes_of_reached(
-    owners: Owners, queue: DestinationState, places: _Places, reached: Sequence[tuple[Taker, tuple[TargetList, bool]]]
+    owners: ExplainedOwners,
+    queue: DestinationState,
+    places: _Places,
+    reached: Sequence[tuple[Taker, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
     """Yield what keeps consumers from free messages that come next for them. reached: see Reach.of."""
     free, name = places.free, queue.qualified_name
@@ -482,7 +485,7 @@ def _unmatched(name: str, messages: int) -> Cause:
 # ---------------------------------------------------------------------- words
 
 
-def _cause(owners: Owners, reason: str, holder: str, part: _Part, frees: str) -> Cause:
+def _cause(owners: ExplainedOwners, reason: str, holder: str, part: _Part, frees: str) -> Cause:
     age = max((owners.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
     return Cause(reason, holder, part.messages, part.bytes, age, frees)
 

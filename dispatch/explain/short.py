@@ -10,7 +10,7 @@ from typing import Final
 from ...store.errors import Closed
 from ..consumer.consumer import Consumer
 from ..core.model import DestinationState
-from ..engine.owners import Owners
+from ..engine.explained_owners import ExplainedOwners
 from .disk import memory_sentence
 from .queues import explain_consumer, explain_queue
 
@@ -19,7 +19,7 @@ IN_FLIGHT_MAX: Final = 2_000
 CONSUMERS_MAX: Final = 100
 
 
-def explain_in_short(owners: Owners, queues: Sequence[DestinationState]) -> str:
+def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]) -> str:
     """Explain a slow consumer, else the queue with most in it, else memory. Requires: no lock.
 
     queues: those to speak of, the busiest one first.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..engine.owners import Owners
+from ..engine.explained_owners import ExplainedOwners
 from ..topics.state import SubscriptionState, TopicState
 from .blocked import explain_blocked
 from .cause import Cause, Explanation
@@ -23,7 +23,7 @@ class _Lag(NamedTuple):
     in_flight: int
 
 
-def explain_topic(owners: Owners, topic: TopicState) -> Explanation:
+def explain_topic(owners: ExplainedOwners, topic: TopicState) -> Explanation:
     """Explain which subscriptions a topic keeps its messages for, who lags most first. Requires: no lock.
 
     O(subscriptions + what is in flight).

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...store.errors import ArgumentError, SettingsError
-from ..engine.owners import Owners
+from ..engine.explained_owners import ExplainedOwners
 from .blocked import explain_blocked
 from .cause import DataLogReport, Explanation
 from .disk import explain_data_log, explain_whole, ids_text
 from .words import plural
 
 
-def explain(owners: Owners, subject: object) -> Explanation:
+def explain(owners: ExplainedOwners, subject: object) -> Explanation:
     """Explain a data log by its id, or the whole store. See Forebay.explain. Requires: no lock."""
     owners.monitor.raise_if_closed()
     pins = owners.retention.reasons()
@@ -35,7 +35,7 @@ def explain(owners: Owners, subject: object) -> Explanation:
     return explain_data_log(subject, sizes[subject], pins.of(subject), owners.monitor.clock_ms())
 
 
-def report_data_logs(owners: Owners) -> list[DataLogReport]:
+def report_data_logs(owners: ExplainedOwners) -> list[DataLogReport]:
     """Return what each data log is kept for, the oldest first. See Forebay.data_logs. Requires: no lock."""
     monitor = owners.monitor
     monitor.raise_if_closed()

@@ -272,7 +272,7 @@ class PlayedConsumer(Taker):
         self.delivered = self.in_flight = 0
         self.priority = self.prefetch_limit = 0
         self.is_exclusive = False
-        self.is_synchronous = True
+        self.is_polling = True
         self.ack_deadline_seconds = None
 
     @property

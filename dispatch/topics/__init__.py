@@ -1,12 +1,12 @@
 """Topics: what is sent to one goes to each of its subscriptions.
 
 Read `state.py` first: a topic as dispatch sees it, and a subscription, which is to the lists, caches and the loader
-what a queue is. `owners.py` then names the owners in the order in which they are made.
+what a queue is. `topic_owners.py` then names the owners in the order in which they are made.
 
 - registry.py: all topics. open_subscriptions.py: how a subscription begins and ends. consumers.py: who reads them.
 - subscription_admin.py: unsubscribe and seek. cursors.py: where a reader or a seek begins; reader.py reads from there.
 - patterns.py: the one consumer of many topics. fan_outs.py: where non-persistent messages go.
-- retention.py: what a topic keeps though nobody needs it. retained.py: what it gives to new subscriptions first.
+- topic_retention.py: what a topic keeps though nobody needs it. retained.py: what it gives to new subscriptions first.
 - eviction.py: which messages go when a subscriber has too many. arrivals.py says which came first, latest_keys.py which
   of them have a newer one of their key.
 - unmatched.py: acknowledges for a durable subscription what its selector does not match.

@@ -4,7 +4,7 @@ To its topic a member is a subscription without a name as any other. All
 members have the consumer group of their pattern in the place of one of their
 own: so a consumer takes from lists over the lanes of many topics, and prefetch,
 waiting and memory are of the whole. Arrivals, loads and acks know nothing of
-it. `Turns` hands out, so that a busy topic holds up no other of the same
+it. `TopicTurns` hands out, so that a busy topic holds up no other of the same
 priority. Nothing of it is in the journal; a crash ends it.
 """
 
@@ -19,7 +19,7 @@ from ...store.subscription_records import SubscriptionRecords
 from ..config.policy import matches
 from ..core.areas.target_area import TargetArea
 from ..core.model import ConsumerGroup, DestinationState, LaneState
-from ..distribution.turns import Turns
+from ..distribution.topic_turns import TopicTurns
 from ..selectors.selector import Selector
 from .open_subscriptions import OpenSubscriptions
 from .state import SubscriptionConsumerGroup, SubscriptionState, TopicState, Verdicts
@@ -79,7 +79,7 @@ class PatternState(DestinationState):
         self.registry = registry
         self._verdicts = verdicts
         self.members: dict[TopicState, PatternMember] = {}
-        assert isinstance(self.distribution, Turns)
+        assert isinstance(self.distribution, TopicTurns)
         self.turns = self.distribution
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:

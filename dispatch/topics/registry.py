@@ -43,8 +43,8 @@ from .eviction import Evictor
 from .latest_keys import KeyMemory
 from .open_subscriptions import OpenSubscriptions
 from .patterns import PatternRegistry
-from .retention import TopicRetention
 from .state import SubscriptionState, TopicState
+from .topic_retention import TopicRetention
 
 logger = LateLogger("forebay.dispatch")
 

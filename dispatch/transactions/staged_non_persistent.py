@@ -15,7 +15,7 @@ from ...store.index.deduplication import Deduplication
 from ..admission.deduplication import DuplicateWindows
 from ..core.model import DestinationState
 from ..core.publisher import Postponed, Publisher
-from .memory import TransactionMemory
+from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448
 """A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""

@@ -15,7 +15,7 @@ from ...store.transactions import Transactions
 from ..core.model import LaneState, PersistentLaneState
 from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
-from .memory import TransactionMemory
+from .transaction_memory import TransactionMemory
 
 SLICE_CHARGE_BYTES: Final = 192
 """A slice's place, and its part of the commit record while that is written."""

@@ -52,11 +52,11 @@ from ..core.publisher import Publisher
 from ..core.settling.delays import TimedLanes
 from ..core.settling.redelivery import Redelivery
 from ..host_properties import Properties
-from .memory import TransactionMemory
 from .staged_acks import HELD_CHARGE_BYTES, StagedAcks
 from .staged_non_persistent import NonPersistentTarget, StagedNonPersistent
 from .staged_properties import StagedProperties
 from .staged_slices import SLICE_CHARGE_BYTES, StagedSlices
+from .transaction_memory import TransactionMemory
 
 BRANCH_CHARGE_BYTES: Final = 3_072
 """A transaction without content: its objects and columns."""

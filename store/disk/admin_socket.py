@@ -106,17 +106,17 @@ class AdminSocket:
         if _user_of(connection) not in (0, os.geteuid()):
             return
         connection.setblocking(False)
-        pending = bytearray()
+        received = bytearray()
         deadline = time.monotonic() + CLIENT_SECONDS  # of a whole request: others wait for one that trickles in
         while self._wait(connection, select.POLLIN, deadline - time.monotonic()):
             piece = connection.recv(_PIECE_BYTES)
             if not piece:
                 return
-            pending += piece
-            *lines, rest = bytes(pending).split(b"\n")
+            received += piece
+            *lines, rest = bytes(received).split(b"\n")
             if max(map(len, (*lines, rest))) > REQUEST_BYTES_MAX:
                 return
-            pending = bytearray(rest)
+            received = bytearray(rest)
             for line in lines:
                 if not self._send(connection, answer(line) + b"\n"):
                     return

@@ -25,12 +25,12 @@ from ..journal.data_log import (
     decode_data_log_header,
     find_records,
 )
+from ..journaled_state import JournaledState
 from ..locks import OwnedLock
 from ..maintenance.leases import read_leases
-from ..maintenance.retention import RetentionReasons
-from ..metadata.memory import MemoryMetadataStore
+from ..maintenance.retention_reasons import RetentionReasons
+from ..metadata.memory_store import MemoryMetadataStore
 from ..numbering import OFFSET_BITS, OFFSET_MASK
-from ..parts import StoreParts
 from ..progress import OnProgress, tell_nobody
 from ..property_table import PropertyTable
 from ..recovery.opening import find_store_id
@@ -83,9 +83,9 @@ def _open(disk: Disk, now_ms: int, on_progress: OnProgress) -> ReadOnlyStore:
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
         properties = PropertyTable()
         branches = Branches(duplicates, properties)
-        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates, properties)
+        journaled = JournaledState(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates, properties)
         recovery = Recovery(
-            parts,
+            journaled,
             None,
             find_store_id(disk) or b"",
             _no_checkpoint,

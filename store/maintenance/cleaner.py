@@ -21,7 +21,7 @@ from .leases import Lease
 from .removable import decision_lines, removable
 
 if TYPE_CHECKING:
-    from .retention import RetentionReasons
+    from .retention_reasons import RetentionReasons
 
 logger = LateLogger("forebay.store")
 cleanup_logger = LateLogger("forebay.store.cleanup")

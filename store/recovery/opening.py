@@ -12,7 +12,7 @@ from ..format.record import RecordDamaged
 from ..format.state import State
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.marker import Marker
-from ..parts import StoreParts
+from ..journaled_state import JournaledState
 from ..progress import OnProgress, tell_nobody
 from .recovery import Recovered, Recovery
 from .repair import Repair
@@ -33,7 +33,7 @@ def find_store_id(disk: Disk) -> bytes | None:
 
 
 def recover(
-    parts: StoreParts,
+    journaled: JournaledState,
     marker: Marker | None,
     store_id: bytes,
     write_checkpoint: Callable[[int, int, State], None],
@@ -49,7 +49,7 @@ def recover(
     that stands for a missing one; None: damage is refused.
     """
     recovery = Recovery(
-        parts,
+        journaled,
         marker,
         store_id,
         write_checkpoint,
@@ -62,11 +62,11 @@ def recover(
     except JournalCorrupt:
         if repair_salt is None:
             raise
-    repair = Repair(parts.disk, store_id, recovery.durable, repair_salt)
+    repair = Repair(journaled.disk, store_id, recovery.durable, repair_salt)
     damaged = repair.run(recovery.replay.expected)
-    parts.reset()
+    journaled.reset()
     again = Recovery(
-        parts,
+        journaled,
         marker,
         store_id,
         write_checkpoint,

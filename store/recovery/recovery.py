@@ -44,10 +44,10 @@ from ..journal.data_log import (
 from ..journal.journal import location_text
 from ..journal.marker import Marker
 from ..journal.sync_mark import SYNC_MARK
+from ..journaled_state import JournaledState
 from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
 from ..numbering import BLOCK_MESSAGES, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
-from ..parts import StoreParts
 from ..progress import OnProgress, tell_nobody
 from .repair import LOST_DATA_LOG_BYTES, DamagedPlace
 from .replay import Replay
@@ -147,7 +147,7 @@ class Recovery:
 
     def __init__(
         self,
-        parts: StoreParts,
+        journaled: JournaledState,
         marker: Marker | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
@@ -158,7 +158,7 @@ class Recovery:
         tail: JournalTail | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:
-        """parts: are brought up to the journal. marker: the clean-shutdown marker, if there is one.
+        """journaled: is brought up to the journal. marker: the clean-shutdown marker, if there is one.
 
         write_checkpoint(position, epoch, state) stores the index as it is now. synced: the position that the sync mark
         tells; 0: none. verifies_all: what the replay does not read is verified too. known_durable: a repair has found
@@ -168,11 +168,11 @@ class Recovery:
         """
         self._on_progress = on_progress
         self._verifies_all = verifies_all
-        self._disk = parts.disk
-        self._index = parts.index
-        self._subscriptions = parts.subscriptions
-        self._metadata = parts.metadata
-        self._branches = parts.branches
+        self._disk = journaled.disk
+        self._index = journaled.index
+        self._subscriptions = journaled.subscriptions
+        self._metadata = journaled.metadata
+        self._branches = journaled.branches
         self._tail = tail or JournalTail()
         self._marker = marker
         self._store_id = store_id
@@ -189,7 +189,7 @@ class Recovery:
         self._known = State()
         """Names from that index."""
         self._result = Recovered(DestinationTable(), Imports(), 1, 0, marker.epoch if marker else 0, {})
-        self.replay = Replay(parts, self._headers, self._is_gone, write_checkpoint)
+        self.replay = Replay(journaled, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
 
     def _is_gone(self, data_log: int) -> bool:

@@ -64,8 +64,8 @@ from ..journal.data_log import (
     crc_of,
 )
 from ..journal.journal import location_text
+from ..journaled_state import JournaledState
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
-from ..parts import StoreParts
 from ..sequence_set import SequenceSet
 from ..transactions import apply_commit, read_lengths, read_slice_times
 
@@ -87,7 +87,7 @@ class Replay:
 
     def __init__(
         self,
-        parts: StoreParts,
+        journaled: JournaledState,
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, State], None],
@@ -96,13 +96,13 @@ class Replay:
 
         write_checkpoint(position, epoch, state) stores the index as it is now.
         """
-        self._parts = parts
-        self._disk = parts.disk
-        self._index = parts.index
-        self._subscriptions = parts.subscriptions
-        self._branches = parts.branches
-        self._duplicates = parts.duplicates
-        self._properties = parts.properties
+        self._journaled = journaled
+        self._disk = journaled.disk
+        self._index = journaled.index
+        self._subscriptions = journaled.subscriptions
+        self._branches = journaled.branches
+        self._duplicates = journaled.duplicates
+        self._properties = journaled.properties
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
@@ -120,7 +120,7 @@ class Replay:
 
     def reset(self) -> None:
         """Forget everything, as before a full replay."""
-        self._parts.reset()
+        self._journaled.reset()
         self.destinations.clear()
         self.imports.restate(())
         self.expected.clear()
@@ -271,7 +271,7 @@ class Replay:
         """Store the index as it is now. Requires: the journal is synced up to there."""
         branches = [*self._branches.prepared, *self._branches.open]
         state = State(data_logs=sorted(self.expected), branches=branches, next_log_sequence=next_log_sequence)
-        self._write_checkpoint(position, epoch, self._parts.restated(state, self.destinations, self.imports))
+        self._write_checkpoint(position, epoch, self._journaled.restated(state, self.destinations, self.imports))
 
     def _put_times(self, file: File, content_offset: int, lane: DestinationLane, part: Slice) -> None:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))

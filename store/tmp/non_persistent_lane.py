@@ -22,7 +22,7 @@ from ..index.pending_lane import PendingLane
 from ..numbering import BEHIND_ALL, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NON_PERSISTENT
 from ..sequence_set import SequenceSet
 from ..stored_message import StoredMessage
-from .turns import SpillTurns
+from .spill_turns import SpillTurns
 
 BLOCK_CHARGE_BYTES: Final = 2816
 """Memory of 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""

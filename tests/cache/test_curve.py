@@ -169,11 +169,11 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         sampler.sample(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB))
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
-            assert sampler._pending[limit] == pytest.approx(sum(track.pending[limit] for track in behind), abs=1)
+            assert sampler._overflowed[limit] == pytest.approx(sum(track.overflowed[limit] for track in behind), abs=1)
             others = sum(track.waiting - track.direct[limit] for track in behind)
             assert sampler._not_direct[limit] == pytest.approx(others, abs=1)
             for track in behind:
-                parts = track.direct[limit], track.pending[limit], track.outside[limit]
+                parts = track.direct[limit], track.overflowed[limit], track.outside[limit]
                 assert min(parts) >= -1
                 assert sum(parts) == pytest.approx(track.waiting, abs=1)
         assert sampler._waiting == pytest.approx(sum(track.waiting for track in tracks), abs=1)
@@ -181,7 +181,7 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
     for track in tracks:
         sampler.end(track)
     assert sampler._waiting == pytest.approx(0, abs=1)
-    assert sampler._pending == pytest.approx([0] * 4, abs=1)
+    assert sampler._overflowed == pytest.approx([0] * 4, abs=1)
 
 
 def test_last_list_may_end_far_behind_what_it_has_seen() -> None:

@@ -296,6 +296,31 @@ def names_by_file() -> dict[Path, set[str]]:
     return {path: set(defined_in(path)) for floor in FLOORS for path in (ROOT / floor).rglob("*.py")}
 
 
+FILE_NAMED = re.compile(r"[\w./-]*\w\.(?:py|md)\b")
+CLASS_NAMED = re.compile(r"\b(?:[A-Z][a-z]+){2,}\b")
+OTHERS_OR_PLURAL = {"DataFrames", "TargetLists"}
+
+
+def named_in_vain(package: Path, docstring: str) -> list[str]:
+    """Return the files and classes that a docstring of a package names and that are not there."""
+    files = FILE_NAMED.findall(docstring)
+    classes = set(CLASS_NAMED.findall(FILE_NAMED.sub("", docstring))) - OTHERS_OR_PLURAL
+    missing = [name for name in files if not ((package / name).exists() or (ROOT / name).exists())]
+    return [*missing, *(name for name in sorted(classes) if name not in members_by_class())]
+
+
+def test_what_a_package_says_of_its_files_and_classes_is_there() -> None:
+    packages = [
+        path for path in map(ROOT.joinpath, source_files(*FLOORS, "console", "pages")) if path.stem == "__init__"
+    ]
+    found = {path.parent: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in packages}
+    assert sum(len(FILE_NAMED.findall(text)) for text in found.values()) > 20
+    missing = {package.relative_to(ROOT).as_posix(): named_in_vain(package, text) for package, text in found.items()}
+    assert not {package: names for package, names in missing.items() if names}
+    planted = "MessageStore is in `message_store.py`; MissingStore in `missing_store.py`, docs/missing.md has both."
+    assert named_in_vain(ROOT / "store", planted) == ["missing_store.py", "docs/missing.md", "MissingStore"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -63,7 +63,7 @@ LATE = (
     "forebay.store.format.trace",
     "forebay.store.inspect",
     "forebay.store.journal.scan",
-    "forebay.store.maintenance.retention",
+    "forebay.store.maintenance.retention_reasons",
     "forebay.store.metadata.sqlite",
     "forebay.store.recovery.verify",
 )

@@ -52,7 +52,7 @@ MAY_TOUCH_THE_SYSTEM = {
     "store/metadata/sqlite.py",
     "store/disk/write_window.py",
     "store/disk/user_file.py",
-    "cache/process/memory.py",
+    "cache/process/process_memory.py",
     "dispatch/config/settings_file.py",
 }
 

@@ -38,7 +38,7 @@ from forebay.store.format.record import (
     UNSUBSCRIBE,
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
-from forebay.store.metadata.memory import MemoryMetadataStore
+from forebay.store.metadata.memory_store import MemoryMetadataStore
 from forebay.store.metadata.store import MetadataStore
 from forebay.testing import ManualClock
 

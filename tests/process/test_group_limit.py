@@ -14,7 +14,7 @@ import limited_program
 import psutil
 import pytest
 
-from forebay.cache.process.memory import CGROUP_MEMBERSHIP, CGROUP_ROOT, memory_groups
+from forebay.cache.process.process_memory import CGROUP_MEMBERSHIP, CGROUP_ROOT, memory_groups
 
 MIB = 1 << 20
 GROUP_BYTES = 192 * MIB

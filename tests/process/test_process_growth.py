@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 PROGRAM = """
 import random, sys
 import forebay
-from forebay.cache.process.memory import unique_set_bytes
+from forebay.cache.process.process_memory import unique_set_bytes
 
 directory, limit, total, sizes, persistent = sys.argv[1:]
 limit, total, sizes = int(limit), int(total), [int(size) for size in sizes.split(",")]

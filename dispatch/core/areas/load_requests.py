@@ -199,5 +199,5 @@ def _may_be_left(target: TargetList) -> bool:
     return (
         _is_sole(target)
         and target.lane.pending_lane.pending_bytes > target.high_watermark_bytes
-        and all(consumer.is_synchronous for consumer in target.consumer_group.consumers)
+        and all(consumer.is_polling for consumer in target.consumer_group.consumers)
     )

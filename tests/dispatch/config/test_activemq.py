@@ -18,7 +18,7 @@ import pytest
 import forebay
 from forebay import DestinationPolicy, Settings, SettingsError, SettingsWarning
 from forebay.__main__ import main
-from forebay.cache.process.memory import share_of_memory_bytes
+from forebay.cache.process.process_memory import share_of_memory_bytes
 from forebay.dispatch.config.activemq_importer import ImportFinding, read_activemq
 from forebay.dispatch.config.activemq_mapping import (
     DIRECTORY,

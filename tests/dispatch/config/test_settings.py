@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from reference import defaults_table
 
-from forebay.cache.process.memory import share_of_memory_bytes
+from forebay.cache.process.process_memory import share_of_memory_bytes
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, settings_from
 from forebay.dispatch.config.sizes import GIB, KIB, MIB, format_size, parse_size

@@ -9,7 +9,7 @@ from simulated_bay import SimulatedBay
 from forebay import StateError
 from forebay.dispatch.distribution.grouped import GroupAssigner
 from forebay.dispatch.distribution.ordinary import OrdinaryDistribution
-from forebay.dispatch.distribution.turns import Turns
+from forebay.dispatch.distribution.topic_turns import TopicTurns
 
 
 def test_an_ordinary_queue_is_assigned_from_then_on_and_only_once() -> None:
@@ -28,7 +28,7 @@ def test_a_priority_leaves_the_rule_of_a_pattern_as_it_is() -> None:
     bay = SimulatedBay()
     bay.bay.topic("prices.a")
     consumer = bay.bay.topic("prices.>").subscribe(priority=5)
-    assert type(consumer.destination.distribution) is Turns
+    assert type(consumer.destination.distribution) is TopicTurns
     bay.bay.topic("prices.a").send(b"1")
     assert [delivery.body for delivery in consumer.take()] == [b"1"]
 

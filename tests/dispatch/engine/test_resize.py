@@ -18,7 +18,7 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay import Closed, Consumer, Delivery, Message, MessageTooLarge, SettingsError
 from forebay.dispatch.engine import resizing
-from forebay.store.metadata.memory import MemoryMetadataStore
+from forebay.store.metadata.memory_store import MemoryMetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
 
 KIB, MIB = 1024, 1024 * 1024
@@ -469,7 +469,7 @@ def test_memory_goes_back_to_the_system_after_a_smaller_limit_and_once_more_when
 def test_a_c_library_without_a_way_to_give_back_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     import ctypes
 
-    from forebay.cache.process.memory import return_free_memory
+    from forebay.cache.process.process_memory import return_free_memory
 
     def fail(*_: object) -> None:
         raise OSError("no such library")

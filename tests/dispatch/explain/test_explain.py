@@ -19,7 +19,7 @@ from forebay.store.format.state import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import open_read_only
 from forebay.store.locks import OwnedLock
-from forebay.store.maintenance.retention import RetentionReasons
+from forebay.store.maintenance.retention_reasons import RetentionReasons
 from forebay.store.metadata.store import MetadataFull
 
 LOGGER = "forebay.store.cleanup"

@@ -406,6 +406,6 @@ def test_a_consumer_of_an_event_loop_does_not_count_as_a_thread(tmp_path: Path) 
         async with forebay.aio.open(tmp_path / "data", memory_limit="4MiB", sync="never") as bay:
             queue = await bay.queue("orders")
             async with await queue.subscribe() as consumer:
-                assert not consumer._consumer.is_synchronous
+                assert not consumer._consumer.is_polling
 
     asyncio.run(subscribe())

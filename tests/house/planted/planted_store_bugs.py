@@ -210,7 +210,7 @@ STORE_BUGS = (
     ),
     Bug(
         "destinations are not restated",
-        "StoreParts.restated",
+        "JournaledState.restated",
         "state.destinations = destinations.encoded()",
         "pass",
         CRASHES,

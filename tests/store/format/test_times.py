@@ -28,7 +28,7 @@ from forebay.store.format.times import (
     times_of_each,
 )
 from forebay.store.index.block import Block, BlockDamaged, packed_earliest
-from forebay.store.metadata.memory import MemoryMetadataStore
+from forebay.store.metadata.memory_store import MemoryMetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
 from forebay.store.metadata.store import MetadataDamaged, MetadataStore
 from forebay.store.numbering import BLOCK_MESSAGES

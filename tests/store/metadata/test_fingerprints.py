@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from metadata_stores import loaded, ready_store, sqlite_store
 
-from forebay.store.metadata.memory import MemoryMetadataStore
+from forebay.store.metadata.memory_store import MemoryMetadataStore
 from forebay.store.metadata.store import MetadataStore
 
 NAMES = {"n", "region"}

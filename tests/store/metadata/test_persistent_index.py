@@ -17,7 +17,7 @@ from simulated_disk import SimulatedDisk
 import forebay
 from forebay import Forebay, Message, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import Settings
-from forebay.store.metadata.memory import ROW_BYTES, MemoryMetadataStore
+from forebay.store.metadata.memory_store import ROW_BYTES, MemoryMetadataStore
 from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 from forebay.testing import ManualClock
 

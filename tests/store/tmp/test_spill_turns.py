@@ -12,7 +12,7 @@ import pytest
 import forebay
 from forebay import Message
 from forebay.store.numbering import BEHIND_ALL
-from forebay.store.tmp.turns import SpillTurns
+from forebay.store.tmp.spill_turns import SpillTurns
 
 STEPS = {"alternating": (1, 2), "random": (1, 30), "around a byte": (250, 260), "far apart": (1, 100_000)}
 

@@ -1,4 +1,4 @@
-"""Owners: what explanations look at."""
+"""ExplainedOwners: what explanations look at."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ...cache.budget import Budget
 from ...cache.spill.overflow import Overflow
+from ...store.data_log_retention import DataLogRetention
 from ...store.disk_use import DiskUse
 from ...store.journal.journal import Journal
-from ...store.retention import Retention
 from ..admin.expiry import ExpirySweeper
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.target_area import TargetArea
@@ -23,12 +23,12 @@ from ..transactions.transaction import TransactionRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owners:
+class ExplainedOwners:
     """The owners of an open store that explanations ask: where messages are, who has memory or disk, who waits."""
 
     monitor: Monitor
     journal: Journal
-    retention: Retention
+    retention: DataLogRetention
     disk_use: DiskUse
     now_ms: Callable[[], int]
     """The store's time, by which messages are due and expire."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forebay.cache.process.memory import share_of_memory_bytes, total_memory_bytes, unique_set_bytes
+from forebay.cache.process.process_memory import share_of_memory_bytes, total_memory_bytes, unique_set_bytes
 
 UNLIMITED_V1 = "9223372036854771712"
 

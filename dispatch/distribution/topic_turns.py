@@ -1,4 +1,4 @@
-"""Turns: hands the messages of several topics to the one consumer of a wildcard subscription.
+"""TopicTurns: hands the messages of several topics to the one consumer of a wildcard subscription.
 
 The highest priority comes first, and there topic by topic, so that a busy topic holds up no other.
 """
@@ -13,7 +13,7 @@ from ..core.model import Collector, ConsumerGroup, DestinationState, Taker, Targ
 from .ordinary import OrdinaryDistribution
 
 
-class Turns(OrdinaryDistribution):
+class TopicTurns(OrdinaryDistribution):
     """The rule of a pattern, whose consumer group has the lists of all its members. O(lists) for each take.
 
     A lane is of a member, so what becomes of its messages each member's own distribution decides.

@@ -1,4 +1,8 @@
-"""The parts of a store that recovery brings up to the journal, made once and handed on together."""
+"""JournaledState: all that the journal tells, and with it what recovery brings up to the journal.
+
+It is handed on as a whole, because a replay, a reset and a state record are about all of it at once. Whoever changes
+one thing gets that thing.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from .transactions import Branches
 
 
 @dataclass(slots=True)
-class StoreParts:
-    """The parts of a store, but for its journal, which is begun once recovery has found where it goes on."""
+class JournaledState:
+    """What recovery fills, before there is a journal to append to: that begins where recovery has found the end."""
 
     disk: Disk
     metadata: MetadataStore

@@ -1,4 +1,4 @@
-"""Retention: why data logs of an open store remain. It only asks; nothing of it is on disk."""
+"""DataLogRetention: why data logs of an open store remain. It only asks; nothing of it is on disk."""
 
 from __future__ import annotations
 
@@ -6,36 +6,44 @@ from typing import TYPE_CHECKING
 
 from .checkpointer import Checkpointer
 from .clock import Clock
+from .disk.disk import Disk
 from .format.destination_table import DestinationTable
+from .index.index import Index
+from .index.subscriptions import Subscriptions
 from .journal.journal import Journal
 from .locks import OwnedLock
 from .maintenance.leases import Lease, LeaseReader
 from .numbering import OFFSET_BITS
-from .parts import StoreParts
+from .transactions import Branches
 
 if TYPE_CHECKING:
-    from .maintenance.retention import RetentionReasons
+    from .maintenance.retention_reasons import RetentionReasons
 
 
-class Retention:
+class DataLogRetention:
     """One for each open store. No method requires a lock."""
 
     def __init__(
         self,
-        parts: StoreParts,
+        disk: Disk,
+        index: Index,
+        subscriptions: Subscriptions,
+        branches: Branches,
         journal: Journal,
         checkpointer: Checkpointer,
         destination_table: DestinationTable,
         clock: Clock,
         state_lock: OwnedLock,
     ) -> None:
-        self._parts = parts
+        self._index = index
+        self._subscriptions = subscriptions
+        self._branches = branches
         self._journal = journal
         self._checkpointer = checkpointer
         self._destination_table = destination_table
         self._clock = clock
         self._lock = state_lock
-        self._lease_reader = LeaseReader(parts.disk)
+        self._lease_reader = LeaseReader(disk)
 
     def reasons(self) -> RetentionReasons:
         """Return the reasons for which data logs remain. O(data logs); asking it costs more."""
@@ -43,11 +51,11 @@ class Retention:
             newest = self._journal.data_log
             checkpointer = self._checkpointer
             replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
-            transactions = self._parts.branches.data_logs()
-        from .maintenance.retention import RetentionReasons  # `import forebay` stays fast: few ever ask
+            transactions = self._branches.data_logs()
+        from .maintenance.retention_reasons import RetentionReasons  # `import forebay` stays fast: few ever ask
 
         return RetentionReasons(
-            self._parts.index,
+            self._index,
             self._lock,
             self._destination_table,
             newest,
@@ -55,7 +63,7 @@ class Retention:
             replayed=replayed,
             transactions=transactions,
             leases=self.leases(),
-            durable=self._parts.subscriptions.table.encoded,
+            durable=self._subscriptions.table.encoded,
         )
 
     def leases(self) -> list[Lease]:

@@ -20,9 +20,9 @@ from .open_subscriptions import OpenSubscriptions
 from .patterns import PatternRegistry
 from .registry import Topics
 from .retained import RetainedMessages
-from .retention import TopicRetention
 from .state import UnrecordedStore
 from .subscription_admin import SubscriptionAdmin
+from .topic_retention import TopicRetention
 from .unmatched import UnmatchedSweeper
 
 
