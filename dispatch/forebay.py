@@ -411,7 +411,7 @@ def _engine_of_caller(
 def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_progress: OnProgress) -> Forebay:
     _import_what_is_used_later()
     root = store_root(directory, chosen.broker_name)
-    disk = OsDisk(root, maps=chosen.map_journal)
+    disk = OsDisk(root, maps=chosen.map_journal, fills=chosen.sync == "always")
     elsewhere = chosen.archive_directory if chosen.archive_data_logs else None
     archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
     lock = DirectoryLock(root)

@@ -104,7 +104,7 @@ class SharedSyncs:
 
 def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
     """Return the CPU that messages take which pass a MinimalQueue one by one."""
-    with closing(_preallocated(directory, "path", messages, body_bytes)) as file:
+    with closing(_preallocated(OsDisk(str(directory), maps=True), "path", messages, body_bytes)) as file:
         queue = MinimalQueue(file)
         began = time.process_time()
         for body in bodies(body_bytes, messages):
@@ -115,7 +115,8 @@ def path_cpu_seconds(directory: Path, messages: int, body_bytes: int) -> float:
 
 def durable_seconds(directory: Path, messages: int, body_bytes: int, producers: int) -> tuple[float, float]:
     """Return the time and the CPU that durable sends take by so many tasks, each of which awaits one at a time."""
-    with closing(_preallocated(directory, "durable", messages, body_bytes)) as file, ThreadPoolExecutor(1) as worker:
+    disk = OsDisk(str(directory), fills=True)
+    with closing(_preallocated(disk, "durable", messages, body_bytes)) as file, ThreadPoolExecutor(1) as worker:
         return asyncio.run(_durable_seconds(file, worker, bodies(body_bytes, messages), producers))
 
 
@@ -133,8 +134,8 @@ async def _durable_seconds(
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _preallocated(directory: Path, name: str, messages: int, body_bytes: int) -> OsFile:
+def _preallocated(disk: OsDisk, name: str, messages: int, body_bytes: int) -> OsFile:
     """Return a new file with room for so many messages and what is written beside their bodies."""
-    file = OsDisk(str(directory), maps=True).open(name, create=True)
+    file = disk.open(name, create=True)
     file.preallocate(messages * (body_bytes + 2 * _HEAD_BYTES))
     return file

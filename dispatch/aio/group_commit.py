@@ -23,7 +23,21 @@ from ..core.confirmer import ThreadConfirmer
 from ..core.monitor import Monitor
 
 ROUNDS: Final = 16
-"""Times are means of about so many rounds: one that is late for once changes little."""
+"""Times are means of about so many rounds."""
+
+
+class _Mean:
+    """A mean of the last rounds. One that is late for once, as beside other processes some are, changes little."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one round: the first as it is, each later one with twice the mean at most."""
+        if self.seconds:
+            self.seconds += (min(seconds, 2 * self.seconds) - self.seconds) / ROUNDS
+        else:
+            self.seconds = seconds
 
 
 class GroupCommit:
@@ -49,10 +63,10 @@ class GroupCommit:
         """A round runs, or is about to."""
         self._overlaps = False
         """Syncs take less time than writing what all who wait write next."""
-        self._sync_seconds = 0.0
-        """Mean time of a round."""
-        self._write_seconds = 0.0
-        """Mean time that the loop takes for each of those who are woken, until it has written again."""
+        self._sync = _Mean()
+        """Of a round."""
+        self._write = _Mean()
+        """What the loop takes for each of those who are woken, until it has written again."""
 
     def wait(self, position: int) -> asyncio.Future[None]:
         """Return when the journal is confirmed up to `position`; raise what confirming it raised."""
@@ -104,8 +118,8 @@ class GroupCommit:
             self._wake(asked - self._woken, failure)
         self._confirmed = asked
         waiting = len(self._waiting)
-        self._sync_seconds += (sync_seconds - self._sync_seconds) / ROUNDS
-        self._overlaps = self._sync_seconds < waiting * self._write_seconds
+        self._sync.add(sync_seconds)
+        self._overlaps = self._sync.seconds < waiting * self._write.seconds
         woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
         self._wake(woken)
         # Behind those who were just woken: what they write at once shares the next sync.
@@ -114,7 +128,7 @@ class GroupCommit:
     def _go_on(self, woken: int, began: float, is_under_way: bool) -> None:
         """Begin the next round, if the worker has not and somebody has asked."""
         if woken:
-            self._write_seconds += ((self._monotonic() - began) / woken - self._write_seconds) / ROUNDS
+            self._write.add((self._monotonic() - began) / woken)
         if is_under_way:
             return
         if self._asked > self._confirmed:

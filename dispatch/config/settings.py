@@ -135,7 +135,7 @@ class Settings:
 
     map_journal: bool = True
     """Whether a small append is a copy into mapped memory instead of a system call, on ext4 and XFS under Linux.
-    False: 3 µs more a message; a file system that shuts itself down then fails the store, not the whole process."""
+    False, and with sync="always": 3 µs more a message; a file system that shuts down fails the store, no process."""
 
     max_file_length: int | str = "32MiB"
     """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.

@@ -131,16 +131,22 @@ class OsDisk:
     one.
     """
 
-    def __init__(self, root: str, *, maps: bool = False) -> None:
-        """maps: small appends to preallocated space are copies into mapped memory, where that is safe."""
+    def __init__(self, root: str, *, maps: bool = False, fills: bool = False) -> None:
+        """maps: small appends to preallocated space are copies into mapped memory, where that is safe.
+
+        fills: preallocated space is filled with zeros ahead of small appends, which are system calls; each of them
+        costs more then, and a sync less.
+        """
         self.root = os.path.abspath(root)
         """Absolute, so that the process may change its working directory."""
-        self._keeps_space = keeps_space if maps else None
+        self._keeps_space = keeps_space if maps or fills else None
+        self._fills = fills
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
         """Open a file for appending and reading, or create one that must not exist yet."""
         creation = os.O_CREAT | os.O_EXCL if create else 0
-        return OsFile(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, self._keeps_space)
+        flags = os.O_RDWR | creation | _OPEN_FLAGS
+        return OsFile(self._path(name), flags, self._keeps_space, fills=self._fills)
 
     def open_for_reading(self, name: str) -> OsFile:
         """Open a file for reading alone."""

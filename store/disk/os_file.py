@@ -15,8 +15,14 @@ from typing import Final
 from .write_window import WINDOW_BYTES, move_window
 
 CALLS_FIRST: Final = 32
+FILL_BYTES: Final = 512 * 1024
+"""What is filled with zeros at a time. It takes some 0.5 ms, and makes the next sync longer once."""
 
 _SMALL_BYTES: Final = 32 * 1024
+_PAGE_OF_ZEROS: Final = bytes(4096)
+"""Zeros are written by single pages: the system keeps together what one write brought, and counts it as written again
+whenever a part of it is.
+"""
 _CLOSED: Final = 2**31 - 1
 """A descriptor that no file ever has, so that every call after close fails with EBADF."""
 
@@ -53,7 +59,7 @@ class OsFile:
     """A `File` of the operating system: one raw descriptor, nothing buffered.
 
     Small appends to preallocated space are copies into a mapped window where that is safe (see disk/write_window.py),
-    else system calls.
+    else system calls; in a file that is synced all the time they are calls that go to space filled with zeros before.
     """
 
     # Fields with defaults, not slots: a handle is closed by __del__ even where an interrupt ended `__init__` half way.
@@ -64,14 +70,22 @@ class OsFile:
     _window_end: int = -1
     _mappable: int = 0
     """Bytes of the file, from its start, that may be mapped."""
+    _fillable: int = 0
+    """Bytes of the file, from its start, that are filled ahead of small appends."""
+    _filled: int = 0
+    """Bytes of the file, from its start, behind which nothing was ever written, be it zeros."""
     _calls_first: int = 0
-    """Small appends that are system calls before the next window: beside large ones a window would not be filled."""
+    """Small appends for which nothing is prepared: beside large ones a window, or zeros, would not be used."""
 
-    def __init__(self, path: str, flags: int, keeps_space: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self, path: str, flags: int, keeps_space: Callable[[int], bool] | None = None, *, fills: bool = False
+    ) -> None:
         """Open the file at path, with flags of os.open.
 
-        keeps_space: says of a descriptor whether what is preallocated there may be mapped; None: never.
+        keeps_space: says of a descriptor whether what is preallocated there may be mapped, or is worth filling; None:
+        it is not asked, and nothing is. fills: fill it, do not map it.
         """
+        self._fills = fills
         self._position = 0
         self._written_to = 0
         """Position of the descriptor itself: appends through the window have not moved it."""
@@ -118,8 +132,29 @@ class OsFile:
             self._map.close()
             self._map = None
 
+    def _fill(self) -> None:
+        """Write zeros over the space that comes next.
+
+        A sync of what is written over them makes that durable and nothing else. Where space was only preallocated, the
+        first write to it changes the file system's own records too, and each sync waits for those.
+        """
+        if self._calls_first:
+            self._calls_first -= 1
+            return
+        page_bytes = len(_PAGE_OF_ZEROS)
+        begin = -(-self._filled // page_bytes) * page_bytes
+        self._written_to = -1
+        os.lseek(self._descriptor, begin, os.SEEK_SET)
+        for end in range(begin + page_bytes, min(begin + FILL_BYTES, self._fillable) + 1, page_bytes):
+            if _write(self._descriptor, _PAGE_OF_ZEROS, page_bytes) != page_bytes:
+                self._fillable = 0  # whatever it is, the append itself meets it
+                return
+            self._filled = end
+
     def _append_by_call(self, data: bytes) -> None:
         length = len(data)
+        if self._filled < self._position + length <= self._fillable and length < _SMALL_BYTES:
+            self._fill()
         try:
             if self._written_to != self._position:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)
@@ -131,6 +166,8 @@ class OsFile:
                 self._write_in_pieces(data)
             self._position += length
             self._written_to = self._position
+            if self._position > self._filled:
+                self._filled = self._position
         except BaseException:
             # Also for an interrupt that arrives between the write and the sum: the two positions must stay one.
             if self._descriptor != _CLOSED:
@@ -177,16 +214,19 @@ class OsFile:
     def truncate(self, length: int) -> None:
         """Cut the file to `length`, or extend it with zeros. The append position stays."""
         self._unmap()
+        self._fillable = 0
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:
         """Extend the file to `length` with zeros, taking the space now where the file system can."""
         self._unmap()  # the map would be too short
+        self._filled = max(self._filled, self.size())
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(self._descriptor, 0, length)
                 keeps_space = self._keeps_space is not None and self._keeps_space(self._descriptor)
-                self._mappable = length if keeps_space else 0
+                self._mappable = length if keeps_space and not self._fills else 0
+                self._fillable = length if keeps_space and self._fills else 0
                 return
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):

@@ -161,6 +161,36 @@ def test_where_the_disk_is_slower_a_sync_waits_for_all_who_were_woken(monkeypatc
     asyncio.run(main())
 
 
+@interpreted("replaces what compiled code has linked")
+def test_one_sync_that_is_late_makes_no_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.queue()
+        sync = bay.journal.sync
+        durations = [1.0] * 5 + [1000.0 * TASKS] + [1.0] * 5
+
+        def timed(position: int | None = None) -> None:
+            bay.clock.advance(durations.pop(0))
+            sync(position)
+
+        monkeypatch.setattr(bay.journal, "sync", timed)
+        producers = Producers(bay, await bay.aio.queue("orders"))
+        await ticks()
+        ended: list[int] = []
+        while durations:
+            before = producers.ended
+            workers.work()
+            await ticks()
+            ended.append(producers.ended - before)
+        assert max(ended[2:]) < TASKS  # or all who wait would be woken together
+        await producers.end()
+        while workers.work():
+            await ticks()
+
+    asyncio.run(main())
+
+
 class Counting(ThreadPoolExecutor):
     submitted = 0
 
