@@ -57,6 +57,7 @@ from ..consumer.settlements import Settlements
 from ..consumer.stuck import StuckConsumers
 from ..core.areas.dispatch_area import DispatchArea
 from ..core.areas.load_requests import LoadRequests
+from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.target_area import TargetArea
 from ..core.confirmer import ThreadConfirmer
@@ -282,32 +283,21 @@ class Engine:
             make_dispatch_area = partial(RecordedDispatchArea, self.recorder)
             make = partial(RecordedTargetArea, self.recorder)
         self.memories = Memories(self.budget, shares.quotas, rule.pending_cache, self.policies.pattern_of)
-        self.dispatch_area: DispatchArea = make_dispatch_area(
-            self.budget,
-            self.memories,
-            self.loads,
-            self.now_ms,
-            late_calls.remove_expired,
-            late_calls.sample,
-        )
+        memory = MemoryParts(self.budget, self.memories, self.overflow, rule, self.existing)
+        self.dispatch_area: DispatchArea = make_dispatch_area(memory, self.loads, self.now_ms, late_calls)
         self.target_area: TargetArea = make(
             self.monitor,
             self.store,
             self.index.delivery_count_table,
             self.directory_store.return_records,
-            self.budget,
+            memory,
             shares,
             self.loads,
-            rule,
-            self.memories,
             self.dispatch_area,
+            late_calls,
             syncs_always=settings.sync == "always",
-            destination_memory=self.existing,
-            overflow=self.overflow,
             distributions=Distributions,
             observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
-            on_unread=late_calls.warm,
-            on_lane_gone=late_calls.forget_lane,
         )
         late_calls.target_area = self.target_area
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...store.numbering import LANE_MASK, LANE_SHIFT, NON_PERSISTENT
 from ..admin.dead_letters import Check, DeadLetterMover
+from ..core.areas.list_events import ListEvents
 from ..core.areas.target_area import TargetArea
 from ..core.deliveries.delivery import Delivery
 from ..core.destinations.destinations import Destinations
@@ -23,7 +24,7 @@ from ..transactions.transaction import Transaction
 from .reports import Reports
 
 
-class LateCalls:
+class LateCalls(ListEvents):
     """The Engine puts each owner in as soon as it is made. AttributeError for a call that comes before."""
 
     target_area: TargetArea | None = None
@@ -42,20 +43,20 @@ class LateCalls:
         if self.target_area is not None:
             self.target_area.make_room(wanted_bytes, None)
 
-    def remove_expired(self, lane: LaneState, sequence: int) -> None:
+    def expired(self, lane: LaneState, sequence: int) -> None:
         """For DispatchArea: remove a message that a list passed over because it has expired. Requires: the lock."""
         self.timed.remove_expired(lane, sequence)
 
-    def sample(self, target: TargetList) -> None:
+    def sampled(self, target: TargetList) -> None:
         """For DispatchArea: let the curve look at a list that much was taken from. Requires: the lock."""
         assert self.target_area is not None, "a list was taken from"
         self.target_area.watch.sample(target)
 
-    def warm(self, lane: LaneState) -> None:
+    def unread(self, lane: LaneState) -> None:
         """For TargetArea: fill the HeadQueueCache for a lane that nobody reads any more. Requires: the lock."""
         self.warmer.begin(lane)
 
-    def forget_lane(self, lane: LaneState) -> None:
+    def gone(self, lane: LaneState) -> None:
         """For TargetArea: stop warming a lane that is gone. Requires: the lock."""
         self.warmer.forget(lane)
 

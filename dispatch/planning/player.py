@@ -55,7 +55,9 @@ from ..config.memory_plan import (
     WRITE_BUFFER_BYTES,
 )
 from ..core.areas.dispatch_area import DispatchArea
+from ..core.areas.list_events import ListEvents
 from ..core.areas.load_requests import LoadRequests
+from ..core.areas.memory_parts import MemoryParts
 from ..core.areas.memory_rule import MemoryRule
 from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
@@ -377,25 +379,22 @@ class TracePlayer:
         )
         loads, steady = LoadRequests(_do_nothing, None), SteadyClock(lambda: 0, lambda: 0.0)
         memories = Memories(self.budget, shares.quotas, rule.pending_cache, lambda name: None)
-        self.dispatch_area = DispatchArea(self.budget, memories, loads, steady.now_ms, _ignore, on_sample=_ignore)
+        memory = MemoryParts(self.budget, memories, overflow, rule, Tab(self.budget.holder("destinations")))
+        events = ListEvents()  # what would be read for the HeadQueueCache is no hit
+        self.dispatch_area = DispatchArea(memory, loads, steady.now_ms, events)
         self.target_area = TargetArea(
             self.monitor,
             self.store,
             DeliveryCountTable(),
             PlayedReturns(),
-            self.budget,
+            memory,
             shares,
             loads,
-            rule,
-            memories,
             self.dispatch_area,
+            events,
             syncs_always=False,
-            destination_memory=Tab(self.budget.holder("destinations")),
-            overflow=overflow,
             distributions=Distributions,
             observer=lambda target_area: ListObserver(),
-            on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit
-            on_lane_gone=_ignore,
         )
         self.loader = EagerLoader(self.target_area, reading)
         self._wanted = wanted
@@ -575,8 +574,4 @@ def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> H
 
 
 def _do_nothing() -> None:
-    """Stand in for a callback."""
-
-
-def _ignore(*_: object) -> None:
     """Stand in for a callback."""

@@ -11,12 +11,9 @@ block that was written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
-from ...cache.budget import Budget, Holder
-from ...cache.shares import Shares
-from ...cache.spill.overflow import Overflow
-from ...cache.tab import Tab
+from ...cache.budget import Holder
 from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
@@ -38,7 +35,6 @@ from ...store.format.trace import (
     Encoder,
     TraceHeader,
 )
-from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.late_log import LateLogger
 from ...store.locks import OwnedLock, Whole
 from ...store.numbering import BEHIND_ALL
@@ -46,15 +42,9 @@ from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
 from ..config.settings import Settings
 from ..core.areas.dispatch_area import DispatchArea
-from ..core.areas.load_requests import LoadRequests
-from ..core.areas.memory_rule import MemoryRule
-from ..core.areas.observer import ListObserver
 from ..core.areas.target_area import TargetArea
-from ..core.deliveries.contracts import PersistentStore, ReturnCounts
 from ..core.deliveries.delivery import Delivery, LaneMessages
-from ..core.memory.memories import Memories
-from ..core.model import ConsumerGroup, DestinationState, DistributionKeeper, LaneState, Taker, TargetList, lane_of
-from ..core.monitor import Monitor
+from ..core.model import ConsumerGroup, DestinationState, LaneState, Taker, TargetList, lane_of
 from ..distribution.assigning import SingleConsumerGroup
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
@@ -398,18 +388,10 @@ def header_of(settings: Settings) -> TraceHeader:
 class RecordedDispatchArea(DispatchArea):
     """A DispatchArea that reports its events to a recorder."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        budget: Budget,
-        memories: Memories,
-        loads: LoadRequests,
-        now_ms: Callable[[], int],
-        on_expired: Callable[[LaneState, int], None],
-        on_sample: Callable[[TargetList], None],
-    ) -> None:
+    def __init__(self, recorder: Recorder, *arguments: Any) -> None:
+        """arguments: what a DispatchArea is made of."""
         self._recorder = recorder
-        super().__init__(budget, memories, loads, now_ms, on_expired, on_sample)
+        super().__init__(*arguments)
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
         delivery = super().collect_one(consumer)
@@ -446,49 +428,10 @@ class RecordedDispatchArea(DispatchArea):
 class RecordedTargetArea(TargetArea):
     """A TargetArea that reports its events to a recorder; a store that records nothing pays nothing for it."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        monitor: Monitor,
-        store: PersistentStore,
-        delivery_count_table: DeliveryCountTable,
-        return_counts: ReturnCounts,
-        budget: Budget,
-        shares: Shares,
-        loads: LoadRequests,
-        rule: MemoryRule,
-        memories: Memories,
-        dispatch_area: DispatchArea,
-        *,
-        syncs_always: bool,
-        destination_memory: Tab,
-        overflow: Overflow,
-        distributions: Callable[[TargetArea], DistributionKeeper],
-        observer: Callable[[TargetArea], ListObserver],
-        on_unread: Callable[[LaneState], None],
-        on_lane_gone: Callable[[LaneState], None],
-    ) -> None:
+    def __init__(self, recorder: Recorder, *arguments: Any, **named: Any) -> None:
+        """arguments, named: what a TargetArea is made of."""
         self._recorder = recorder
-        self._is_giving_back = False
-        super().__init__(
-            monitor,
-            store,
-            delivery_count_table,
-            return_counts,
-            budget,
-            shares,
-            loads,
-            rule,
-            memories,
-            dispatch_area,
-            syncs_always=syncs_always,
-            destination_memory=destination_memory,
-            overflow=overflow,
-            distributions=distributions,
-            observer=observer,
-            on_unread=on_unread,
-            on_lane_gone=on_lane_gone,
-        )
+        super().__init__(*arguments, **named)
 
     def subscribe(self, queue: DestinationState, selector: Selector | None) -> ConsumerGroup:
         for lane in queue.all_lanes():

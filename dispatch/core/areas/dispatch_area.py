@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ....cache.budget import Budget
 from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.message_memory import MessageMemory
 from ....cache.shares import Shares
@@ -19,10 +18,11 @@ from ....store.format.times import has_times, times_of
 from ....store.numbering import BEHIND_ALL
 from ....store.stored_message import StoredMessage
 from ..deliveries.delivery import Delivery, LaneMessages, content_bytes
-from ..memory.memories import Memories
 from ..model import Collector, ConsumerGroup, LaneState, Taker, TargetList
+from .list_events import ListEvents
 from .list_order import next_by_arrival
 from .load_requests import LoadRequests
+from .memory_parts import MemoryParts
 
 
 class DispatchArea(Collector):
@@ -33,27 +33,21 @@ class DispatchArea(Collector):
 
     def __init__(
         self,
-        budget: Budget,
-        memories: Memories,
+        memory: MemoryParts,
         loads: LoadRequests,
         now_ms: Callable[[], int],
-        on_expired: Callable[[LaneState, int], None],
-        on_sample: Callable[[TargetList], None],
+        events: ListEvents,
     ) -> None:
-        """on_expired: called for a message that a list passed over because it has expired.
-
-        on_sample: called with a list that reached its `sample_at_bytes`.
-        """
-        self.budget = budget
-        self._memories = memories
+        """events: hears of messages that a list passed over because they have expired, and of lists to be sampled."""
+        self.budget = memory.budget
+        self._memories = memories = memory.memories
         self._loads = loads
         self.lists_holder = memories.common.lists_holder
         self.dispatch_holder = memories.common.dispatch_holder
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self._now_ms = now_ms
-        self._on_expired = on_expired
-        self._on_sample = on_sample
+        self._events = events
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
 
     def bound_in_flight(self, shares: Shares) -> None:
@@ -100,7 +94,7 @@ class DispatchArea(Collector):
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
-            self._on_sample(target)
+            self._events.sampled(target)
         return delivery
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -174,7 +168,7 @@ class DispatchArea(Collector):
             taken, max_bytes = self._take_what_fits(target, most, stop, max_bytes, is_first=not deliveries)
         deliveries += _deliveries_of(consumer, lane, taken)
         if target.taken_bytes >= target.sample_at_bytes:
-            self._on_sample(target)
+            self._events.sampled(target)
         if is_shared and not target.direct and lane.sole is not target:
             target.hand_back_direct()  # thousands of lists with selectors may stand empty
         return max_bytes
@@ -242,7 +236,7 @@ class DispatchArea(Collector):
                 charge = charge_bytes(message)
                 target.direct_bytes -= charge
                 lane.memory.lists_holder.release(charge)
-                self._on_expired(lane, message[0])
+                self._events.expired(lane, message[0])
             else:
                 kept.append(message)
         direct.extendleft(reversed(kept))

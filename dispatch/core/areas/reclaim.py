@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
-from ....cache.budget import Budget
 from ....cache.charge import charge_bytes
 from ....cache.message_cache import WORTH_BYTES, MessageCache
 from ....cache.message_memory import MessageMemory
-from ....cache.spill.overflow import Overflow
 from ....store.numbering import UNLIMITED
 from ....store.stored_message import StoredMessage
-from ..memory.memories import Memories
 from ..model import TargetList
-from .memory_rule import MemoryRule
+from .memory_parts import MemoryParts
 
 
 class Reclaim:
@@ -29,18 +26,15 @@ class Reclaim:
 
     def __init__(
         self,
-        budget: Budget,
-        overflow: Overflow,
-        rule: MemoryRule,
+        memory: MemoryParts,
         lists: Iterable[TargetList],
-        memories: Memories,
     ) -> None:
-        """rule: says which list has most. lists: all that there are, whenever it is asked."""
-        self._budget = budget
-        self._overflow = overflow
-        self._rule = rule
+        """lists: all that there are, whenever it is asked."""
+        self._budget = memory.budget
+        self._overflow = memory.overflow
+        self._rule = memory.rule
         self._lists = lists
-        self._memories = memories
+        self._memories = memory.memories
         self.measurements = 0
         """How often the rates of the lists were measured."""
         self._exhausted: tuple[int, int] | None = None

@@ -13,11 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ....cache.budget import Budget
 from ....cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ....cache.message_memory import MessageMemory, QuotaMemory
 from ....cache.shares import Shares
-from ....cache.spill.overflow import Overflow
 from ....cache.tab import Tab
 from ....store.index.delivery_counts import DeliveryCountTable
 from ....store.sequence_set import SequenceSet
@@ -27,7 +25,6 @@ from ..deliveries.contracts import PersistentStore, ReturnCounts
 from ..deliveries.reading import LaneReader
 from ..memory.consumer_memory import LIST_BYTES, consumer_group_charge
 from ..memory.group_memory import GroupMemory
-from ..memory.memories import Memories
 from ..model import (
     ConsumerGroup,
     DestinationState,
@@ -39,9 +36,10 @@ from ..model import (
 )
 from ..monitor import Monitor
 from .dispatch_area import DispatchArea
+from .list_events import ListEvents
 from .list_order import arrange
 from .load_requests import LoadRequests
-from .memory_rule import MemoryRule
+from .memory_parts import MemoryParts
 from .observer import ListObserver
 from .reclaim import Reclaim
 
@@ -61,32 +59,26 @@ class TargetArea(ListKeeper):
         store: PersistentStore,
         delivery_count_table: DeliveryCountTable,
         return_counts: ReturnCounts,
-        budget: Budget,
+        memory: MemoryParts,
         shares: Shares,
         loads: LoadRequests,
-        rule: MemoryRule,
-        memories: Memories,
         dispatch_area: DispatchArea,
+        events: ListEvents,
         *,
         syncs_always: bool,
-        destination_memory: Tab,
-        overflow: Overflow,
         distributions: Callable[[TargetArea], DistributionKeeper],
         observer: Callable[[TargetArea], ListObserver],
-        on_unread: Callable[[LaneState], None],
-        on_lane_gone: Callable[[LaneState], None],
     ) -> None:
-        """Make the one TargetArea of a store. The last two parameters are called under the lock.
+        """Make the one TargetArea of a store.
 
-        destination_memory: pays for destinations that are open, and for their lanes.
+        events: hears of lanes that nobody reads any more, and of those that are gone.
         distributions: makes what chooses the distribution of each destination.
         observer: makes what is told about lists.
-        on_unread: called with a lane that no consumer reads any more, and of which RAM has not all.
-        on_lane_gone: called with a lane that has ended.
         """
+        budget = memory.budget
         self.group_memory = GroupMemory(budget.holder("groups"))
         self.consumer_memory = Tab(budget.holders["consumers"])
-        self.destination_memory = destination_memory
+        self.destination_memory = memory.destinations
         self.reader = LaneReader(monitor, store, Tab(budget.holders["read_buffers"]))
         self.monitor = monitor
         self.store = store
@@ -94,22 +86,21 @@ class TargetArea(ListKeeper):
         self.return_counts = return_counts
         self.budget = budget
         self.loads = loads
-        self.memories = memories
+        self.memories = memory.memories
         self.dispatch_area = dispatch_area
         self.lock = monitor.lock
         self.whole = monitor.whole
-        self._rule = rule
+        self._rule = memory.rule
         self.syncs_always = syncs_always
-        self.overflow = overflow
-        self._on_unread = on_unread
-        self._on_lane_gone = on_lane_gone
+        self.overflow = memory.overflow
+        self._events = events
         self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
         self.listless_consumer_groups = 0
         """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""
         self.leaving: dict[TargetList, None] = {}
         """Lists that are gone, of which a load that was under way still holds memory."""
-        self.reclaim = Reclaim(budget, overflow, rule, self.lists.keys(), memories)
+        self.reclaim = Reclaim(memory, self.lists.keys())
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.watch = observer(self)
@@ -268,7 +259,7 @@ class TargetArea(ListKeeper):
         target.direct_bytes = 0
         target.counterpart = None  # or the two would keep each other, and their queue, until a garbage collection
         if dropped or has_supply:
-            self._on_unread(target.lane)
+            self._events.unread(target.lane)
 
     def drop(self, target: TargetList) -> None:
         """End a list's share of memory. What a load of it reserved stays reserved until the load ends."""
@@ -420,7 +411,7 @@ class TargetArea(ListKeeper):
 
     def on_lane_gone(self, lane: LaneState) -> None:
         """See ListKeeper."""
-        self._on_lane_gone(lane)
+        self._events.gone(lane)
         self.destination_memory.release(lane.charged_bytes)
         lane.charged_bytes = 0
 

@@ -1,0 +1,29 @@
+"""MemoryParts: the memory that lists, caches and deliveries share, who pays for it, and who decides about it.
+
+Nothing here survives the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....cache.budget import Budget
+from ....cache.spill.overflow import Overflow
+from ....cache.tab import Tab
+from ..memory.memories import Memories
+from .memory_rule import MemoryRule
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What of memory the TargetArea, the DispatchArea and the Reclaim of a store all reach."""
+
+    budget: Budget
+    memories: Memories
+    """What the messages of each destination are charged to, and their caches."""
+    overflow: Overflow
+    """Where non-persistent messages go for which RAM has no room."""
+    rule: MemoryRule
+    """Says who has how much, and who gives back first."""
+    destinations: Tab
+    """Pays for destinations that are open, and for their lanes."""
