@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.message_memory import MessageMemory
@@ -61,9 +61,8 @@ NON_PERSISTENT_LANE_BYTES: Final = 3072
 tracemalloc over 1,000 of each, used once."""
 
 
-_NO_LANES: Final[list[Any]] = [None] * PRIORITIES
-_NO_CONSUMER_GROUPS: Final[dict[str | None, Any]] = {}
-"""What all queues and topics have that are closed or deleted, whose handles hosts may keep by the thousand."""
+NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
+"""The lanes of all queues and topics that have none, because they are new or gone."""
 
 
 class Taker(Settler):
@@ -828,9 +827,10 @@ class DestinationState(DestinationLifecycle):
     def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
         super().__init__(number, name)
         self.target_area = target_area
-        self.lanes: list[PersistentLaneState | None] = [None] * PRIORITIES
-        self.non_persistent_lanes: list[NonPersistentLaneState | None] = [None] * PRIORITIES
-        """By priority, the lanes of non-persistent messages."""
+        self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
+        """By priority: see `put_lane`."""
+        self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
+        """By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`."""
         self.consumer_groups: dict[str | None, ConsumerGroup] = {}
         self.distribution: Distribution = target_area.distributions.first(self)
         """The rule that decides which consumer gets which message."""
@@ -873,9 +873,18 @@ class DestinationState(DestinationLifecycle):
 
         Requires: the lock, and that its consumers are closed.
         """
-        self.lanes = self.non_persistent_lanes = _NO_LANES
-        self.consumer_groups = _NO_CONSUMER_GROUPS
+        self.lanes = self.non_persistent_lanes = NO_LANES
+        self.consumer_groups = {}
         self.earlier = NOTHING_COUNTED
+
+    def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
+        """Have a lane of persistent messages from now on. Requires: the lock."""
+        self.lanes = (*self.lanes[:priority], lane, *self.lanes[priority + 1 :])
+
+    def put_non_persistent_lane(self, priority: int, lane: NonPersistentLaneState | None) -> None:
+        """Have a lane of non-persistent messages from now on, or none any more. Requires: the lock."""
+        lanes = self.non_persistent_lanes
+        self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[priority + 1 :])
 
     def all_lanes(self) -> Iterator[LaneState]:
         """Yield the lanes that exist, highest priority first."""

@@ -228,7 +228,7 @@ class PlayedLane:
         """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
         self.state = PlayedLaneState(QueueState(target_area, number, str(number)), self.lane)
-        self.state.destination.lanes[0] = self.state
+        self.state.destination.put_lane(0, self.state)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
         """Store messages of these lengths behind holes up to `first`; return their sequences in the lane."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from ...cache.message_memory import MessageMemory
 from ...store.index.subscriptions import Subscriber, Subscriptions
-from ...store.numbering import PRIORITIES
 from ...store.subscription_records import SubscriptionRecords
 from ..core.lifecycle import Lifecycle
+from ..core.model import NO_LANES
 from ..core.monitor import Monitor
 from ..core.settling.delays import TimedLanes
 from ..core.settling.removal import Removals
@@ -107,7 +107,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         for lane in filter(None, subscription.lanes):
             self._removals.drop_lane(lane)
             lane.memory.head_queue_cache.reopen(lane.pending_lane.number)
-        subscription.lanes = [None] * PRIORITIES
+        subscription.lanes = NO_LANES
         if subscription.admission is not None:
             subscription.admission.room_came()
 
@@ -135,7 +135,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         for priority, lane in enumerate(subscription.non_persistent_lanes):
             if lane is not None:
                 self._removals.drop_lane(lane)
-                subscription.non_persistent_lanes[priority] = None
+                subscription.put_non_persistent_lane(priority, None)
         self._timed.forget(subscription)
 
     # ------------------------------------------------------------------ subscriptions of deleted topics

@@ -111,7 +111,7 @@ class Topics:
         for pending_lane in self._store.lanes():
             topic = by_number.get(pending_lane.destination_number)
             if topic is not None:
-                topic.lanes[pending_lane.priority] = topic.make_lane(pending_lane.priority, self._store)
+                topic.put_lane(pending_lane.priority, topic.make_lane(pending_lane.priority, self._store))
         for facts in self._subscribers.table.encoded():
             if facts.selector is not None:
                 self._restore_selector(by_number[facts.topic], facts.number, facts.selector)

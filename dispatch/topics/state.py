@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.shared_cache import SharedCache
@@ -28,7 +28,7 @@ from ...store.index.topic_lane import NO_RECORD, SUBSCRIPTION_LANE_BYTES, Subscr
 from ...store.journal.reading import Region
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, PRIORITIES, UNLIMITED
+from ...store.numbering import BEHIND_ALL, LANE_SHIFT, NON_PERSISTENT, UNLIMITED
 from ...store.property_table import PropertyTable
 from ...store.sequence_set import SequenceSet
 from ...store.stored_message import StoredMessage
@@ -54,12 +54,6 @@ from ..core.settling.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
 from .latest_keys import NewestPerKey
-
-_NO_LANES: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
-"""One for all topics: nobody puts anything in."""
-_NOTHING: Final[dict[Any, Any]] = {}
-"""What all topics have that are closed or deleted, whose handles hosts may keep by the thousand."""
-
 
 NOBODY: Final = -1
 SHARED_LIST_BYTES: Final = (32 * 1024, 128 * 1024)
@@ -213,7 +207,6 @@ class TopicState(DestinationState):
         """Messages that slow subscribers have lost, each counted for each of them."""
         self.fan_outs: dict[int, FanOut] = {}
         """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
-        self.non_persistent_lanes = _NO_LANES
         self.is_retained = False
         """Its policy keeps messages that no subscription needs."""
 
@@ -344,7 +337,7 @@ class TopicState(DestinationState):
         """Know nothing any more: the topic is deleted, or closed. Requires: the lock."""
         self.drop_lanes()
         self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
-        self.kept = self.fan_outs = self.online = _NOTHING
+        self.kept, self.fan_outs, self.online = {}, {}, {}
 
     def subscriptions(self) -> list[SubscriptionState]:
         """Return the subscriptions that are read, or of which there is something to remember, in the order of both."""
@@ -723,7 +716,8 @@ class SubscriptionState(DestinationState):
             pending_lane = self.subscriber.lanes[priority]
             assert pending_lane is not None
             assert isinstance(topic_lane, TopicLaneState)
-            lane = self.lanes[priority] = SubscriptionLaneState(self, pending_lane, topic_lane)
+            lane = SubscriptionLaneState(self, pending_lane, topic_lane)
+            self.put_lane(priority, lane)
             non_persistent = self.non_persistent_lanes[priority]
             if non_persistent is not None:
                 non_persistent.persistent_lane = lane

@@ -230,7 +230,8 @@ class Destinations:
         for pending_lane in self._store.lanes():
             queue = self.by_number.get(pending_lane.destination_number)
             if queue is not None:
-                lane = queue.lanes[pending_lane.priority] = queue.make_lane(pending_lane.priority, self._store)
+                lane = queue.make_lane(pending_lane.priority, self._store)
+                queue.put_lane(pending_lane.priority, lane)
                 restored.append(lane)
         return restored
 
@@ -496,7 +497,8 @@ class Destinations:
             return lane
 
     def _add_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
-        lane = destination.lanes[priority] = destination.make_lane(priority, self._store)
+        lane = destination.make_lane(priority, self._store)
+        destination.put_lane(priority, lane)
         self._target_area.add_lane(lane)
         non_persistent = destination.non_persistent_lanes[priority]
         if non_persistent is not None:
@@ -533,9 +535,8 @@ class Destinations:
             pending_lane = self._overflow.lane(destination.number, priority, caches, pool)
             pending_lane.skip_to(self._non_persistent.take(pending_lane.number))
             prefix = id_prefix if id_prefix is not None else self.non_persistent_prefix(destination.number, priority)
-            lane = destination.non_persistent_lanes[priority] = SpillingLaneState(
-                destination, pending_lane, prefix, self._overflow, self._timed.note
-            )
+            lane = SpillingLaneState(destination, pending_lane, prefix, self._overflow, self._timed.note)
+            destination.put_non_persistent_lane(priority, lane)
             lane.persistent_lane = destination.lanes[priority]
             self._target_area.add_lane(lane)
         return lane
