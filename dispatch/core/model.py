@@ -879,12 +879,13 @@ class DestinationState(DestinationLifecycle):
 
     def put_lane(self, priority: int, lane: PersistentLaneState) -> None:
         """Have a lane of persistent messages from now on. Requires: the lock."""
-        self.lanes = (*self.lanes[:priority], lane, *self.lanes[priority + 1 :])
+        behind = priority + 1
+        self.lanes = (*self.lanes[:priority], lane, *self.lanes[behind:])
 
     def put_non_persistent_lane(self, priority: int, lane: NonPersistentLaneState | None) -> None:
         """Have a lane of non-persistent messages from now on, or none any more. Requires: the lock."""
-        lanes = self.non_persistent_lanes
-        self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[priority + 1 :])
+        lanes, behind = self.non_persistent_lanes, priority + 1
+        self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[behind:])
 
     def all_lanes(self) -> Iterator[LaneState]:
         """Yield the lanes that exist, highest priority first."""
