@@ -38,6 +38,8 @@ GROUP_BYTES_MAX: Final = 255
 BIG_INT_BYTES_MAX: Final = 512
 NESTING_MAX: Final = 32
 """Lists and dicts inside each other in one header."""
+WARY_MAPS: Final = 32
+"""Maps in a row with plain values alone, after one with others, until the next one is expected to be such a map."""
 READERS_MAX: Final = 64
 """Sets of names that have a reader of their own; for others all headers are decoded."""
 
@@ -83,8 +85,7 @@ def _field(tag: int, name: str) -> bytes:
 def _headers(headers: Headers) -> bytes:
     plain = cast("dict[object, object]", headers if type(headers) is dict else dict(headers))  # whatever is in it
     for name, value in plain.items():
-        kind = type(value)
-        if type(name) is not str or not name or (kind is not str and kind not in _SCALARS):
+        if type(name) is not str or not name or type(value) not in _SCALARS:
             break
     else:
         try:
@@ -180,7 +181,7 @@ def _map_type(names: frozenset[str] | None, value: object) -> Any:
 class _HeaderReader:
     """Decodes the map of headers of a message: all of them, or those of some names."""
 
-    __slots__ = ("read_plain", "_read_any", "_expects_plain")
+    __slots__ = ("read_plain", "_read_any", "_wary_maps")
 
     def __init__(self, names: frozenset[str] | None) -> None:
         from msgspec.msgpack import Decoder
@@ -188,14 +189,14 @@ class _HeaderReader:
         self.read_plain: Reader = Decoder(_map_type(names, _PLAIN)).decode
         """Decodes a map whose values are plain; raises one of _unreadable where they are not, or it is no such map."""
         self._read_any: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
-        self._expects_plain = True
-        """Whether the values of the next map are thought to be plain, as those of the last one were: what is raised
-        where they are not costs as much as four maps."""
+        self._wary_maps = 0
+        """How many maps are still read as if their values were not plain: what is raised where they are not costs as
+        much as ten maps, so after such a one WARY_MAPS in a row must be plain."""
 
     def read(self, data: bytes) -> dict[str, HeaderValue]:
         """Decode a map. RecordDamaged for bytes that are none, or that have what no header can be."""
-        was_plain_expected = self._expects_plain
-        if was_plain_expected:
+        wary_maps = self._wary_maps
+        if not wary_maps:
             try:
                 return self.read_plain(data)
             except _unreadable():
@@ -204,15 +205,15 @@ class _HeaderReader:
             headers = self._read_any(data)
         except _unreadable():
             raise RecordDamaged("a message's headers cannot be read") from None
-        is_plain = not was_plain_expected
+        wary_maps = wary_maps - 1 if wary_maps else WARY_MAPS
         values: Iterable[object] = headers.values()  # whatever MessagePack can say
         for value in values:
             kind = type(value)
             if kind not in _PLAIN_KINDS:
-                is_plain = False
+                wary_maps = WARY_MAPS
                 if kind is not bytes:
                     _check(value, 0)
-        self._expects_plain = is_plain
+        self._wary_maps = wary_maps
         return headers
 
 
