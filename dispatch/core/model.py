@@ -467,6 +467,10 @@ class ListKeeper(ABC):
         """Offer a message that arrived to every list of its lane. Return whether RAM has it for all who want it."""
 
     @abstractmethod
+    def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
+        """Publish messages that arrived, and offer each in turn as offer_to_consumer_groups does."""
+
+    @abstractmethod
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
         """Let everything before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
 

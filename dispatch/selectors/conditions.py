@@ -31,7 +31,7 @@ from ...store.index.fingerprint import UNKNOWN, Fingerprint, SummaryFingerprint
 from ...store.message import HeaderValue
 from .like import like_matcher
 
-Values = Mapping[str, HeaderValue]
+Values = dict[str, HeaderValue]
 Number = int | float
 Predicate = Callable[[Values], bool]
 Compare = Callable[[Any, Any], bool]

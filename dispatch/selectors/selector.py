@@ -91,7 +91,7 @@ class Selector:
         "needles",
         "field_names",
         "header_names",
-        "_condition",
+        "condition",
         "_nodes",
         "_own_sets",
     )
@@ -101,13 +101,13 @@ class Selector:
         """Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector."""
         self.names = names = _shared(own := names)
         """Every name in it."""
-        self._condition = condition
+        self.condition = condition
+        """What `matches` asks; who asks it of many messages calls its `is_true`."""
         self.matches: Predicate = condition.is_true
         """matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
 
-        `values` maps names to header values, and only its `get` is called. The
-        caller puts in the names of `field_names`, over any header of that name.
-        Never raises.
+        `values` has header values by name. The caller puts in the names of
+        `field_names`, over any header of that name. Never raises.
         """
         self.needles = _needles(names, condition)
         """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold
@@ -133,7 +133,7 @@ class Selector:
 
         fingerprints: a fingerprint of each header, by name; one that is absent is unknown. Never raises.
         """
-        return self._condition.may_be_true(fingerprints)
+        return self.condition.may_be_true(fingerprints)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selector) and self.text == other.text

@@ -107,13 +107,15 @@ class SubscriptionConsumerGroup(ConsumerGroup):
         """See SelectorMatcher. A non-persistent message reaches only the subscriptions that want it."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
-    def verdict(self, lane: LaneMessages, message: StoredMessage) -> bool | None:
+    def verdict(
+        self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
+    ) -> bool | None:
         """See SelectorMatcher. A message that is just arriving is judged once for all subscriptions with this selector.
 
         Requires: the lock.
         """
         if self.selector is None or not self._verdicts.is_about(lane, message):
-            return super().verdict(lane, message)
+            return super().verdict(lane, message, values)
         try:
             return self._verdicts.matches(self.selector, lane, message)
         except RecordDamaged:

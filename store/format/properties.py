@@ -26,8 +26,8 @@ _BIG_INT: Final = 1
 """Extension type of an int beyond 64 bits: its bytes, signed, the lowest first."""
 
 _PLAIN: Final[Any] = str | int | float | bool | None
-"""Values that are decoded together. Of lists, dicts, bytes and wide ints each is decoded and checked by itself."""
-_ARRAY32: Final = b"\xdd"
+"""Values that msgspec itself tells from all others while it decodes. What a list, dict, bytes or wide int is, is looked
+at behind it."""
 _EMPTY_MAP: Final = b"\x80"
 _TIME: Final = bytes((TIME_TAG,))
 _KEY: Final = struct.Struct("<BH")
@@ -38,12 +38,13 @@ GROUP_BYTES_MAX: Final = 255
 BIG_INT_BYTES_MAX: Final = 512
 NESTING_MAX: Final = 32
 """Lists and dicts inside each other in one header."""
+WARY_MAPS: Final = 32
+"""Maps in a row with plain values alone, after one with others, until the next one is expected to be such a map."""
 READERS_MAX: Final = 64
 """Sets of names that have a reader of their own; for others all headers are decoded."""
-JOINED_BYTES_MAX: Final = 1 << 18
-"""More bytes of headers than that are not copied together: beside them a call each costs little."""
 
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
+_PLAIN_KINDS: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
 _NAMES: Final[frozenset[type]] = frozenset((str,))
 
 Writer = Callable[[object], bytes]
@@ -88,22 +89,29 @@ def _headers(headers: Headers) -> bytes:
             break
     else:
         try:
-            return _encode(plain)
+            return _writer.encode(plain)
         except (OverflowError, UnicodeEncodeError):
             pass  # an int beyond 64 bits, or no text: below each is dealt with, or named
-    return _encode({_plain_name(name): _plain(value, 0) for name, value in plain.items()})
+    return _writer.encode({_plain_name(name): _plain(value, 0) for name, value in plain.items()})
 
 
-def _encode_first(headers: object) -> bytes:
-    """Import msgspec with the first header, encode it, and let msgspec stand here from now on."""
-    global _encode
-    from msgspec.msgpack import Encoder
+class _HeaderWriter:
+    """Encodes maps of headers."""
 
-    _encode = Encoder().encode
-    return _encode(headers)
+    __slots__ = ("encode",)
+
+    def __init__(self) -> None:
+        self.encode: Writer = self._encode_first
+
+    def _encode_first(self, headers: object) -> bytes:
+        """Import msgspec with the first header, encode it, and let msgspec stand here from now on."""
+        from msgspec.msgpack import Encoder
+
+        self.encode = Encoder().encode
+        return self.encode(headers)
 
 
-_encode: Writer = _encode_first
+_writer: Final = _HeaderWriter()
 
 
 def _plain_name(name: object) -> str:
@@ -171,39 +179,44 @@ def _map_type(names: frozenset[str] | None, value: object) -> Any:
 
 
 class _HeaderReader:
-    """Decodes the maps of headers of one message, or of many together: all of them, or those of some names."""
+    """Decodes the map of headers of a message: all of them, or those of some names."""
 
-    __slots__ = ("one", "_array", "_parts")
+    __slots__ = ("read_plain", "_read_any", "_wary_maps")
 
     def __init__(self, names: frozenset[str] | None) -> None:
-        from msgspec import Raw
         from msgspec.msgpack import Decoder
 
-        self.one: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
-        self._array: Callable[[bytes], list[dict[str, HeaderValue]]]
-        self._array = Decoder(cast("Any", list)[_map_type(names, _PLAIN)]).decode
-        self._parts: Callable[[bytes], list[Any]] = Decoder(list[Raw]).decode
+        self.read_plain: Reader = Decoder(_map_type(names, _PLAIN)).decode
+        """Decodes a map whose values are plain; raises one of _unreadable where they are not, or it is no such map."""
+        self._read_any: Reader = Decoder(_map_type(names, Any), ext_hook=_extension).decode
+        self._wary_maps = 0
+        """How many maps are still read as if their values were not plain: what is raised where they are not costs as
+        much as ten maps, so after such a one WARY_MAPS in a row must be plain."""
 
-    def many(self, maps: list[bytes]) -> list[dict[str, HeaderValue]] | None:
-        """Return the values of each map; None where one of them is no such map, or has a value of another kind."""
-        array = _ARRAY32 + len(maps).to_bytes(4, "big") + b"".join(maps)
+    def read(self, data: bytes) -> dict[str, HeaderValue]:
+        """Decode a map. RecordDamaged for bytes that are none, or that have what no header can be."""
+        wary_maps = self._wary_maps
+        if not wary_maps:
+            try:
+                return self.read_plain(data)
+            except _unreadable():
+                pass
         try:
-            found = self._array(array)
-            parts = self._parts(array)
+            headers = self._read_any(data)
         except _unreadable():
-            return None
-        # Bytes that end in the middle of a map would be completed by what comes behind them.
-        return found if list(map(len, parts)) == list(map(len, maps)) else None
+            raise RecordDamaged("a message's headers cannot be read") from None
+        wary_maps = wary_maps - 1 if wary_maps else WARY_MAPS
+        values: Iterable[object] = headers.values()  # whatever MessagePack can say
+        for value in values:
+            kind = type(value)
+            if kind not in _PLAIN_KINDS:
+                wary_maps = WARY_MAPS
+                if kind is not bytes:
+                    _check(value, 0)
+        self._wary_maps = wary_maps
+        return headers
 
 
-def _read_all_first(data: bytes) -> dict[str, HeaderValue]:
-    """Decode what _encode_first encodes."""
-    global _read_all
-    _read_all = _reader(None).one
-    return _read_all(data)
-
-
-_read_all: Reader = _read_all_first
 _readers: Final[dict[frozenset[str] | None, _HeaderReader]] = {}
 
 
@@ -241,20 +254,6 @@ def _identity_end(data: bytes) -> int:
     if at > end:
         raise RecordDamaged("a message's id, group or producer is longer than its headers")
     return at
-
-
-def _read(data: bytes, at: int, reader: Reader) -> dict[str, HeaderValue]:
-    if at == len(data):
-        return {}
-    try:
-        headers = reader(data[at + 1 :])
-    except _unreadable():
-        raise RecordDamaged("a message's headers cannot be read") from None
-    values: Iterable[object] = headers.values()  # whatever MessagePack can say
-    for value in values:
-        if type(value) not in _SCALARS:
-            _check(value, 0)
-    return headers
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
@@ -305,8 +304,8 @@ def _named(data: bytes, wanted: int) -> bytes | None:
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     """Return (headers, foreign message id or None). RecordDamaged when encode_properties can't have made the bytes."""
     if data[:1] == _HEADERS_FOLLOW:
-        return _read(data, 0, _read_all), None
-    return _read(data, _identity_end(data), _read_all), message_id_of(data)
+        return _reader(None).read(data[1:]), None
+    return _reader(None).read(_map_of(data)), message_id_of(data)
 
 
 def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
@@ -314,23 +313,21 @@ def header_values(data: bytes, names: frozenset[str]) -> dict[str, HeaderValue]:
 
     What is not asked for is passed over undecoded: of 20 headers one takes a fifth of the time of all.
     """
-    return _read(data, 0 if data[:1] == _HEADERS_FOLLOW else _identity_end(data), _reader(names).one)
+    return _reader(names).read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data))
 
 
 def header_values_of_each(
     properties: Sequence[bytes], names: frozenset[str]
 ) -> Sequence[dict[str, HeaderValue] | None]:
-    """Return header_values of each; None where that raises RecordDamaged. A third of the time of a call for each."""
-    if sum(map(len, properties)) <= JOINED_BYTES_MAX:
-        try:
-            maps = [data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data) for data in properties]
-        except RecordDamaged:
-            pass  # of some of them: below each is looked at by itself
-        else:
-            together = _reader(names).many(maps)
-            if together is not None:
-                return together
-    return [_read_or_none(data, names) for data in properties]
+    """Return header_values of each; None where that raises RecordDamaged. Half of the time of a call for each."""
+    read = _reader(names).read_plain
+    try:
+        return [read(data[1:] if data[:1] == _HEADERS_FOLLOW else _map_of(data)) for data in properties]
+    except RecordDamaged:
+        pass
+    except _unreadable():
+        pass
+    return [_read_or_none(data, names) for data in properties]  # one of them has other values, or is damaged
 
 
 def _map_of(data: bytes) -> bytes:

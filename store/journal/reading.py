@@ -256,7 +256,7 @@ def _read_singles(
         sequence += 1
         at = offset - base
         begin = at + ONE_BYTES
-        content = data[begin : begin + length]
+        end = begin + length
         try:
             head_crc, found, timestamp, crc, content_bytes, properties_bytes = unpack(data, at)
         except struct.error:
@@ -270,14 +270,13 @@ def _read_singles(
                 or properties_bytes > length
             ):
                 problem = "another record lies there"
-            elif crc32(content) != crc:
-                problem = "the checksum of the message does not match"
-            elif properties_bytes:
-                messages.append((sequence, content[:properties_bytes], content[properties_bytes:], timestamp))
-                continue
             else:
-                messages.append((sequence, b"", content, timestamp))
-                continue
+                middle = begin + properties_bytes
+                properties, body = data[begin:middle] if properties_bytes else b"", data[middle:end]
+                if (crc32(body, crc32(properties)) if properties else crc32(body)) == crc:
+                    messages.append((sequence, properties, body, timestamp))
+                    continue
+                problem = "the checksum of the message does not match"
         unreadable.append((sequence, f"data-{extent.data_log}.log at {offset}: {problem}"))
 
 
@@ -303,13 +302,12 @@ def _read_slice(
     timestamp = part.timestamp
     wanted = table[3 * extent.skip : 3 * (extent.skip + extent.messages)]
     for crc, length, properties_bytes in zip(wanted[::3], wanted[1::3], wanted[2::3], strict=True):
-        content = data[begin : begin + length]
-        if crc32(content) != crc or properties_bytes > length:
+        middle, end = begin + properties_bytes, begin + length
+        properties, body = data[begin:middle] if properties_bytes else b"", data[middle:end]
+        if properties_bytes <= length and (crc32(body, crc32(properties)) if properties else crc32(body)) == crc:
+            messages.append((sequence, properties, body, timestamp))
+        else:
             place = f"data-{extent.data_log}.log at {extent.offset}: the checksum of the message does not match"
             unreadable.append((sequence, place))
-        elif properties_bytes:
-            messages.append((sequence, content[:properties_bytes], content[properties_bytes:], timestamp))
-        else:
-            messages.append((sequence, b"", content, timestamp))
-        begin += length
+        begin = end
         sequence += 1

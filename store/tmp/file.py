@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..format.record import crc32
 from ..journal.reading import PIECE_BYTES, Readable, read_verified
@@ -24,6 +24,10 @@ HEAD_BYTES: Final = HEAD.size
 _CRC: Final = struct.Struct("<I")
 _CRC_BYTES: Final = _CRC.size
 _REST: Final = struct.Struct("<IIQQ")
+_pack_crc: Final = _CRC.pack
+_pack_rest: Final = _REST.pack
+# By another name and without its types: machine code then hands on the checksum as the object that crc32 returned.
+_checksum: Final[Callable[..., Any]] = crc32
 
 SpilledMessage = tuple[int, bytes, bytes, int]
 """(sequence, properties, body, timestamp in ms)."""
@@ -53,16 +57,16 @@ def message_bytes(message: SpilledMessage) -> int:
     return HEAD_BYTES + len(message[1]) + len(message[2])
 
 
-def encode(salt: int, messages: Iterable[SpilledMessage]) -> list[bytes]:
+def encode(salt: Any, messages: Iterable[SpilledMessage]) -> list[bytes]:
     """Return the pieces that, joined, are written; the last one is the body of the last message, uncopied."""
     parts: list[bytes] = []
     for sequence, properties, body, timestamp in messages:
-        rest = _REST.pack(len(properties), len(body), sequence, timestamp)
-        crc = crc32(rest, salt)
+        rest = _pack_rest(len(properties), len(body), sequence, timestamp)
+        crc = _checksum(rest, salt)
         if properties:
-            parts += (_CRC.pack(crc32(body, crc32(properties, crc))), rest, properties, body)
+            parts += (_pack_crc(_checksum(body, _checksum(properties, crc))), rest, properties, body)
         else:
-            parts += (_CRC.pack(crc32(body, crc)), rest, body)
+            parts += (_pack_crc(_checksum(body, crc)), rest, body)
     return parts
 
 
@@ -77,7 +81,8 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
         if problem:
             unreadable += [(sequence, problem) for sequence, _, _ in region.messages]
             continue
-        salt, view = region.salt, memoryview(data)
+        salt: Any = region.salt
+        view = memoryview(data)
         for sequence, at, length in region.messages:
             crc, properties_bytes, body_bytes, found, timestamp = HEAD.unpack_from(data, at)
             body_at = at + HEAD_BYTES + properties_bytes
@@ -85,7 +90,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
             if (
                 found == sequence
                 and body_at + body_bytes == end
-                and crc32(view[at + _CRC_BYTES : end], salt) == crc  # one call for both, and nothing copied for it
+                and _checksum(view[at + _CRC_BYTES : end], salt) == crc  # one call for both, and nothing copied for it
             ):
                 properties = data[at + HEAD_BYTES : body_at] if properties_bytes else b""
                 messages.append((sequence, properties, data[body_at:end], timestamp))

@@ -18,6 +18,7 @@ from ....cache.message_memory import MessageMemory, QuotaMemory
 from ....cache.shares import Shares
 from ....cache.tab import Tab
 from ....store.index.delivery_counts import DeliveryCountTable
+from ....store.message import HeaderValue
 from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
 from ...selectors.selector import Selector
@@ -42,6 +43,9 @@ from .load_requests import LoadRequests
 from .memory_parts import MemoryParts
 from .observer import ListObserver
 from .reclaim import Reclaim
+
+Decoded = Sequence[dict[str, HeaderValue] | None]
+"""Headers of messages, in order; None of one whose headers make no sense."""
 
 UNREADABLE_MAX: Final = 1024
 """Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
@@ -370,19 +374,46 @@ class TargetArea(ListKeeper):
 
         Returns whether it is in RAM for all who may want it.
         """
-        consumer_groups = lane.destination.consumer_groups
-        if not consumer_groups:
+        if not lane.destination.consumer_groups:
             heads = lane.memory.head_queue_cache
             if lane.pending_lane.pending_messages == 1:
                 heads.reopen(lane.pending_lane.number)
             return heads.put(lane.pending_lane.number, message)
+        targets = list(lane.destination.lists_over(lane))
+        return self._offer_to_lists(lane, message, targets, [None] * len(targets), 0)
+
+    def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
+        """See ListKeeper. What a list that stands at the first one asks of their headers is decoded of all together."""
+        targets = list(lane.destination.lists_over(lane))
+        first = messages[0][0]
+        decoded = [
+            target.consumer_group.decoded(messages) if target.frontier == first and not target.references else None
+            for target in targets
+        ]
+        for at, message in enumerate(messages):
+            lane.published = message[0] + 1
+            if targets:
+                self._offer_to_lists(lane, message, targets, decoded, at)
+            else:
+                self.offer_to_consumer_groups(lane, message)
+
+    def _offer_to_lists(
+        self, lane: LaneState, message: StoredMessage, targets: list[TargetList], decoded: list[Decoded | None], at: int
+    ) -> bool:
+        """Offer an arrival to the list of each consumer group; return whether it is in RAM for all who may want it.
+
+        decoded: for each list what its selector asks of the headers of several messages, of which this one is the one
+        at `at`; None: nothing is decoded yet.
+        """
         sequence, charge = message[0], charge_bytes(message)
         is_direct = False
         behind: list[TargetList] = []
-        for consumer_group in consumer_groups.values():
-            target = next(found for found in consumer_group.lists if found.lane is lane)
+        for target, values in zip(targets, decoded, strict=True):
+            consumer_group = target.consumer_group
             is_next = target.frontier == sequence and not target.references
-            is_wanted = consumer_group.verdict(lane, message) if is_next else None
+            is_wanted: bool | None = None
+            if is_next:
+                is_wanted = consumer_group.verdict(lane, message, None if values is None else values[at])
             if is_wanted is False:
                 target.frontier = sequence + 1
                 if lane.unwanted is not None:

@@ -27,8 +27,7 @@ class QueueLaneState(PersistentLaneState):
             if head.is_stopped(number) and not self.destination.consumer_groups:
                 self.published = messages[-1][0] + 1  # behind the head of the queue: they stay in the journal alone
                 return
-            for message in messages:
-                self.arrive(message)
+            self.destination.target_area.offer_slice(self, messages)
             return
         first = messages[0][0]
         is_next = sole.frontier == first and not sole.references

@@ -14,8 +14,9 @@ and who gets them, nothing here knows. Nothing here survives the process.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice, takewhile
-from typing import Final
+from typing import Any, Final
 
 from ....cache.charge import charge_bytes, charges_bytes
 from ....cache.tab import Tab
@@ -129,7 +130,8 @@ class ListContents:
             taken = list(direct)
             direct.clear()
             return taken
-        return [direct.popleft() for _ in range(most)]
+        pop: Callable[[], Any] = direct.popleft  # without a type: machine code would make other tuples of those
+        return [pop() for _ in range(most)]
 
     def drop_first(self) -> int:
         """Take out the first direct message; return its charge, which the list no longer has."""

@@ -34,8 +34,9 @@ def stored(values: Values) -> Values:
 def fingerprints(messages: list[Values], names: tuple[str, ...] = NAMES) -> dict[str, Fingerprint]:
     survey = BlockSurvey(frozenset(names), 0)
     properties = [encode_properties(values) for values in messages]
-    survey.decode(dict(enumerate(properties[::2])), frozenset(names))  # a scan decodes together what is in RAM
-    for index, data in enumerate(properties[1::2], len(properties[::2])):
+    together, one_by_one = properties[::2], properties[1::2]  # a scan decodes together what is in RAM
+    survey.decode(range(len(together)), together, frozenset(names))
+    for index, data in enumerate(one_by_one, len(together)):
         survey.add(index, header_values(data, frozenset(names)))
     assert survey.examined == (1 << len(messages)) - 1
     return {name: fingerprint_of(data) for name, data in survey.pack().items()}

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from forebay.store.errors import SettingsError
 from forebay.store.format.properties import (
     BIG_INT_BYTES_MAX,
-    JOINED_BYTES_MAX,
     NAME_BYTES_MAX,
     NESTING_MAX,
     READERS_MAX,
@@ -343,10 +342,13 @@ def test_the_headers_of_one_message_never_reach_into_those_of_the_next() -> None
         assert found[-1] == identities({"a": 1}) and found[:-1] == [None] * (len(properties) - 1)
 
 
-def test_headers_of_many_are_read_however_large_they_are_together() -> None:
-    each = encode_properties({"a": 1, "b": "x" * 1000})
-    many = [each] * (JOINED_BYTES_MAX // len(each) + 2)
-    assert together(many, frozenset("a")) == each_by_itself(many, frozenset("a")) and len(many) > 2
+@given(st.lists(st.sampled_from(VALUES), max_size=8))
+def test_what_one_message_has_changes_nothing_of_the_next(values: list[HeaderValue]) -> None:
+    properties = [encode_properties({"a": value, "b": 1}) for value in values]
+    read = [decode_properties(data)[0] for data in properties]
+    assert list(map(identities, read)) == [identities({"a": value, "b": 1}) for value in values]
+    asked = [header_values(data, frozenset("a"))["a"] for data in properties]
+    assert list(map(identity, asked)) == list(map(identity, values))
 
 
 @given(
