@@ -42,7 +42,7 @@ def require_all_found(bay: Forebay) -> None:
     messages = list(bay.queue("orders").browse())
     for selector in SELECTORS:
         matches = compile_selector(selector).matches
-        expected = [int(message.body) for message in messages if matches(message.headers or {})]
+        expected = [int(message.body) for message in messages if matches(dict(message.headers or {}))]
         assert found(bay, selector) == expected, selector
         assert [int(message.body) for message in bay.queue("orders").browse(selector)] == expected, selector
 
@@ -140,9 +140,9 @@ class SkipsForSubscriptions(Skips):
                 headers |= {delivery.sequence: delivery.headers for delivery in more}
         for selector in SELECTORS:
             matches = compile_selector(selector).matches
-            assert kept(bay, selector, selector) == [number for number in everything if matches(headers[number])], (
-                selector
-            )
+            assert kept(bay, selector, selector) == [
+                number for number in everything if matches(dict(headers[number]))
+            ], selector
 
     def send(self) -> None:
         messages: list[Message] = []

@@ -27,7 +27,7 @@ Values = Mapping[str, HeaderValue]
 
 
 def matches(text: str, values: Values) -> bool:
-    return compile_selector(text).matches(values)
+    return compile_selector(text).matches(dict(values))
 
 
 def truth(text: str, values: Values) -> bool | None:

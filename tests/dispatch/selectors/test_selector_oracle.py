@@ -287,8 +287,8 @@ def test_selector_agrees_with_a_slow_interpreter(condition: Node, batch: list[Va
     assert compile_selector(selector.text) == selector
     for values in batch:
         expected = judge(condition, values)
-        assert selector.matches(values) is (expected is True), text
-        assert negation.matches(values) is (expected is False), text
+        assert selector.matches(dict(values)) is (expected is True), text
+        assert negation.matches(dict(values)) is (expected is False), text
         encoded = encode_properties(values)
         if expected is True and selector.needles:
             assert any(needle in encoded for needle in selector.needles), text
@@ -330,5 +330,5 @@ def test_any_text_compiles_or_is_refused(text: str, values: Values) -> None:
     except SelectorError as refusal:
         assert 0 <= refusal.position <= len(text)
         return
-    assert isinstance(selector.matches(values), bool)
+    assert isinstance(selector.matches(dict(values)), bool)
     assert compile_selector(selector.text) == selector
