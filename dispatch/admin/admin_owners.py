@@ -66,34 +66,9 @@ def make_admin_owners(
         destinations.for_report,
     )
     mover = _make_mover(core, store, timed, browsers, slice_messages_max)
-    dead_letters = DeadLetterMover(
-        monitor=monitor,
-        store=store.messages,
-        journal=journal,
-        branches=store.branches,
-        delivery_count_table=store.index.delivery_count_table,
-        subscribers=store.subscriptions,
-        dispatch_area=core.target_area.dispatch_area,
-        confirmer=confirmer,
-        destinations=destinations,
-        removals=removals,
-        redelivery=redelivery,
-        topics=topics,
-        browsers=browsers,
-        mover=mover,
-        policies=policies,
-        wake_maintenance=wake_maintenance,
-    )
+    dead_letters = _make_dead_letter_mover(core, store, redelivery, topics, browsers, mover, policies, wake_maintenance)
     sweeper = ExpirySweeper(
-        monitor,
-        store.messages,
-        store.branches,
-        store.steady.now_ms,
-        timed,
-        removals,
-        browsers,
-        dead_letters,
-        policies,
+        monitor, store.messages, store.branches, store.steady.now_ms, timed, removals, browsers, dead_letters, policies
     )
     queue_admin = QueueAdmin(
         monitor, store.messages, store.destination_records, confirmer, destinations, removals, transactions
@@ -146,4 +121,34 @@ def _make_mover(
         timed=timed,
         browsers=browsers,
         slice_messages_max=slice_messages_max,
+    )
+
+
+def _make_dead_letter_mover(
+    core: CoreParts,
+    store: DirectoryStore,
+    redelivery: Redelivery,
+    topics: Topics,
+    browsers: Browsers,
+    mover: Mover,
+    policies: Policies,
+    wake_maintenance: Callable[[], None],
+) -> DeadLetterMover:
+    return DeadLetterMover(
+        monitor=core.monitor,
+        store=store.messages,
+        journal=store.journal,
+        branches=store.branches,
+        delivery_count_table=store.index.delivery_count_table,
+        subscribers=store.subscriptions,
+        dispatch_area=core.target_area.dispatch_area,
+        confirmer=core.confirmer,
+        destinations=core.destinations,
+        removals=core.removals,
+        redelivery=redelivery,
+        topics=topics,
+        browsers=browsers,
+        mover=mover,
+        policies=policies,
+        wake_maintenance=wake_maintenance,
     )

@@ -62,15 +62,7 @@ def make_topic_owners(
     monitor, destinations, removals = core.monitor, core.destinations, core.removals
     records, properties = store.subscription_records, store.host_properties
     sweeper = UnmatchedSweeper(monitor, store.messages, records, reading)
-    subscriptions = OpenSubscriptions(
-        monitor=monitor,
-        subscribers=store.subscriptions,
-        records=records,
-        removals=removals,
-        timed=timed,
-        unrecorded=UnrecordedStore(store.messages),
-        sweeper=sweeper,
-    )
+    subscriptions = _make_subscriptions(core, store, timed, sweeper)
     patterns = PatternRegistry(core.target_area, records, subscriptions)
     retention = TopicRetention(
         monitor=monitor, records=records, trimmer=store.cleanup.trimmer, policies=policies, overhead=overhead
@@ -149,4 +141,18 @@ def _make_admin(
         confirmer=core.confirmer,
         transactions=transactions,
         subscriptions=subscriptions,
+    )
+
+
+def _make_subscriptions(
+    core: CoreParts, store: DirectoryStore, timed: TimedLanes, sweeper: UnmatchedSweeper
+) -> OpenSubscriptions:
+    return OpenSubscriptions(
+        monitor=core.monitor,
+        subscribers=store.subscriptions,
+        records=store.subscription_records,
+        removals=core.removals,
+        timed=timed,
+        unrecorded=UnrecordedStore(store.messages),
+        sweeper=sweeper,
     )
