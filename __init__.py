@@ -177,15 +177,15 @@ _FOUND_IN: Final = {
     "store.message": ("Message",),
     "store.recovery.recovery": ("RecoveryReport",),
 }
-"""Where each name is found, a module of ours with those that come from it. As above, which type checkers read."""
+"""Each module with the names that come from it. It must agree with the imports above, which type checkers read."""
 _OWN_NAMES: Final = {"open": "open_forebay", "codecs": ""}
-"""What the module calls a name that has another one here; "": it is the module."""
+"""The name in its module, if it differs from the name here; "": the module itself."""
 _MODULE_OF: Final = {name: module for module, names in _FOUND_IN.items() for name in names}
 
-if not TYPE_CHECKING:  # to which any name would be one of this module
+if not TYPE_CHECKING:  # type checkers would take any name for one of this module
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is asked for first; from then on it is a plain attribute."""
+        """Import a name when it is first used; from then on it is a plain attribute."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         module, own_name = import_module(f"{__name__}.{_MODULE_OF[name]}"), _OWN_NAMES.get(name, name)

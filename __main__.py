@@ -1,7 +1,7 @@
 """The command line: `forebay` and `python -m forebay`.
 
-Exit codes: 0 done, 1 a check failed or the work could not be done, 2 wrong usage, 130 interrupted, 141 whoever reads
-the output has gone. A command's modules are imported when it is named.
+Exit codes: 0 done, 1 a check failed or the work could not be done, 2 wrong usage, 130 interrupted, 141 the reader of
+the output has gone. The modules of a command are imported when it is called.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ EXIT_CODES: Final = (
     "exit codes: 0 done, 1 a check failed or the work could not be done,\n"
     "2 wrong usage, 130 interrupted, 141 whoever reads the output has gone"
 )
-"""The end of each help, in lines for those that keep theirs."""
+"""The end of each help text, as lines for the commands that keep line breaks."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141  # as a shell reports a death by SIGPIPE
 
 
 class Command(NamedTuple):
-    """A command, for the list of them."""
+    """An entry in the list of commands."""
 
     module: str
-    """Where it is defined, relative to this package."""
+    """The module that defines it, relative to this package."""
     define: str
-    """Name of the function there that gives a parser its arguments, and `run(arguments, streams)` as a default."""
+    """Name of the function there that adds arguments to a parser, and `run(arguments, streams)` as a default."""
     help: str = ""
-    """"": an old name, which is not listed."""
+    """The help text; "": an old name, which is not listed."""
 
 
 _BENCHMARKS, _COMMANDS, _PIPELINE = "benchmarks", "dispatch.commands", "pipeline.commands"
@@ -79,7 +79,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "pipeline pins": Command(f"{_PIPELINE}.questions", "add_pins"),
     "pipeline tune": Command(f"{_PIPELINE}.planning", "add_tune"),
 }
-"""By name, as one writes it."""
+"""The commands by name."""
 
 OLD_NAMES: Final = {
     "load": "bench",
@@ -87,7 +87,7 @@ OLD_NAMES: Final = {
     "pipeline pins": "explain --json",
     "pipeline tune": "plan",
 }
-"""What has another name now, which a command says beside its work."""
+"""Old names and their new ones, which a command prints in addition to its work."""
 
 _FAMILIES: Final = {"pipeline": "questions and bulk work over many brokers, by one process or by Spark"}
 
@@ -96,17 +96,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; wrong usage raises SystemExit, as argparse does."""
     given = sys.argv[1:] if argv is None else argv
     arguments = _parser(given).parse_args(given)
-    if sys.stdout is None:  # closed by whoever called
+    if sys.stdout is None:  # the caller has closed it
         return _failed("standard output is closed", 1)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no command
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal can't show must not end a command
     err = sys.stderr if sys.stderr is not None else StringIO()
     streams = Streams(sys.stdout, err, _read_input, time.sleep, time.monotonic)
     if arguments.called in OLD_NAMES:
         streams.remark(f"forebay: `forebay {arguments.called}` is `forebay {OLD_NAMES[arguments.called]}` now")
     try:
         exit_code: int = arguments.run(arguments, streams)
-        sys.stdout.flush()  # a reader that has gone shows itself here at the latest
+        sys.stdout.flush()  # if the reader has gone, this is where it shows at the latest
         return exit_code
     except KeyboardInterrupt:
         return _failed("interrupted", INTERRUPTED)
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _in_words(error: OSError) -> str:
-    """Return what the system refused and why. An error without a file's name is most often one of the output."""
+    """Return what the system refused and why. An error without a file's name is usually about the output."""
     reason = error.strerror or str(error)
     if isinstance(error.filename, (str, bytes)):
         return f"{os.fsdecode(error.filename)} can't be used ({reason})"
@@ -141,7 +141,7 @@ def _failed(problem: str, exit_code: int) -> int:
 
 
 def _drop_output() -> None:
-    """Let what could not be written go. The interpreter flushes once more when it ends."""
+    """Drop output that could not be written, because the interpreter flushes once more when it ends."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -158,7 +158,7 @@ def _read_input(size_bytes: int) -> bytes:
 
 
 def _parser(given: Sequence[str]) -> ArgumentParser:
-    """Return a parser in which only the command that is given has its arguments."""
+    """Return a parser in which only the given command has its arguments."""
     parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.", epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -188,7 +188,7 @@ def _define(name: str, parser: ArgumentParser) -> None:
 
 
 def command_lines() -> Iterator[CommandLine]:
-    """Yield each command that has not an old name, with all its arguments."""
+    """Yield each command with all its arguments, except old names."""
     for name, command in COMMANDS.items():
         if command.help:
             parser = ArgumentParser(prog=f"forebay {name}")

@@ -1,4 +1,4 @@
-"""forebay.aio: forebay in asyncio. What waits in a thread is awaited here; the rest has the same names.
+"""forebay.aio: forebay in asyncio. Calls that wait in a thread are awaited here; all names are the same.
 
 >>> import forebay.aio
 >>> async with forebay.aio.open("data", memory_limit="64MiB") as bay:

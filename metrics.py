@@ -1,11 +1,11 @@
 """forebay.metrics: the statistics of an open store for Prometheus and OpenTelemetry.
 
->>> import forebay.metrics
->>> import prometheus_client
->>> prometheus_client.REGISTRY.register(forebay.metrics.prometheus(bay))
+    >>> import forebay.metrics
+    >>> import prometheus_client
+    >>> prometheus_client.REGISTRY.register(forebay.metrics.prometheus(bay))
 
-All of them tell the same, under names that RabbitMQ and Kafka made usual, and name no more queues than they are told
-to. `prometheus_text` needs no package; the other two need forebay[metrics].
+All functions report the same metrics, under names that are usual for RabbitMQ and Kafka, and name at most as many
+queues as they are told to. `prometheus_text` needs no package; the other two need forebay[metrics].
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["opentelemetry", "prometheus", "prometheus_text"]
 
 QUEUES_MAX: Final = 1_000
-"""Queues that are named unless the call says otherwise: each is some twenty series."""
+"""Most queues that are named by default. Each is about twenty series."""
 SNAPSHOT_SECONDS: Final = 0.5
-"""OpenTelemetry asks for each metric by itself: so long they share one snapshot."""
+"""OpenTelemetry asks for each metric separately; for this long they share one snapshot."""
 
 
 def __dir__() -> list[str]:
@@ -44,7 +44,7 @@ def __dir__() -> list[str]:
 
 
 class Snapshot:
-    """What all metrics of one moment are read from."""
+    """The data from which all metrics of one moment are read."""
 
     def __init__(
         self,
@@ -54,11 +54,17 @@ class Snapshot:
         subscriptions: Mapping[tuple[str, str], DestinationStatistics],
         queue_count: int,
     ) -> None:
-        """queues: those that are named. subscriptions: by topic and name. queue_count: of all queues, named or not."""
+        """Take a snapshot.
+
+        queues: those that are named. subscriptions: by topic and name. queue_count: number of all queues, named or not.
+        """
         self.health = health
         self.queue_count = queue_count
         self.statistics = statistics
         process = statistics.process
+        # By subject of a metric: the values of its labels, and the objects from which its figures are read.
+        #
+        # Two lists instead of pairs, so that a scrape makes few objects for the garbage collector.
         self.rows: dict[str, _Rows] = {
             "store": ([()], [self]),
             "process": ([()], [process]) if process is not None else ([], []),
@@ -69,10 +75,6 @@ class Snapshot:
             "topic": _named(statistics.topics),
             "subscription": (list(subscriptions), list(subscriptions.values())),
         }
-        """By subject of a metric: the values of its labels, and beside them what its figures are read from.
-
-        Two lists and no pairs: a scrape makes little that the garbage collector has to look at.
-        """
 
 
 _Rows = tuple[Sequence[tuple[str, ...]], Sequence[Any]]
@@ -97,7 +99,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class _Metric:
-    """One metric, whoever asks for it. unit: "", "bytes" or "seconds"."""
+    """One metric, for all formats. unit: "", "bytes" or "seconds"."""
 
     subsystem: str
     name: str
@@ -105,9 +107,9 @@ class _Metric:
     is_counter: bool
     help: str
     subject: str
-    """Of what: a key of _LABELS."""
+    """What it is about: a key of _LABELS."""
     read: Callable[[Any], float | None]
-    """Returns the figure of one of them; None: it is not known."""
+    """Returns the figure of one subject. None: it is not known."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -115,17 +117,17 @@ class _Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """Without the "_total" of a counter."""
+        """Its name without the "_total" of a counter."""
         return "_".join(filter(None, ("forebay", self.subsystem, self.name, self.unit)))
 
     @property
     def sample_name(self) -> str:
-        """As a sample of Prometheus has it."""
+        """Its name in a sample of Prometheus."""
         return f"{self.prometheus_name}_total" if self.is_counter else self.prometheus_name
 
     @property
     def dotted_name(self) -> str:
-        """As OpenTelemetry writes it, with its unit apart."""
+        """Its name in OpenTelemetry, where the unit is separate."""
         return ".".join(filter(None, ("forebay", self.subsystem, self.name)))
 
     def samples(self, snapshot: Snapshot) -> Iterator[_Sample]:
@@ -137,26 +139,26 @@ class _Metric:
 
 
 class _Histogram(NamedTuple):
-    """Durations of one kind, whoever asks for them."""
+    """Durations of one kind, for all formats."""
 
     subsystem: str
     name: str
     help: str
     key: str
-    """In Statistics.durations."""
+    """Its key in Statistics.durations."""
 
     @property
     def prometheus_name(self) -> str:
-        """Without the "_bucket", "_sum" and "_count" of its samples."""
+        """Its name without the "_bucket", "_sum" and "_count" of samples."""
         return "_".join(filter(None, ("forebay", self.subsystem, self.name, "seconds")))
 
     @property
     def dotted_name(self) -> str:
-        """As OpenTelemetry writes it, without the suffixes of its counters."""
+        """Its name in OpenTelemetry, without the suffixes of counters."""
         return ".".join(filter(None, ("forebay", self.subsystem, self.name)))
 
     def read(self, snapshot: Snapshot) -> DurationStatistics | None:
-        """Return the durations; None: whoever tells of the store does not tell them."""
+        """Return the durations. None: the store does not report them."""
         return snapshot.statistics.durations.get(self.key)
 
     def buckets(self, snapshot: Snapshot) -> Iterator[_Sample]:
@@ -165,16 +167,16 @@ class _Histogram(NamedTuple):
         return (((bound,), count) for bound, count in _cumulative(found)) if found else iter(())
 
     def counts(self, snapshot: Snapshot) -> Iterator[_Sample]:
-        """Yield how many there were, as a counter."""
+        """Yield the number of durations, as a counter."""
         return iter([((), found.count)] if (found := self.read(snapshot)) else [])
 
     def sums(self, snapshot: Snapshot) -> Iterator[_Sample]:
-        """Yield how long they took together, in seconds, as a counter."""
+        """Yield the sum of the durations in seconds, as a counter."""
         return iter([((), found.total_seconds)] if (found := self.read(snapshot)) else [])
 
 
 def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
-    """Yield each bound in seconds, as Prometheus writes it, and how many took no longer."""
+    """Yield each bound in seconds, as Prometheus writes it, and how many durations did not exceed it."""
     bounds = (*map(repr, BOUNDS_SECONDS), "+Inf")
     return zip(bounds, accumulate(found.buckets), strict=True)
 
@@ -183,12 +185,12 @@ def _cumulative(found: DurationStatistics) -> Iterator[tuple[str, int]]:
 
 
 def prometheus_text(bay: Forebay, *, queues: int = QUEUES_MAX) -> str:
-    """Return all metrics as Prometheus reads them: the text format, version 0.0.4. Needs no package.
+    """Return all metrics in the text format of Prometheus, version 0.0.4. Needs no package.
 
-    bay, queues: as of `prometheus`, and so is what is told. About 11 ms of CPU time for a thousand queues, a tenth of
-    what prometheus_client takes to write the same.
+    bay, queues: as in `prometheus`, and so are the metrics. It takes about 11 ms of CPU time for a thousand queues, a
+        tenth of what prometheus_client takes to write the same.
 
-    >>> print(forebay.metrics.prometheus_text(bay))
+        >>> print(forebay.metrics.prometheus_text(bay))
     """
     source = _Source(bay, queues)
     return text_of(source.broker, source.take())
@@ -210,7 +212,7 @@ def text_of(broker: str, snapshot: Snapshot | None) -> str:
                 for labels, found in zip(texts[metric.subject], snapshot.rows[metric.subject][1], strict=True)
                 if (value := read(found)) is not None
             ]
-            parts.append("".join(lines))  # at once, so that the next metric has their memory
+            parts.append("".join(lines))  # join at once, so that the next metric can reuse the memory
         for histogram in _HISTOGRAMS:
             if durations := histogram.read(snapshot):
                 parts += _histogram_lines(histogram, durations, broker)
@@ -234,7 +236,7 @@ def _heading(name: str, text: str, kind: str) -> str:
 
 
 def _label_text(broker: str, names: Sequence[str] = (), values: Sequence[str] = ()) -> str:
-    """Return labels as the text has them."""
+    """Return labels in the text format."""
     text = f'{{broker="{_escaped(broker)}"'
     for name, value in zip(names, values, strict=True):
         text += f',{name}="{_escaped(value)}"'
@@ -242,17 +244,17 @@ def _label_text(broker: str, names: Sequence[str] = (), values: Sequence[str] = 
 
 
 def _escaped(value: str) -> str:
-    """Return the value of a label so that nothing in it ends it, or begins a line."""
+    """Return the value of a label with everything escaped that would end it or begin a line."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
-    """Return a collector of prometheus_client, to be registered. The label `broker` tells several stores apart.
+    """Return a collector for prometheus_client, to be registered. The label `broker` tells several stores apart.
 
-    bay: of a store of forebay.aio, `bay.synchronous`. queues: at most so many are named, those with most pending
-    messages and then those with most traffic. A store that is closed tells `forebay_healthy` alone. For a thousand
-    queues the store takes 6 ms of CPU time to tell its figures, and prometheus_client 90 ms to write them: see
-    `prometheus_text`. SettingsError: prometheus_client is not installed.
+    bay: for a store of forebay.aio, `bay.synchronous`. queues: most queues that are named; those with most pending
+        messages come first, then those with most traffic. A closed store reports only `forebay_healthy`. For a thousand
+        queues the store takes 6 ms of CPU time for its figures, and prometheus_client 90 ms to write them: see
+        `prometheus_text`. SettingsError: prometheus_client is not installed.
     """
     source = _Source(bay, queues)
     try:
@@ -263,7 +265,7 @@ def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
         raise SettingsError("prometheus_client is not installed: pip install 'forebay[metrics]'") from None
 
     class StoreCollector(Collector):
-        """The statistics of one store, asked for at each scrape."""
+        """The statistics of one store, collected at each scrape."""
 
         def collect(self) -> Iterator[PrometheusMetric]:
             """Yield every metric with its samples."""
@@ -281,7 +283,7 @@ def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
                     dict(zip(("broker", *_LABELS[subject]), (source.broker, *labels), strict=True)) for labels in rows
                 ]
                 for subject, (rows, _) in snapshot.rows.items()
-            }  # shared by all metrics of a subject: nobody changes them
+            }  # shared by all metrics of a subject, and never changed
             for metric in _METRICS:
                 family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
                 told = family(metric.prometheus_name, metric.help, labels=("broker", *metric.labels))
@@ -313,9 +315,9 @@ def prometheus(bay: Forebay, *, queues: int = QUEUES_MAX) -> Collector:
 def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> None:
     """Make observable instruments of a meter of OpenTelemetry, which ask the store whenever they are read.
 
-    bay, queues: as of `prometheus`. What is a histogram there is counters here, with the suffixes and the label `le` of
-    Prometheus, for no histogram can be observed. They tell nothing once the store is closed. SettingsError: the API is
-    not installed.
+    bay, queues: as in `prometheus`. Histograms are counters here, with the suffixes and the label `le` of Prometheus,
+        because no histogram can be observed. Instruments report nothing once the store is closed. SettingsError: the
+        API is not installed.
     """
     source = _Source(bay, queues)
     try:
@@ -359,7 +361,7 @@ def opentelemetry(bay: Forebay, meter: Meter, *, queues: int = QUEUES_MAX) -> No
 
 
 class _Source:
-    """Where the figures of one store come from. Thread-safe."""
+    """The source of one store's figures. Thread-safe."""
 
     def __init__(self, bay: Forebay, queues: int) -> None:
         if not isinstance(bay, Forebay):
@@ -375,7 +377,7 @@ class _Source:
         self._latest: Snapshot | None = None
 
     def recent(self) -> Snapshot | None:
-        """Return the figures of now, or of half a second ago; None: the store is closed."""
+        """Return figures that are at most half a second old. None: the store is closed."""
         with self._lock:
             now = time.monotonic()
             if now - self._taken_at > SNAPSHOT_SECONDS or self._bay.is_closed:
@@ -383,7 +385,7 @@ class _Source:
             return self._latest
 
     def take(self) -> Snapshot | None:
-        """Return the figures of now; None: the store is closed."""
+        """Return the present figures. None: the store is closed."""
         health = self._bay.health()
         if self._bay.is_closed:
             return None
@@ -405,7 +407,7 @@ class _Source:
 def _metrics(
     subsystem: str, subject: str, is_counter: bool, *rows: tuple[str, str, str, str | Callable[[Any], float | None]]
 ) -> Iterator[_Metric]:
-    """Yield metrics of one kind. rows: name, unit, help, and the path of attributes to the figure, or what reads it."""
+    """Yield metrics of one kind. rows: name, unit, help, and the path of attributes to the figure, or a function."""
     for name, unit, text, figure in rows:
         read = attrgetter(figure) if isinstance(figure, str) else figure
         yield _Metric(subsystem, name, unit, is_counter, text, subject, read)

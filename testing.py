@@ -1,15 +1,15 @@
-"""forebay.testing: a store without files, threads and waits, for the tests of whoever uses the library.
+"""forebay.testing: a store without files, threads and waits, for the tests of hosts.
 
->>> from forebay.testing import MemoryForebay
->>> with MemoryForebay() as bay:
-...     orders = bay.queue("orders")
-...     message_id = orders.send(b"1 kg tea", delay=60.0)
-...     late = bay.advance(60.0)
-...     orders.get(timeout=0.0).body
-b'1 kg tea'
+    >>> from forebay.testing import MemoryForebay
+    >>> with MemoryForebay() as bay:
+    ...     orders = bay.queue("orders")
+    ...     message_id = orders.send(b"1 kg tea", delay=60.0)
+    ...     late = bay.advance(60.0)
+    ...     orders.get(timeout=0.0).body
+    b'1 kg tea'
 
 With pytest, `from forebay.testing import bay` in a test module or a conftest.py is a fixture: an open MemoryForebay
-that is closed behind the test. Nothing of it is imported by `forebay`, and no plugin is registered.
+that is closed after the test. `forebay` imports nothing of this module, and no plugin is registered.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from forebay.store.manual_clock import ManualClock
 
 try:
     from pytest import fixture
-except ModuleNotFoundError:  # the rest is of use without it
+except ModuleNotFoundError:  # everything else works without it
     pass
 else:
 

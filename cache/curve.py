@@ -1,16 +1,16 @@
-"""The curve: the hit ratio that each of several memory limits would bring, found from live traffic.
+"""Curve: the hit ratio that each of several memory limits would bring, from live traffic.
 
 A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a take nor the loader had to read the
-journal for it. Counting only the reads of takes would tell nothing: the loader prevents them at any limit, and its
-reads are what a small limit costs.
+journal for it. Counting only the reads of takes would say nothing, because the loader prevents those at any limit, and
+its reads are what a small limit costs.
 
 The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger: "Evaluation techniques for storage hierarchies",
-1970): one pass over the traffic tells for every size at once what would have been kept. With sampling it costs next to
-nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction with SHARDS", 2015). A queue differs from a
-cache of blocks: a message is used once, in order, so its distance is the backlog before it, and what is kept is the
-front. Sampling messages would lose the moments at which a list overflows and catches up. So time is sampled: whenever a
-list has handed out QUANTUM_BYTES, and once a second, its backlog is known exactly. For each limit the state between two
-such moments follows from the rules of cache/shares.py, as if messages were a fluid.
+1970): one pass over the traffic tells for every size at once what would have been kept. Sampling makes this cost next
+to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC Construction with SHARDS", 2015). A queue differs from
+a cache of blocks: a message is used once, in order. So its distance is the backlog before it, and what is kept is the
+front. Sampling messages would lose the moments at which a list overflows and catches up. So time is sampled: the
+backlog of a list is known exactly once a second, and whenever the list has handed out QUANTUM_BYTES. For each limit,
+the state between two such moments follows from the rules in cache/shares.py, as if messages were a fluid.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import Final, NamedTuple
 from .shares import Shares, high_watermark_bytes, high_watermarks
 
 QUANTUM_BYTES: Final = 128 * 1024
-"""A list is sampled when it has delivered so much. Smaller: nearer to the truth, and slower."""
+"""A list is sampled when it has delivered so much. A smaller value is more exact, and slower."""
 QUANTUM_MESSAGES: Final = 16
-"""Messages, about, that a list delivers at least between two samples."""
+"""A list delivers at least about so many messages between two samples."""
 QUANTUM_SHARE: Final = 32
 """A list with a long backlog delivers at least this fraction of it between two samples."""
 GOOD_ENOUGH: Final = 0.01
-"""A difference in hit ratio that is not worth a larger limit."""
+"""A smaller difference in hit ratio is not worth a larger limit."""
 LOAD_MESSAGES: Final = 512
 
 _NO_LIMITS: Final = array("d")
-"""Of all lists that would hold their backlog under every limit. Nothing is ever put in."""
+"""Of all lists that would hold their backlog under every limit. It always stays empty."""
 
 
 def quantum_bytes(waiting: float, charge: float) -> int:
-    """Return how much a list delivers before its next sample, by its backlog and the charge of a message."""
+    """Return how much a list delivers before its next sample, from its backlog and the mean charge of a message."""
     return int(max(QUANTUM_BYTES, QUANTUM_MESSAGES * charge, waiting / QUANTUM_SHARE))
 
 
@@ -54,11 +54,11 @@ class Curve:
 
     points: tuple[CurvePoint, ...] = ()
     deliveries: int = 0
-    """Deliveries that the curve is made from, an estimate where traffic is live; 0: the curve says nothing."""
+    """Deliveries behind the curve, estimated for live traffic; 0: the curve says nothing."""
 
     @property
     def recommended_limit_bytes(self) -> int | None:
-        """The smallest limit whose hit ratio comes within 0.01 of the best; None while the curve says nothing."""
+        """The smallest limit whose hit ratio is within 0.01 of the best. None: the curve says nothing."""
         if not self.deliveries:
             return None
         best = max(point.hit_ratio for point in self.points)
@@ -68,22 +68,23 @@ class Curve:
 class Track:
     """One list as each limit would have it, in bytes of charge.
 
-    Only the first `behind` limits, the smallest, are tracked: under all others the list would hold its whole backlog.
+    Only the first `behind` limits, which are the smallest, are tracked. Under all others the list would hold its whole
+    backlog.
     """
 
     __slots__ = ("waiting", "taken", "charge", "behind", "direct", "overflowed", "outside")
 
     def __init__(self, waiting: float, charge: float) -> None:
+        # Backlog behind the list's front at the last sample.
         self.waiting = waiting
-        """Backlog behind the list's front at the last sample."""
         self.taken = 0
         self.charge = charge
         self.behind = 0
+        # By limit. `outside` is what only the journal would have.
         self.direct = self.overflowed = self.outside = _NO_LIMITS
-        """By limit; outside: what only the journal would have."""
 
     def fall_behind(self, direct: float, overflowed: float, outside: float) -> None:
-        """Begin to track one limit more."""
+        """Begin to track one more limit."""
         if self.direct is _NO_LIMITS:
             self.direct, self.overflowed, self.outside = array("d"), array("d"), array("d")
         self.behind += 1
@@ -98,9 +99,9 @@ class Step(NamedTuple):
     came: float
     went: float
     waiting: float
-    """Its backlog now."""
+    """Its present backlog."""
     charge: float
-    """Mean of its messages."""
+    """Mean charge of its messages."""
 
 
 class Fluid:
@@ -111,8 +112,8 @@ class Fluid:
     def __init__(self, track: Track, at: int, room: float, left: float, share: float) -> None:
         """room: for what is direct. left: for direct and overflowed together. share: of the PendingCache."""
         self.direct, self.overflowed, self.outside = track.direct[at], track.overflowed[at], track.outside[at]
+        # Bytes read from the journal.
         self.missed = 0.0
-        """What was read from the journal."""
         self.room = room
         self._left = left
         self._share = share
@@ -123,7 +124,7 @@ class Fluid:
         return max(min(self._share, self._left - self.direct) - self.overflowed, 0.0)
 
     def deliver(self, went: float) -> None:
-        """Hand out from the front; then let go of what reaches over a watermark that fell."""
+        """Hand out from the front; then drop what exceeds a watermark that fell."""
         self.direct -= went
         if self.direct > self.room:
             kept = min(self.direct - self.room, self._pending_room)
@@ -132,7 +133,7 @@ class Fluid:
             self.direct = self.room
 
     def load(self, filled: float) -> None:
-        """Load until the list is half full, each time up to `filled`: from the PendingCache first."""
+        """Load until the list is half full, each time up to `filled`, first from the PendingCache."""
         while self.direct < self.room / 2 and (self.overflowed > 0 or self.outside > 0):
             wanted = filled - self.direct
             taken = min(wanted, self.overflowed)
@@ -155,7 +156,7 @@ class Fluid:
         self.outside += arriving - kept
 
     def settle(self, waiting: float) -> None:
-        """Make the parts add up to the backlog, which is known better than what became of each part of it."""
+        """Make the parts add up to the backlog, which is known better than the parts."""
         surplus = self.direct + self.overflowed + self.outside - waiting
         if surplus > 0 or self.outside:
             self.outside, surplus = max(self.outside - surplus, 0.0), max(surplus - self.outside, 0.0)
@@ -168,22 +169,22 @@ class CurveSampler:
     """Follows the lists of a store. The state lock guards it."""
 
     def __init__(self, shares: Sequence[Shares]) -> None:
-        """shares: of the limits that the curve is for, the smallest first."""
+        """Make it without lists. shares: those of the limits of the curve, smallest first."""
         self._shares = shares
+        # By limit, what the PendingCache would hold.
         self._overflowed = [0.0] * len(shares)
-        """By limit, what the PendingCache would hold."""
+        # Total backlog of all lists.
         self._waiting = 0.0
-        """Backlog of all lists together."""
+        # By limit, how much of that backlog would not be direct.
         self._not_direct = [0.0] * len(shares)
-        """By limit, how much of that backlog would not be direct."""
         self._missed = [0.0] * len(shares)
         self._delivered = 0.0
         self._watermarks: dict[tuple[int, float | None], list[int]] = {}
 
     def track(self, waiting: float, in_ram: float, charge: float) -> Track:
-        """Start a track for a list over a lane with a backlog.
+        """Begin to track a list over a lane with a backlog.
 
-        in_ram: how much of the backlog's end the HeadQueueCache saw arrive.
+        in_ram: how much of the end of the backlog the HeadQueueCache saw arrive.
         """
         track = Track(waiting, charge)
         self._waiting += waiting
@@ -196,10 +197,10 @@ class CurveSampler:
     def sample(
         self, track: Track, waiting: float, taken: int, charge: float, watermarks: Sequence[int], in_flight: float
     ) -> None:
-        """Take a sample of a list: advance each limit's state from the sample before. O(limits that would be behind).
+        """Sample a list: advance each limit's state from the last sample. O(limits that would be behind).
 
-        waiting: its backlog now. taken: what it has delivered since its beginning. charge: mean of its messages.
-        watermarks: what each limit grants to the list.
+        waiting: its present backlog. taken: what it has delivered since its beginning. charge: mean charge of its
+            messages. watermarks: what each limit grants to the list.
         """
         went = taken - track.taken
         came = max(waiting - track.waiting + went, 0.0)
@@ -239,7 +240,7 @@ class CurveSampler:
         return list(zip(*granted, strict=True))
 
     def watermarks_of(self, lists: int, rate: float | None) -> Sequence[int]:
-        """Return the high watermark that each limit grants to a list that was not measured beside the others."""
+        """Return the high watermark that each limit grants to a list that was not measured with the others."""
         found = self._watermarks.get((lists, rate))
         if found is None:
             if len(self._watermarks) >= 64:
@@ -267,7 +268,7 @@ class CurveSampler:
         track.outside.pop()
 
     def _advance(self, track: Track, at: int, step: Step, watermark_bytes: int, in_flight: float) -> None:
-        """Advance one limit from the sample before: deliver half of what went, let come what came, deliver the rest."""
+        """Advance one limit from the last sample: deliver half of what went, let arrivals come, deliver the rest."""
         shares = self._shares[at]
         left = self._room(track, at, in_flight)
         others = self._overflowed[at] - track.overflowed[at]

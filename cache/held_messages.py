@@ -1,7 +1,7 @@
-"""HeldMessages: messages of many lanes by sequence in RAM, charged to one holder.
+"""HeldMessages: messages of many lanes in RAM, found by sequence and charged to one holder.
 
-What the two caches and the SpillBuffer have in common: messages are found, looked at, taken out and forgotten. How they
-come in, and which leave when memory is wanted, each of them says itself. A crash takes all of it.
+This is the common part of the two caches and the SpillBuffer: messages are found, taken out and forgotten. Each of them
+decides itself how messages come in, and which leave when memory is needed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ class HeldMessages:
     """Messages by (lane number, sequence). The state lock guards it. O(1) unless a method says otherwise."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """share_bytes: the most it should hold."""
+        """Make it empty. share_bytes: most bytes that it should hold."""
         self.holder = holder
         self._share_bytes = share_bytes
+        # Only lanes with messages. The messages of a lane are in order of arrival.
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
-        """Only lanes that have messages, each with its messages in the order in which they came."""
         self._fullness = LaneFullness(self._amount_of)
+        # Number of messages that a load or a browser found here and did not have to read.
         self.served = 0
-        """Messages that a load or a browser found here and did not have to read."""
 
     @property
     def share_bytes(self) -> int:
-        """The most it should hold."""
+        """Most bytes that it should hold."""
         return self._share_bytes
 
     def peek(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which stays; None when it is not here."""
+        """Return the message, which stays. None: it is not here."""
         messages = self._lanes.get(lane_number)
         return messages.get(sequence) if messages else None
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which leaves with its charge; None when it is not here."""
+        """Return the message and remove it with its charge. None: it is not here."""
         messages = self._lanes.get(lane_number)
         if not messages:
             return None
@@ -67,16 +67,16 @@ class HeldMessages:
             self.holder.release(charges_bytes(list(messages.values())))
 
     def _leave(self, lane_number: int) -> None:
-        """Forget a lane that has nothing more."""
+        """Forget a lane without messages."""
         del self._lanes[lane_number]
         self._fullness.forget(lane_number)
 
     def _amount_of(self, lane_number: int) -> int:
-        """Return how much a lane has, for the choice of the one that gives first."""
+        """Return how much a lane has, to choose the one that gives first."""
         return len(self._lanes[lane_number])
 
     def audit(self) -> int:
-        """Return the charge of what is really here, found by walking it."""
+        """Return the charge of everything here, computed anew."""
         return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
 
     def __len__(self) -> int:

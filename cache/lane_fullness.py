@@ -1,8 +1,8 @@
-"""LaneFullness: which lane has most, found without a look at the others.
+"""LaneFullness: find the lane that has most, without examining all lanes.
 
-Lanes stand in classes by the power of two that they have reached. A lane moves up when it reaches the next power, which
-is rare; when it shrinks, it stays where it is until somebody asks for the fullest. So a lane costs nothing with each
-message, and one dict entry or two while it has any.
+Lanes are in classes by the power of two that they have reached. A lane moves up when it reaches the next power, which
+is rare. When it shrinks, it stays in its class until the fullest lane is asked for. So a lane costs nothing per
+message, and one or two dict entries while it has any.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 
 class LaneFullness:
-    """Lanes that have something, by how much. What holds them calls `grew` and `forget`. O(1) each, amortized."""
+    """Lanes by how much they have. The owner calls `grew` and `forget`. O(1) each, amortized."""
 
     def __init__(self, amount_of: Callable[[int], int]) -> None:
-        """amount_of: returns what a lane has now, at least 1."""
+        """Make it without lanes. amount_of: returns what a lane has now, at least 1."""
         self._amount_of = amount_of
+        # Classes by the number of bits of the amount. The first is always empty.
         self._classes: list[dict[int, None]] = [{}]
-        """By the bits of the amount. No lane is in the first."""
         self._class_of: dict[int, int] = {}
 
     def grew(self, lane_number: int, amount: int) -> None:
-        """Note that a lane has `amount` now. Amounts that need no more bits than one noted before change nothing."""
+        """Note that a lane has `amount` now. Nothing changes if the amount has no more bits than one noted before."""
         bits = amount.bit_length()
         before = self._class_of.get(lane_number, 0)
         if bits > before:
@@ -32,12 +32,12 @@ class LaneFullness:
         self._classes[self._class_of.pop(lane_number, 0)].pop(lane_number, None)
 
     def fullest(self) -> int | None:
-        """Return a lane that has more than half of what the fullest has; None: no lane has anything."""
+        """Return a lane that has more than half of what the fullest one has. None: no lane has anything."""
         classes = self._classes
         for bits in range(len(classes) - 1, 0, -1):
             lanes = classes[bits]
             while lanes:
-                # The last one: to look for the first would pass over all that have left before it.
+                # Take the last one: a search for the first would pass over all that have left before it.
                 lane_number, _ = lanes.popitem()
                 now = self._amount_of(lane_number).bit_length()
                 classes[now][lane_number] = None

@@ -1,7 +1,7 @@
-"""MessageCache: messages of many lanes that are given back when memory is wanted, the newest first.
+"""MessageCache: messages of many lanes, the newest of which are given back when memory is needed.
 
-The base of the HeadQueueCache and the PendingCache. A crash takes all of it; what was persistent is read from the
-journal again.
+It is the base of the HeadQueueCache and the PendingCache. After a crash, persistent messages are read from the journal
+again.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from .charge import charge_bytes
 from .held_messages import HeldMessages
 
 WORTH_BYTES: Final = 32 * 1024
-"""Least charge that goes to tmp-storage at a time, if there is so much: the places of a few small messages written by
-themselves take more memory than the messages leave."""
+"""Least charge that is written to tmp-storage at a time, if there is so much.
+
+If a few small messages are written by themselves, their places take more memory than the write frees.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """The HeadQueueCache or the PendingCache as it is now."""
+    """The present state of the HeadQueueCache or the PendingCache."""
 
     messages: int
     bytes: int
     share_bytes: int
-    """The most it may hold."""
+    """Most bytes that it may hold."""
     served: int
-    """Messages that loads and browsers found in it since the directory was opened, and did not have to read."""
+    """Messages that loads and browsers found here, and did not have to read, since the directory was opened."""
 
 
 def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
-    """Return the figures of several caches as those of one."""
+    """Return the sum of the figures of several caches."""
     return CacheStatistics(
         sum(part.messages for part in parts),
         sum(part.bytes for part in parts),
@@ -44,20 +46,20 @@ def added(parts: Sequence[CacheStatistics]) -> CacheStatistics:
 
 
 class MessageCache(HeldMessages):
-    """Copies that may leave whenever memory is wanted. The state lock guards it.
+    """Copies of messages that may leave whenever memory is needed. The state lock guards it.
 
-    Each lane's messages are kept in the order in which they came, so that the one that came last, farthest from being
-    consumed, leaves first. O(1) unless a method says otherwise.
+    The messages of each lane are in order of arrival. The one that came last leaves first, because it is farthest from
+    being consumed. O(1) unless a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """share_bytes: the most it may hold; 0 switches it off."""
+        """Make it empty. share_bytes: most bytes that it may hold; 0 switches it off."""
         super().__init__(holder, share_bytes)
+        # By lane, a function that takes messages that are given back, for lanes whose messages may be nowhere else.
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
-        """By lane, takes in what is given back: for lanes whose messages may be nowhere else."""
 
     def put(self, lane_number: int, message: StoredMessage) -> bool:
-        """Keep the message and return whether there was room for it."""
+        """Keep the message; return whether there was room for it."""
         return self._keep(lane_number, message, charge_bytes(message))
 
     def _keep(self, lane_number: int, message: StoredMessage, charge: int) -> bool:
@@ -75,18 +77,19 @@ class MessageCache(HeldMessages):
         return True
 
     def resize(self, share_bytes: int) -> None:
-        """Set another share; what is above it is given back."""
+        """Set the share; what exceeds it is given back."""
         self._share_bytes = share_bytes
         if self.holder.held_bytes > share_bytes:
             self.give_back(self.holder.held_bytes - share_bytes)
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes` if there are so many; return how many. O(messages given back).
+        """Release at least `wanted_bytes`, if there are so many; return how many. O(messages given back).
 
-        The lane with most messages, or one with more than half as many, gives first: it has the farthest to go.
+        The lane with most messages, or one with more than half as many, gives first, because its messages have the
+        longest way.
         """
         released = 0
-        while released < wanted_bytes:  # what is on its way here is charged already
+        while released < wanted_bytes:  # messages on their way here are charged already
             lane = self._fullness.fullest()
             if lane is None:
                 break
@@ -109,14 +112,17 @@ class MessageCache(HeldMessages):
         return released
 
     def _pop_victim(self, messages: dict[int, StoredMessage]) -> StoredMessage:
-        """Take from a lane the message that leaves first: the one that came last."""
+        """Take the message from a lane that leaves first: the one that came last."""
         return messages.popitem()[1]
 
     def _gave_back(self, lane_number: int) -> None:
-        """Do what it takes that the newest messages of a lane have left."""
+        """React to the loss of a lane's newest messages."""
 
     def drop_before(self, lane_number: int, sequence: int) -> None:
-        """Drop the messages before a sequence, up to the first in the order of coming that is not. O(dropped)."""
+        """Drop messages before a sequence, in order of arrival, up to the first one that is not before it.
+
+        O(dropped).
+        """
         messages = self._lanes.get(lane_number)
         while messages and (first := next(iter(messages))) < sequence:
             self.take(lane_number, first)

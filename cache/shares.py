@@ -1,7 +1,6 @@
-"""The shares: how one memory limit is divided among lists, caches and the rest.
+"""Shares: how one memory limit is divided among lists, caches and the rest.
 
-Every rule about it is here, as pure functions without state, so that a curve or a plan can apply the rules to limits
-that nobody runs with.
+All rules for that are here, as pure functions, so that a curve or a plan can apply them to limits that are not in use.
 """
 
 from __future__ import annotations
@@ -12,56 +11,63 @@ from types import MappingProxyType
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
-"""Most of the limit that the HeadQueueCache may hold: it serves consumers that arrive, which is rare."""
+"""Largest share of the limit for the HeadQueueCache. It serves consumers that come, which is rare."""
 PENDING_CACHE_SHARE: Final = 0.65
-"""Most that the PendingCache may hold of what the fixed parts leave. Much less, and queues whose consumers come by in
-turn keep less than under a plain LRU; all of it, and lists that run empty find no room."""
+"""Largest share of what the fixed parts leave for the PendingCache.
+
+With much less, queues whose consumers come in turn keep less than under a plain LRU. With all of it, lists that run
+empty find no room.
+"""
 DISPATCH_AREA_SHARE: Final = 0.5
-"""Most of what the fixed parts leave that bodies in flight may hold. Beyond it deliveries are lazy, so every message
-stays deliverable."""
+"""Largest share of what the fixed parts leave for bodies in flight.
+
+Beyond it deliveries are lazy, so every message stays deliverable.
+"""
 IN_FLIGHT_SHARE: Final = 0.75
-"""Most of it that deliveries in flight may hold, lazy ones included. Beyond it a consumer that holds a delivery gets no
-other, so that a consumer that holds none always gets one."""
+"""Largest share of what the fixed parts leave for deliveries in flight, including lazy ones.
+
+Beyond it a consumer that holds a delivery gets no other, so that a consumer that holds none always gets one.
+"""
 DESTINATIONS_SHARE: Final = 0.5
-"""Most of what the fixed parts leave that destinations and subscriptions may take, and that consumers may take."""
+"""Largest share of what the fixed parts leave for destinations and subscriptions, and the same for consumers."""
 EXISTING_SHARE: Final = 0.875
-"""Most of it that both may take together; the rest is for messages."""
+"""Largest share for both together; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
-"""Part of the limit that the high watermarks of all TargetLists add up to."""
+"""The high watermarks of all TargetLists add up to this share of the limit."""
 LOW_WATERMARK_SHARE: Final = 0.5
-"""Part of what is read ahead for a TargetList that is left when the loader is called."""
+"""The loader is called when this part of what is read ahead for a TargetList is left."""
 LARGE_MESSAGE_SHARE: Final = 0.125
 """A message above this share of the limit is never loaded ahead: its delivery reads the body when it is used."""
 
 CURVE_SHARE: Final = 1 / 64
-"""Most of the limit that the live curve may hold: what it knows of the lists that it follows."""
+"""Largest share of the limit for the live curve and what it knows of lists."""
 SPILL_BUFFER_SHARE: Final = 1 / 16
-"""Part of the limit that the SpillBuffer holds before it writes batches that are not full."""
+"""Share of the limit that the SpillBuffer holds before it writes batches that are not full."""
 DUPLICATES_SHARE: Final = 1 / 16
-"""Most of the limit that the ids of deduplication may hold."""
+"""Largest share of the limit for the ids of deduplication."""
 SPILL_ROOM_SHARE: Final = 1 / 64
-"""Part of the limit that is reclaimed at a time for non-persistent messages that find no room."""
+"""Share of the limit that is reclaimed at a time for non-persistent messages that find no room."""
 LOAD_SHARE: Final = 1 / 16
-"""Most of the limit that one load may bring."""
+"""Largest share of the limit for one load."""
 RESERVED_SHARE_MAX: Final = 0.5
-"""Most of what the fixed parts leave that all reserves may take together: everybody else needs the rest."""
+"""Largest share of what the fixed parts leave for all reserves together; everybody else needs the rest."""
 LOAD_BYTES_MAX: Final = 1 << 20
-"""Most bytes of a load; with more, its fixed costs (locks, hand-overs between threads) would not fall any further."""
+"""Most bytes of a load. With more, its fixed costs (locks, hand-overs between threads) would not fall any further."""
 
 SUPPLY_SECONDS: Final = 4.0
 """Seconds for which a full TargetList supplies its consumers."""
 UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
-"""The rate that is assumed of consumers that have not taken anything yet."""
+"""The assumed rate of consumers that have not taken anything yet."""
 BYTES_PER_SECOND_MIN: Final = 1024.0
-"""The least rate that is assumed, also of consumers that take nothing: no list holds an infinite supply."""
+"""The lowest assumed rate, even of consumers that take nothing, so that no list holds an infinite supply."""
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
-"""A slower list gets so much all the same, unless its fair share is less."""
+"""A slower list gets this much anyway, unless its fair share is less."""
 
 
 def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float | None) -> int:
-    """Return what a TargetList should hold directly: four seconds of supply, within its fair share of the limit.
+    """Return the bytes that a TargetList should hold: four seconds of supply, within its fair share of the limit.
 
-    bytes_per_second: how fast its consumers take; None while nothing was measured yet.
+    bytes_per_second: the rate of its consumers; None: not measured yet.
     """
     share = int(limit_bytes * TARGET_LISTS_SHARE) // max(lists, 1)
     wanted = share if bytes_per_second is None else int(bytes_per_second * SUPPLY_SECONDS)
@@ -69,10 +75,10 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
 
 
 def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """Return what each TargetList should hold directly, where a list that needs less leaves the rest to the others.
+    """Return the bytes that each TargetList should hold. A list that needs less leaves the rest to the others.
 
-    rates: of each list, in bytes a second. Small wishes are granted whole, and what they leave is divided equally among
-    the others (max-min fairness).
+    rates: that of each list, in bytes per second. Small wishes are granted in full, and the rest is divided equally
+        among the others (max-min fairness).
     """
     room = int(limit_bytes * TARGET_LISTS_SHARE)
     share = room // max(len(rates), 1)
@@ -86,7 +92,7 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
 
 @dataclass(frozen=True, slots=True)
 class QuotaBytes:
-    """What a pattern's `memory_share` and `memory_reserve` come to under one limit."""
+    """The bytes of a pattern's `memory_share` and `memory_reserve` under one limit."""
 
     share_bytes: int
     reserve_bytes: int
@@ -98,16 +104,16 @@ class Shares:
 
     limit_bytes: int
     index_cache_bytes: int
-    """Most that the blocks of the index may hold."""
+    """Most bytes for the blocks of the index."""
     index_guaranteed_bytes: int
-    """The same and half as much for packed blocks while a checkpoint writes them."""
+    """The same, and half as much for packed blocks while a checkpoint writes them."""
     metadata_bytes: int
-    """RAM of the metadata store, charged whole."""
+    """RAM of the metadata store, charged as a whole."""
     available_bytes: int
     """What the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
     pending_cache_share: float
-    """Most that a PendingCache may hold of what fixed parts and reserves leave to its destinations."""
+    """Largest share for a PendingCache of what fixed parts and reserves leave to its destinations."""
     dispatch_bytes_max: int
     in_flight_bytes_max: int
     large_message_bytes: int
@@ -120,13 +126,13 @@ class Shares:
     """What destinations and consumers may take together."""
     curve_bytes: int
     reserved_bytes: int
-    """What is kept for destinations with a reserve; the bounds of lists and caches are of the rest."""
+    """What is kept for destinations with a reserve. The bounds of lists and caches are computed from the rest."""
     quotas: Mapping[str, QuotaBytes] = field(default_factory=dict)
-    """By pattern of destinations."""
+    """Quotas by pattern of destinations."""
 
     @property
     def pending_cache_bytes(self) -> int:
-        """Most that the PendingCache of the destinations without a quota may hold."""
+        """Most bytes for the PendingCache of destinations without a quota."""
         return int((self.available_bytes - self.reserved_bytes) * self.pending_cache_share)
 
     @classmethod
@@ -141,8 +147,8 @@ class Shares:
     ) -> Shares:
         """Divide a limit.
 
-        index_bytes: three quarters of it are guaranteed to the index. fixed_bytes: what all parts take together that
-        are the same under any limit.
+        index_bytes: three quarters of it are guaranteed to the index. fixed_bytes: total of all parts that are the same
+            under any limit.
         """
         index_guaranteed_bytes = index_bytes * 3 // 4
         available_bytes = limit_bytes - index_guaranteed_bytes - metadata_bytes - fixed_bytes

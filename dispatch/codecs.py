@@ -1,12 +1,12 @@
-"""forebay.codecs: how a value becomes the body of a message, and a value again.
+"""forebay.codecs: turn a value into the body of a message, and a body into a value.
 
->>> from forebay import codecs
->>> orders = bay.queue("orders", codec=codecs.JSON)
->>> message_id = orders.send({"item": "tea", "kg": 1})
->>> orders.get()["item"]
-'tea'
+    >>> from forebay import codecs
+    >>> orders = bay.queue("orders", codec=codecs.JSON)
+    >>> message_id = orders.send({"item": "tea", "kg": 1})
+    >>> orders.get()["item"]
+    'tea'
 
-None of them runs what it reads: no pickle. What a decoder meets may come from anywhere.
+None of them executes what it reads: there is no pickle. A body may come from anywhere.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ def __dir__() -> list[str]:
 
 
 class Codec(Protocol[T]):
-    """What `Forebay.queue(name, codec=…)` needs: two methods that are each other's inverse, called in any thread."""
+    """The two methods that `Forebay.queue(name, codec=…)` needs.
+
+    They are inverses of each other, and any thread calls them.
+    """
 
     def encode(self, value: T, /) -> bytes:
-        """Return the body for a value. What it raises the sender gets, as ArgumentError; nothing was stored."""
+        """Return the body for a value. The sender gets an error of it as ArgumentError; nothing was stored."""
 
     def decode(self, body: bytes, /) -> T:
-        """Return the value of a body. What it raises the consumer gets, as DecodeError, when it reads `value`."""
+        """Return the value of a body. The consumer gets an error of it as DecodeError when it reads `value`."""
 
 
 class _Msgspec:
     """A format of msgspec, into plain values or into values of one type."""
 
     def __init__(self, name: str, kind: Any = Any) -> None:
-        """name: of the module of msgspec."""
+        """Make a codec. name: that of the module of msgspec. kind: the type of the values."""
         self._name = name
         self._kind = kind
         self._encode: Callable[[Any], bytes] | None = None
@@ -58,7 +61,7 @@ class _Msgspec:
         return self._decode(body)
 
     def _module(self) -> Any:
-        return import_module(f"msgspec.{self._name}")  # with the first value, not with the package
+        return import_module(f"msgspec.{self._name}")  # imported with the first value, not with the package
 
 
 class _Text:
@@ -67,7 +70,7 @@ class _Text:
         return value.encode()
 
     def decode(self, body: bytes, /) -> str:
-        """Return the text. UnicodeDecodeError for a body that is no UTF-8."""
+        """Return the text. UnicodeDecodeError: the body is not UTF-8."""
         return str(body, "utf-8")
 
 
@@ -82,19 +85,22 @@ class _Bytes:
 
 
 JSON: Final[Codec[Any]] = _Msgspec("json")
-"""Whatever JSON can say, by msgspec: dicts, lists, str, numbers, None; also dataclasses and dates, on their way in."""
+"""Everything that JSON can express, by msgspec: dicts, lists, str, numbers, None.
+
+It also encodes dataclasses and dates.
+"""
 MESSAGEPACK: Final[Codec[Any]] = _Msgspec("msgpack")
-"""The same in MessagePack, and bytes besides: smaller, and faster to read."""
+"""The same values as MessagePack, and bytes: smaller, and faster to read."""
 TEXT: Final[Codec[str]] = _Text()
-"""UTF-8."""
+"""Text as UTF-8."""
 BYTES: Final[Codec[bytes]] = _Bytes()
-"""As it is."""
+"""Bytes, unchanged."""
 
 
 def json_of(kind: type[T]) -> Codec[T]:
-    """Return JSON for values of one type (msgspec.Struct, a dataclass, a TypedDict, list[int]) that are checked.
+    """Return JSON for values of one type (msgspec.Struct, a dataclass, a TypedDict, list[int]), which are checked.
 
-    A body that says another thing than the type raises DecodeError where its value is read.
+    A body that does not fit the type raises DecodeError when its value is read.
     """
     return _Msgspec("json", kind)
 

@@ -1,4 +1,4 @@
-"""Forebay: one open directory."""
+"""Forebay: one open directory, the entry point for threads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Forebay:
-    """Made by `forebay.open`. Thread-safe; a context manager; belongs to the process that opened it."""
+    """An open store, made by `forebay.open`. Thread-safe; a context manager; only for the process that opened it."""
 
     def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
@@ -64,12 +64,12 @@ class Forebay:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or is being closed."""
+        """Whether it is closed, or is being closed."""
         return self._engine.monitor.is_closed
 
     @property
     def recovery(self) -> RecoveryReport:
-        """Return what opening did."""
+        """What opening the store did."""
         return self._engine.recovery
 
     @overload
@@ -79,13 +79,13 @@ class Forebay:
     def queue(self, name: str, *, codec: Codec[T]) -> TypedQueue[T]: ...
 
     def queue(self, name: str, *, codec: Codec[T] | None = None) -> Queue | TypedQueue[T]:
-        """Return the queue of that name, which begins to exist with this call.
+        """Return the queue of a name. The first call with that name creates it.
 
         Args:
-            name: Of any queue; a topic may have the same name.
-            codec: Of `forebay.codecs` or your own: values are sent and taken instead of bytes. None: bytes.
+            name: That of the queue; a topic may have the same name.
+            codec: One of `forebay.codecs` or your own, to send and take values instead of bytes. None: bytes.
 
-        Raises SettingsError for a name that can't be; Closed for that of a temporary queue which is gone.
+        Raises SettingsError for a name that is not valid; Closed for that of a temporary queue that is gone.
         """
         check_codec(codec)
         found = Queue(
@@ -100,14 +100,14 @@ class Forebay:
     def topic(self, name: str, *, codec: Codec[T]) -> TypedTopic[T]: ...
 
     def topic(self, name: str, *, codec: Codec[T] | None = None) -> Topic | TypedTopic[T]:
-        """Return the topic of that name, which begins to exist with this call.
+        """Return the topic of a name. The first call with that name creates it.
 
         Args:
-            name: Of any topic; a queue may have the same name. One with the word "*" or ">" is a pattern: a
-                TopicPattern, to which nothing is sent.
-            codec: As of `queue`.
+            name: That of the topic; a queue may have the same name. A name with the word "*" or ">" is a pattern; the
+                result is a TopicPattern, to which nothing can be sent.
+            codec: As in `queue`.
 
-        Raises SettingsError for a name that can't be; Closed for that of a temporary topic which is gone.
+        Raises SettingsError for a name that is not valid; Closed for that of a temporary topic that is gone.
         """
         check_codec(codec)
         checked = check_topic_name(name)
@@ -119,7 +119,7 @@ class Forebay:
 
     @property
     def properties(self) -> Properties:
-        """Return the small named values that the host keeps: bindings, sessions, cursors. See Properties."""
+        """The small named values that the host keeps: bindings, sessions, cursors. See Properties."""
         engine = self._engine
         return Properties(
             StoreProperties(
@@ -128,11 +128,11 @@ class Forebay:
         )
 
     def temporary_queue(self) -> TemporaryQueue:
-        """Make a queue with a name that nobody can guess, for replies. It ends with its `close` or the store's.
+        """Make a queue with a name that nobody can guess, for replies. It ends with its `close` or that of the store.
 
         After a kill the next open deletes it. Once it is gone, `queue` refuses its name (Closed), so that no reply goes
-        to a queue that nobody reads. Its dead letters go to one queue with those of all others: the policy's
-        `dead_letter_queue` with "temporary-queue" for {name}. Two records in the journal. StoreFull, Closed.
+        to a queue that nobody reads. All temporary queues share one dead-letter queue: the policy's `dead_letter_queue`
+        with "temporary-queue" for {name}. It takes two records in the journal. StoreFull, Closed.
         """
         return TemporaryQueue(self._engine.for_queues, self._engine.admin.temporaries.queue(self._engine.confirmer))
 
@@ -151,11 +151,11 @@ class Forebay:
             return self._engine.topics.names()
 
     def transaction(self) -> Transaction:
-        """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""
+        """Begin a transaction over any queues of this store. StoreFull: memory_limit has no room for it."""
         return self._engine.transactions.begin()
 
     def prepared(self) -> list[Transaction]:
-        """Return the prepared transactions that wait for their outcome, those included that survived a crash."""
+        """Return the prepared transactions that wait for their outcome, including those that survived a crash."""
         with self._engine.monitor.lock:
             self._engine.monitor.raise_if_closed()
             return self._engine.transactions.prepared()
@@ -165,44 +165,48 @@ class Forebay:
         return self._engine.reports.statistics()
 
     def health(self) -> Health:
-        """Return whether the store does all it should, and a sentence for each problem. O(1), no disk; never raises."""
+        """Return whether the store does everything it should, and a sentence for each problem.
+
+        O(1), no disk; never raises.
+        """
         return self._engine.reports.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
-        """Set another memory_limit, until the next open, and return what came of it.
+        """Set the memory_limit until the next open; return the result.
 
-        Nothing new is charged above it from the start. The call waits for a checkpoint and loads, usually well under a
-        second. What is in flight can't be taken from its consumers: so the limit may still be falling when this
-        returns, and is what was asked for as soon as they have settled enough. Larger messages than the new limit stay
+        No charge above the new limit is admitted any more. The call waits for a checkpoint and loads, usually well
+        under a second. Deliveries in flight can't be taken from their consumers. So the limit may still be falling when
+        this returns, and reaches its value once enough of them are settled. Messages larger than the new limit stay
         deliverable.
 
         Args:
-            memory_limit: Given and checked as in Settings. "auto" begins with the present limit, and follows the
-                machine from then on.
+            memory_limit: As in Settings. "auto" begins with the present limit, and follows the machine from then on.
 
         Raises SettingsError, StoreFailed, Closed.
         """
         return self._engine.resizing.resize(memory_limit)
 
     def checkpoint(self) -> None:
-        """Bring the index on disk up to now, so that the next open has nothing to replay. Syncs the journal."""
+        """Bring the index on disk up to now, so that the next open has nothing to replay. It syncs the journal."""
         self._engine.monitor.raise_if_closed()
         self._engine.store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
-        """Relocate what sparse data logs hold, and delete or archive those that nothing needs, now and all at once.
+        """Relocate messages out of sparse data logs, and delete or archive data logs that nothing needs, now and all at
+        once.
 
-        Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
+        Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
         self._engine.monitor.raise_if_closed()
         return self._engine.cleanup.run()
 
     def explain(self, subject: int | str | bytes | Queue | Topic | Consumer | None = None) -> Explanation:
-        """Explain a data log, a queue, a topic, a consumer, a transaction or the whole, as data and as a sentence.
+        """Explain a data log, a queue, a topic, a consumer, a transaction or the whole store, as data and as a
+        sentence.
 
-        Of data logs and the whole it reads the index, also what of it is on disk, and a record for each holder: about
-        50 ms for a million pending messages. No other call waits for it longer than a few milliseconds. Of a queue, a
-        topic or a consumer: O(what is in flight there), under the state lock.
+        For data logs and the whole store it reads the index, including its part on disk, and a record for each holder:
+        about 50 ms for a million pending messages. No other call waits for it longer than a few milliseconds. For a
+        queue, a topic or a consumer it takes O(in flight there), under the state lock.
 
         Args:
             subject: The id of a data log (why it remains), a queue or its name (who holds its messages), a topic or its
@@ -210,7 +214,7 @@ class Forebay:
                 "prices/audit", the xid of a prepared transaction as bytes (what it decides about), or None (who holds
                 disk and memory).
 
-        Raises SettingsError: no such data log, name or xid, or another store's queue, topic or consumer.
+        Raises SettingsError: there is no such data log, name or xid, or the object belongs to another store.
         """
         if isinstance(subject, Queue | Topic | Consumer):
             from .explain.queues import explain_subject
@@ -229,27 +233,32 @@ class Forebay:
         return explain(self._engine.owners, subject)
 
     def data_logs(self) -> list[DataLogReport]:
-        """Return each data log, the oldest first: its size, how much of it is pending, and why it remains.
+        """Return each data log, oldest first: its size, how much of it is pending, and why it remains.
 
-        Costs what `explain` of the whole costs, once for all of them.
+        It costs as much as `explain` of the whole store, once for all of them.
         """
         from .explain.whole import report_data_logs
 
         return report_data_logs(self._engine.owners)
 
     def step(self) -> int:
-        """Do the background work that is due, in this thread; return how much was done. For background=False."""
+        """Do the background work that is due, in this thread; return how many things were done.
+
+        For background=False.
+        """
         return self._engine.step()
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop, write a checkpoint, leave the mark of a clean shutdown, let the directory go. Twice is once.
+        """Stop, write a checkpoint, leave the mark of a clean shutdown, release the directory.
+
+        A second call does nothing.
 
         A close that was interrupted (Ctrl-C) may be called again and does the rest; until then the directory is held.
-        From a signal handler or finalizer inside a call of the store it is done when that call has ended. From a
-        callback of the store it may return while another thread is closing.
+        From a signal handler or finalizer inside a call of the store, it is done when that call has ended. From a
+        callback of the store, it may return while another thread is closing.
 
         Args:
-            timeout: Seconds to wait for each background thread; None: until it is done.
+            timeout: Seconds to wait for each background thread; None: no limit.
         """
         check_bounds(timeout, None)
         if holds_one():
@@ -263,12 +272,12 @@ class Forebay:
                 self._close(timeout)
             finally:
                 self._closing.release()
-        # else another thread closes, and waits for this one to end
+        # Otherwise another thread closes the store, and waits for this thread.
         emit_late()
 
     def _close(self, timeout: float | None) -> None:
         if self._admin is not None:
-            self._admin.stop()  # first, so that nothing new is asked for; what it is at gets Closed
+            self._admin.stop()  # first, so that no new request comes; the present one gets Closed
         try:
             self._engine.close(timeout)
         except Exception:
@@ -279,7 +288,7 @@ class Forebay:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Let the directory go, as the last thing of all: nothing of this store runs any more."""
+        """Release the directory, as the last step: nothing of this store runs any more."""
         if self._lock is not None:
             self._lock.release()
 
@@ -289,7 +298,10 @@ class Forebay:
         return f"<Forebay {place} {state}>"
 
     def __del__(self) -> None:
-        """Warn of a store that was never closed. Takes no lock, because a finalizer may run inside any section."""
+        """Warn about a store that was never closed.
+
+        It takes no lock, because a finalizer may run inside any section.
+        """
         engine = getattr(self, "_engine", None)
         if engine is None or self._lock is None or engine.monitor.is_closed:
             return
@@ -307,13 +319,13 @@ class Forebay:
 
 
 def _why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
-    from .explain.stuck import why_stuck  # with the first consumer that is stuck, not with the package
+    from .explain.stuck import why_stuck  # imported with the first stuck consumer, not with the package
 
     return why_stuck(owners, consumer)
 
 
 def _in_short(owners: ExplainedOwners, queues: Sequence[QueueState]) -> str:
-    from .explain.short import explain_in_short  # with the first status, not with the package
+    from .explain.short import explain_in_short  # imported with the first status, not with the package
 
     return explain_in_short(owners, queues)
 
@@ -330,11 +342,11 @@ _USED_LATER: Final = (
     "forebay.dispatch.explain.whole",
     "forebay.store.maintenance.retention_reasons",
 )
-"""Modules that an open store comes to need: where the process has no descriptor left by then, no import succeeds."""
+"""Modules that an open store will need. They are imported early, because no import succeeds without a descriptor."""
 
 
 def _import_what_is_used_later() -> None:
-    """TooManyFiles where the process has no descriptor left already."""
+    """Import these modules. TooManyFiles: the process has no descriptor left already."""
     try:
         for name in _USED_LATER:
             import_module(name)
@@ -350,9 +362,10 @@ def _warn_of_unclosed(what: str) -> None:
 
 
 def engine_on_disk(disk: Disk, clock: Clock, settings: Settings, on_progress: OnProgress = tell_nobody) -> Engine:
-    """Open what is on a disk that is no directory of the system: without lock, index on disk, status or archive apart.
+    """Open a store on a disk that is not a directory of the system: no lock, no index on disk, no status, no own
+    archive.
 
-    So each open replays the whole journal, and whoever opens answers for being the only one.
+    So each open replays the whole journal, and the caller must make sure that it is the only one.
     """
     _import_what_is_used_later()
 
@@ -371,16 +384,17 @@ def open_forebay(
     on_progress: OnProgress | None = None,
     **fields: Unpack[SettingsFields],
 ) -> Forebay:
-    """Open a directory, making it if it is not there, and recover what a crash left.
+    """Open a directory, make it if it does not exist, and recover what a crash left.
 
-    fields: fields of Settings, which go before those of settings. Raises
-    SettingsError, StoreLocked, JournalCorrupt (nothing was changed), TooManyFiles (call again), StoreFailed.
-    clock: another time than the machine's. disk: where the files are, in the place of a directory; then nothing locks
-    it, so the host answers for being its only owner; the index is in RAM, so each open replays the whole journal; and
-    there is no status file, no `archive_directory`, and neither Spark nor the command line reads it.
+    fields: fields of Settings, which override those of settings. Raises SettingsError, StoreLocked, JournalCorrupt
+        (nothing has changed), TooManyFiles (call again), StoreFailed.
+    clock: replaces the time of the machine. disk: where the files are, in the place of a directory; then nothing locks
+        it, so the host must make sure that it is the only owner; the index is in RAM, so each open replays the whole
+        journal; and there is no status file, no `archive_directory`, and neither Spark nor the command line reads it.
     on_progress(done_bytes, total_bytes): called in this thread while the journal is replayed, first with none done and
-    then behind each data log; after a kill without an index this is the part that takes seconds. The total begins anew
-    where the whole journal has to be replayed after all. What it raises ends the opening, and the next one begins anew.
+    then after each data log; after a kill without an index, this is the part that takes seconds. The total begins anew
+    if the whole journal must be replayed after all. If on_progress raises, the open ends with that error, and the next
+    open begins anew.
 
         forebay.open("data", on_progress=lambda done, total: print(f"{done >> 20} of {total >> 20} MiB"))
     """
@@ -424,7 +438,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
         raise refusal(root, error) from error
 
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
-        from ..store.metadata.sqlite import SqliteMetadataStore  # with the first store, not with the package
+        from ..store.metadata.sqlite import SqliteMetadataStore  # imported with the first store, not with the package
 
         on_disk = SqliteMetadataStore(
             index_path(root),
@@ -435,7 +449,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
         )
         if chosen.persistent_index:
             return on_disk
-        on_disk.clear()  # nobody brings it up to date from now on
+        on_disk.clear()  # nobody updates it from now on
         return MemoryMetadataStore(cache_bytes)
 
     admin_socket: AdminSocket | None = None
@@ -444,7 +458,7 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
             admin_socket = _admin_socket(root)
         trace = None
         if chosen.record_trace is not None:
-            from .planning.recorder import new_trace  # for those who plan
+            from .planning.recorder import new_trace  # few need it: those who plan
 
             trace = new_trace(str(chosen.record_trace))
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
@@ -471,9 +485,9 @@ def _open_directory(directory: PathArgument, clock: Clock, chosen: Settings, on_
         raise
     if admin_socket is None:
         return Forebay(engine, lock)
-    from .remote.server import AdminServer  # for those who ask for it
+    from .remote.server import AdminServer  # few need it: those who ask for it
 
-    # Its own door to the same store, so that one that was never closed is still found to be nobody's.
+    # A Forebay of its own for the same store, so that a store that was never closed can still be collected.
     return Forebay(engine, lock, AdminServer(admin_socket, Forebay(engine, None)))
 
 

@@ -1,8 +1,7 @@
 """Properties: small named values that the host keeps in the store, as a MutableMapping.
 
-Whoever reads gets copies, so nothing changes under an iteration. A change is
-one record of the journal, and is decided and written under the state lock: a
-crash, or another thread, leaves it whole or not made.
+A reader gets copies, so nothing changes during an iteration. A change is one record in the journal, decided and written
+under the state lock. After a crash it is there as a whole or not at all, and no thread sees a part of it.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from .core.monitor import Monitor
 T = TypeVar("T")
 
 Decide = Callable[[Mapping[str, bytes]], Changes]
-"""Given what there is, which must not be kept, returns what to change."""
+"""Gets all properties, which it must not keep, and returns the changes to make."""
 
 _MISSING: Final = object()
 
 
 class PropertySource(ABC):
-    """Where properties are read and changed: in the store, or in a transaction."""
+    """The place where properties are read and changed: the store, or a transaction."""
 
     @abstractmethod
     def find(self, name: str) -> bytes | None:
-        """Return a property; None: there is none of that name."""
+        """Return a property, or None if there is none of that name."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, bytes]:
@@ -41,11 +40,11 @@ class PropertySource(ABC):
 
     @abstractmethod
     def change(self, decide: Decide) -> None:
-        """Make the changes that `decide` wants, all of them or none."""
+        """Make the changes that `decide` returns, all of them or none."""
 
 
 class StoreProperties(PropertySource):
-    """The properties of a store, as they count now."""
+    """The properties of a store in their current state."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class StoreProperties(PropertySource):
         self._confirmer = confirmer
 
     def find(self, name: str) -> bytes | None:
-        """Return a property of the store; None: there is none of that name. Closed."""
+        """Return a property of the store, or None if there is none of that name. Closed."""
         with self._monitor.lock:
             self._monitor.raise_if_closed()
             return self._table.values.get(name)
@@ -74,7 +73,7 @@ class StoreProperties(PropertySource):
             return dict(self._table.values)
 
     def change(self, decide: Decide) -> None:
-        """See PropertySource. As safe as `sync` promises when this returns."""
+        """Write the changes that `decide` returns as one record. It is as safe as `sync` promises when this returns."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             changes = decide(self._table.values)
@@ -88,21 +87,17 @@ class StoreProperties(PropertySource):
 class Properties(MutableMapping[str, bytes]):
     """`Forebay.properties`, or those of a transaction: a MutableMapping of str to bytes. Thread-safe.
 
-    For what a host must find again and has little of: bindings, sessions,
-    cursors. A change is one record of the journal, as safe as `sync` promises
-    when it returns; `update` and `clear` are one change. In a transaction
-    changes are seen by its own `properties` at once, and by others from its
-    commit on.
+    Use them for small data that a host must find again: bindings, sessions, cursors. A change is one record in the
+    journal, as safe as `sync` promises when it returns; `update` and `clear` are one change. A transaction sees its own
+    changes at once in its `properties`; others see them after its commit.
 
-    All of it is in RAM and counts under memory_limit, so it is bounded by a
-    quarter of max_file_length and 1 MiB: of each property the length of the
-    value, 4 bytes a character of the name, and 256. PropertiesFull, StoreFull:
-    nothing was changed. Iterating, and `items`, `keys` and `values`, take a
-    copy. A read costs a lock.
+    All properties are in RAM and count under memory_limit, so their total is bounded by a quarter of max_file_length
+    and 1 MiB. Each counts as the length of its value, 4 bytes for each character of its name, and 256. PropertiesFull
+    or StoreFull: nothing has changed. Iteration, `items`, `keys` and `values` take a copy. A read takes a lock.
 
-    >>> bay.properties["cursor/eu"] = b"1042"
-    >>> bay.properties["cursor/eu"]
-    b'1042'
+        >>> bay.properties["cursor/eu"] = b"1042"
+        >>> bay.properties["cursor/eu"]
+        b'1042'
     """
 
     def __init__(self, source: PropertySource) -> None:
@@ -126,15 +121,15 @@ class Properties(MutableMapping[str, bytes]):
         return len(self._source.snapshot())
 
     def keys(self) -> KeysView[str]:
-        """Return the names as of now. O(properties)."""
+        """Return the names at this moment. O(properties)."""
         return self._source.snapshot().keys()
 
     def values(self) -> ValuesView[bytes]:
-        """Return the values as of now. O(properties)."""
+        """Return the values at this moment. O(properties)."""
         return self._source.snapshot().values()
 
     def items(self) -> ItemsView[str, bytes]:
-        """Return names and values as of now. O(properties)."""
+        """Return names and values at this moment. O(properties)."""
         return self._source.snapshot().items()
 
     # ------------------------------------------------------------------ changing
@@ -146,7 +141,7 @@ class Properties(MutableMapping[str, bytes]):
         self.pop(name)
 
     def update(self, changes: Any = (), /, **named: Any) -> None:
-        """Set properties with one record: after a crash all of them are there, or none."""
+        """Set properties with one record. After a crash all of them are there, or none."""
         try:
             given = dict(changes, **named)
         except (TypeError, ValueError):
@@ -164,7 +159,10 @@ class Properties(MutableMapping[str, bytes]):
     def pop(self, name: str, /, default: T) -> bytes | T: ...
 
     def pop(self, name: str, /, default: object = _MISSING) -> object:
-        """Delete a property and return its value, or the default; KeyError where there is neither."""
+        """Delete a property and return its value.
+
+        If there is none, return the default, or raise KeyError without one.
+        """
         popped = default
 
         def take(known: Mapping[str, bytes]) -> Changes:
@@ -179,7 +177,7 @@ class Properties(MutableMapping[str, bytes]):
         return popped
 
     def popitem(self) -> tuple[str, bytes]:
-        """Delete the property that is the newest, and return its name and value; KeyError where there is none."""
+        """Delete the newest property and return its name and value. KeyError if there are no properties."""
         popped: list[tuple[str, bytes]] = []
 
         def take(known: Mapping[str, bytes]) -> Changes:
@@ -192,7 +190,7 @@ class Properties(MutableMapping[str, bytes]):
         return popped[0]
 
     def setdefault(self, name: str, default: Any = None, /) -> Any:
-        """Return a property, and set it first where there is none of that name."""
+        """Return a property; if there is none of that name, set it to the default first."""
         check_property_name(name)
         found = default
 
@@ -213,9 +211,9 @@ class Properties(MutableMapping[str, bytes]):
 
 
 def check_property_name(name: object) -> str:
-    """Return a name that a property can have: up to 1,024 bytes of UTF-8, not with a zero byte in front.
+    """Return a name if a property can have it: at most 1,024 bytes of UTF-8, and no zero byte at the beginning.
 
-    SettingsError for another.
+    Raise SettingsError for any other name.
     """
     if not isinstance(name, str) or not name:
         raise argument_error(f"a property's name must be a non-empty str, not {name!r}", name, str)

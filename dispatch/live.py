@@ -1,8 +1,7 @@
 """A running store seen from outside: its queues and its health.
 
-Read from the status file that the store's housekeeper writes, and of queues from
-the journal where there is none. Nothing is written, no lock is taken, and nothing
-that is read is trusted.
+They are read from the status file that the store's housekeeper writes. Without a status file, queues are read from the
+journal. Nothing is written, no lock is taken, and no input is trusted.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from .explain.words import age_text
 
 STALE_INTERVALS: Final = 5
 STALE_SECONDS: Final = 5.0
-"""A status that is older than five of its intervals, and than this, tells of a process that is gone or stands still."""
+"""If a status is older than this, and than five of its intervals, its process is gone or stands still."""
 NUMBER_MAX: Final = 900_000_000_000_000_000
-"""A larger number, or one that is none, is nothing that a store says."""
+"""A larger number can't come from a store."""
 PAUSED_MAX: Final = 100
 NUMBERS: Final = ("depth", "ready", "in_flight", "bytes", "consumers", "in_per_second", "out_per_second")
 
@@ -29,7 +28,7 @@ Row = dict[str, Any]
 
 
 def problems_of(disk: OsDisk) -> list[str]:
-    """Return what is wrong with a store by what its process says, a sentence each; []: it is open and well."""
+    """Return the problems of a store according to its process, one sentence each; []: it is open and well."""
     status = live_status(disk.root)
     if status is None:
         return ["no process says that it has the store open, or it was opened with status_interval_seconds=None"]
@@ -44,7 +43,7 @@ def problems_of(disk: OsDisk) -> list[str]:
 
 
 def paused_in(status: Row) -> tuple[list[str], int]:
-    """Return the names of paused queues that a status tells, and how many there are besides."""
+    """Return the names of paused queues in a status, and how many more there are."""
     paused = status.get("paused_queues")
     names = paused.get("names") if isinstance(paused, dict) else None
     if not isinstance(paused, dict) or not isinstance(names, list):
@@ -55,7 +54,7 @@ def paused_in(status: Row) -> tuple[list[str], int]:
 
 
 def paused_of(disk: OsDisk) -> tuple[list[str], int]:
-    """Return the same of a store that a process has open; nothing of one that nobody has."""
+    """Return the same for a store that a process has open; for any other store, nothing."""
     status = live_status(disk.root)
     return paused_in(status) if status is not None and not is_stale(status, _age_seconds(status)) else ([], 0)
 
@@ -70,7 +69,7 @@ def paused_text(names: Sequence[str], others: int) -> str:
 
 
 def live_status(root: str) -> Row | None:
-    """Return the status in a store's directory; None where there is none that makes sense."""
+    """Return the status in a store's directory. None: there is no valid one."""
     content = read_status(root)
     if content is None:
         return None
@@ -86,7 +85,7 @@ def live_status(root: str) -> Row | None:
 
 
 def queues_of(disk: OsDisk) -> tuple[list[Row], list[str]]:
-    """Return a row for each queue, and what is to be said about them."""
+    """Return a row for each queue, and remarks about them."""
     status = live_status(disk.root)
     if status is None or is_stale(status, _age_seconds(status)):
         return list(_of_journal(disk)), ["nobody says that the store is open: these are from the journal"]
@@ -96,7 +95,7 @@ def queues_of(disk: OsDisk) -> tuple[list[Row], list[str]]:
     remarks = [f"and {others:,} less busy queues"] if isinstance(others, int) and others > 0 else []
     named = {row["name"] for row in rows}
     names, more = paused_in(status)
-    if more or not named.issuperset(names):  # where they have no row that says so
+    if more or not named.issuperset(names):  # their rows do not say so
         remarks.append(paused_text(names, more))
     return rows, remarks
 
@@ -116,8 +115,8 @@ def _makes_sense(row: object) -> bool:
 
 
 def _of_journal(disk: OsDisk) -> Iterator[Row]:
-    """Yield what is pending by the journal alone: nobody has it in flight."""
-    from ..store.inspect.read_only import open_read_only  # half the library, which a status needs none of
+    """Yield what is pending according to the journal alone: nothing is in flight."""
+    from ..store.inspect.read_only import open_read_only  # half of the library, which a status does not need
 
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
@@ -136,7 +135,7 @@ def _of_journal(disk: OsDisk) -> Iterator[Row]:
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, int):  # apart from floats, for which machine code takes an int where both may come
+    if isinstance(value, int):  # separate from floats, because machine code takes an int where both may come
         return not isinstance(value, bool) and -NUMBER_MAX <= value <= NUMBER_MAX
     return isinstance(value, float) and abs(value) <= NUMBER_MAX
 
@@ -151,5 +150,5 @@ def is_stale(status: Row, age_seconds: float) -> bool:
 
 
 def printable(text: object) -> str:
-    """Return a text from a file that anybody may have written, without what steers a terminal."""
+    """Return a text from a file that anybody may have written, without control characters for a terminal."""
     return "".join(one if one.isprintable() else "?" for one in str(text))

@@ -1,4 +1,4 @@
-"""MemoryForebay: an open store on a disk in RAM, for tests of whoever uses the library."""
+"""MemoryForebay: an open store on a disk in RAM, for the tests of hosts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ DEFAULTS: Final[dict[str, Any]] = {"background": False, "memory_limit": "64MiB"}
 
 
 class MemoryForebay(Forebay):
-    """A `Forebay` without a file and, unless it is asked for one, without a thread. Time passes when a test says so.
+    """A `Forebay` without files and, by default, without threads. Time passes only when a test says so.
 
-    fields: those of Settings, of which `background` is False and `memory_limit`
-    64MiB. clock: None: a ManualClock of its own; without background it `jumps`,
-    so that no wait with a timeout takes real time. disk: None: an empty one.
-    SettingsError, as forebay.open; of its other errors those of the journal.
+    fields: those of Settings; the defaults of `background` and `memory_limit` are False and 64MiB. clock: None: a
+        ManualClock of its own; without background it `jumps`, so that no wait with a timeout takes real time. disk:
+        None: an empty one. Raises SettingsError as forebay.open does, and its errors about the journal.
     """
 
     def __init__(
@@ -33,13 +32,13 @@ class MemoryForebay(Forebay):
         super().__init__(engine_on_disk(self.disk, self.clock, settings), None)
 
     def advance(self, seconds: float) -> int:
-        """Let time pass, then do the background work that is due in this thread; returns how many things were done."""
+        """Let time pass, then do the background work that is due in this thread; return how many things were done."""
         check_seconds("seconds", seconds)
         end = self.clock.monotonic() + seconds
         done = 0
         with self._engine.monitor.lock:
             notes = self._engine.deadlines.next_notes()
-        for at in notes:  # as a background would, or ack deadlines would pass later
+        for at in notes:  # as a background thread would, because ack deadlines would pass later otherwise
             if at < end:
                 self.clock.advance(max(at - self.clock.monotonic(), 0.0))
                 done += self.step()
@@ -47,14 +46,14 @@ class MemoryForebay(Forebay):
         return done + self.step()
 
     def reopen(self) -> MemoryForebay:
-        """Close this one, and return another with the same settings that opened the same disk."""
+        """Close this one; return another one with the same settings that opened the same disk."""
         self.close()
         return MemoryForebay(self.clock, self.disk, **self._fields)
 
     def crash(self) -> MemoryForebay:
-        """Return another with the same settings, of what the next process finds when this one is killed now.
+        """Return another one with the same settings and what the next process would find if this one were killed now.
 
-        This one goes on undisturbed on its own disk: close it, or forget it.
+        This one goes on unchanged on its own disk: close it, or forget it.
         """
         return MemoryForebay(self.clock, self.disk.copy(), **self._fields)
 

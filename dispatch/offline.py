@@ -1,4 +1,4 @@
-"""Finds the stores in directories that are named from outside, also by a glob. Writes nothing and takes no lock."""
+"""Finds the stores in directories that a user names, also by a glob. It writes nothing and takes no lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stores_of(directories: Iterable[str]) -> list[OsDisk]:
 
 
 def only_store(directory: str) -> OsDisk:
-    """Return the one store in a directory. SettingsError where there are several, which it names, or none."""
+    """Return the one store in a directory. SettingsError: there are several, which it names, or none."""
     stores = stores_in(directory)
     if len(stores) > 1:
         names = ", ".join(f"{directory.rstrip('/')}/{broker_of(disk)}" for disk in stores[:5])
@@ -33,12 +33,12 @@ def only_store(directory: str) -> OsDisk:
 
 
 def broker_of(disk: OsDisk) -> str:
-    """Return the name of the broker whose store this is."""
+    """Return the name of the broker to which a store belongs."""
     return disk.root.rpartition("/")[2]
 
 
 def matching(path: str) -> list[str]:
-    """Return the directories with a store that a glob matches, sorted; or the path itself where it is no glob."""
+    """Return the directories with a store that a glob matches, sorted; or the path itself if it is not a glob."""
     check_path("directory", path)
     if not _GLOB.intersection(path) or _exists(path):
         return [path]
@@ -63,9 +63,9 @@ def _holds_store(path: str) -> bool:
 
 
 def stores_in(directory: str) -> list[OsDisk]:
-    """Return the stores in a directory that was given to `forebay.open`, by broker name, or the one that it is.
+    """Return the stores in a directory that was given to `forebay.open`, by broker name; or the store that it is.
 
-    SettingsError where there is none: NoStore, unless it is a file.
+    SettingsError: there is none. NoStore, unless it is a file.
     """
     check_path("directory", directory)
     disk = OsDisk(directory)
@@ -87,7 +87,8 @@ def stores_in(directory: str) -> list[OsDisk]:
 
 def _is_store(disk: OsDisk) -> bool:
     try:
-        # A journal/ alone may be anybody's; the lock file tells a store that was opened and not yet written to.
+        # A directory journal/ alone may be anything. The lock file marks a store that was opened and not written to
+        # yet.
         return disk.exists(JOURNAL) and (disk.exists(LOCK) or any(map(data_log_id, disk.list(JOURNAL))))
     except NotADirectoryError:
         return False

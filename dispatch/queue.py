@@ -1,4 +1,4 @@
-"""Queue: sends messages to one destination and makes its consumers."""
+"""Queue: send messages to one destination, and make its consumers."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ PUBLIC: Final = (
     "statistics",
     "subscribe",
 )
-"""What a queue has for users."""
+"""The names that `dir` of a queue shows."""
 JOIN_POLL_SECONDS: Final = 0.025
-"""Between two looks of a join, so that no ack pays for those who wait for the last one."""
+"""A join checks this often whether the queue is empty, so that no ack has to wake it."""
 
 
 class Queue(Sender):
-    """Made by `Forebay.queue`. Thread-safe. Costs next to nothing to hold, 80 bytes, and nothing to make again.
+    """A queue, made by `Forebay.queue`. Thread-safe. It takes 80 bytes, and making it again costs nothing.
 
-    Where the queue was closed for want of use, or deleted, it holds 384 bytes of it until it is used again, which are
-    charged: hosts with thousands of queues under a small limit ask for a Queue when they need it.
+    If the queue was closed because nobody used it, or deleted, the object takes 384 bytes until it is used again, which
+    are charged. Hosts with thousands of queues under a small limit should ask for a Queue when they need it.
     """
 
     __slots__ = ("parts",)
@@ -60,12 +60,12 @@ class Queue(Sender):
 
     @property
     def monitor(self) -> Monitor:
-        """Return the monitor of the store that the queue belongs to."""
+        """The monitor of the store that the queue belongs to."""
         return self.parts.monitor
 
     @property
     def _area(self) -> QueueState:
-        """Return the queue that this object is bound to, by its own type."""
+        """The queue that this object is bound to, with its exact type."""
         assert isinstance(self._destination, QueueState)
         return self._destination
 
@@ -80,24 +80,24 @@ class Queue(Sender):
         on_slow: Callable[[Consumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Consumer:
-        """Return a consumer that competes with the others of this queue for the messages its selector matches.
+        """Return a consumer, which competes with the others of this queue for the messages that its selector matches.
 
         Args:
-            selector: Which messages it gets, in the words of JMS; None: all.
-            prefetch: The most deliveries it may hold unsettled, 0: no bound; None: what the policy of this queue says,
-                1,000 if none does.
-            exclusive: True: it gets all messages and the others none. It waits until exclusive consumers before it are
-                closed.
-            priority: -128 to 127. Consumers of a higher priority get messages as long as their credit goes, the others
+            selector: Which messages it gets, as a JMS selector; None: all.
+            prefetch: Most deliveries it may hold unsettled; 0: no limit; None: what the policy of this queue says, or
+                1,000 by default.
+            exclusive: True: it gets all messages and the others get none. It waits until earlier exclusive consumers
+                are closed.
+            priority: -128 to 127. Consumers of a higher priority get messages as long as they have credit, the others
                 what is left.
-            on_ready: Called when a take would find something after one that found nothing, and once when the queue is
-                deleted or the store closed. Never under a lock; None: nothing is called.
-            on_slow: Called with the consumer when it has become slow, see DestinationPolicy. Never under a lock; None:
-                nothing is called.
-            ack_deadline_seconds: What it does not settle in that time comes back; 0: it has all time; None: what the
-                policy says, which by default is no deadline.
+            on_ready: Called when there may be messages after a take found none, and once when the queue is deleted or
+                the store closed. Never called under a lock; None: nothing is called.
+            on_slow: Called with the consumer when it has become slow, see DestinationPolicy. Never called under a
+                lock; None: nothing is called.
+            ack_deadline_seconds: A delivery that is not settled within this time comes back; 0: there is no deadline;
+                None: what the policy says, by default no deadline.
 
-        Raises SelectorError, SettingsError, Closed; StoreFull where memory has no room for it, or for a deadline.
+        Raises SelectorError, SettingsError, Closed; StoreFull if memory has no room for it, or for a deadline.
         """
         options = consumer_options(
             self.parts.policies.of(self._destination.name),
@@ -127,12 +127,12 @@ class Queue(Sender):
         return consumer
 
     def _held_reopened(self) -> AbstractContextManager[QueueState]:
-        """Keep the queue open, which is made anew if it was deleted for want of use. Requires: no lock."""
+        """Keep the queue open; make it anew if it was deleted as inactive. Requires: no lock."""
         return self.parts.destinations.held_reopened(self._area, self._confirmer)
 
     @property
     def current(self) -> QueueState:
-        """Return the open queue of this name: also one that was made after this one was deleted for want of use.
+        """Return the open queue of this name, even one that was made after this one was deleted as inactive.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -146,16 +146,16 @@ class Queue(Sender):
         return self.parts.destinations.for_report(self._area)
 
     def get(self, timeout: float | None = None) -> Message:
-        """Take the next message for good, as queue.Queue does: the message is acknowledged before this returns.
+        """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
 
         So it never comes again, even if your process dies while it works on it. To acknowledge when the work is done,
-        or to take more than a few, `subscribe`: each get makes a consumer of its own and closes it. If the call is
-        interrupted before the ack, the message goes back.
+        or to take more than a few messages, use `subscribe`: each get makes a consumer of its own and closes it. If the
+        call is interrupted before the ack, the message goes back.
 
         Args:
             timeout: Seconds to wait for a message; None: for ever.
 
-        Raises Empty (a queue.Empty) when there was none; StoreFull and StoreFailed of the ack, as Consumer.ack; Closed.
+        Raises Empty (a queue.Empty) if there was none; StoreFull and StoreFailed of the ack, as Consumer.ack; Closed.
         """
         check_bounds(timeout, None)
         with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
@@ -167,14 +167,14 @@ class Queue(Sender):
         return message
 
     def peek(self) -> Message | None:
-        """Return the first of what `browse` yields, what is in flight included; None: the queue is empty. One load."""
+        """Return the first message of `browse`, which may be in flight. None: the queue is empty. One load."""
         with closing(self.browse()) as messages:
             return next(messages, None)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until every message is acknowledged, expired or otherwise gone; return whether the queue is empty.
 
-        It looks 40 times a second, so that no ack has to tell it.
+        It checks 40 times a second, so that no ack has to wake it.
 
         Args:
             timeout: Seconds to wait; None: for ever.
@@ -195,56 +195,54 @@ class Queue(Sender):
                 never.wait(JOIN_POLL_SECONDS)
 
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
-        """Yield every pending message that matches, in order, with its id. What is in flight is pending too.
+        """Yield every pending message that matches, in order, with its id. Messages in flight are pending too.
 
-        What was pending throughout comes exactly once; what comes or goes
-        meanwhile may come or not. Reads the journal as it goes, up to 512
-        messages or 1 MiB at a time, which stay charged until the next ones; so
-        RAM does not grow with the queue. With a selector, blocks in which
-        nothing matches are not read, once one with the same headers was used.
-        A message that can't be read is passed over and logged. SelectorError,
-        SettingsError; Closed, also on the way.
+        Messages that are pending throughout come exactly once; others that come or go meanwhile may come or not. It
+        reads the journal as it goes, up to 512 messages or 1 MiB at a time, which stay charged until the next ones; so
+        RAM does not grow with the queue. With a selector, blocks without a match are not read, once a selector with the
+        same headers was used. A message that can't be read is skipped and logged. SelectorError, SettingsError; Closed,
+        also during the iteration.
         """
         chosen = compiled(selector)
         self.parts.monitor.raise_if_closed()
         return self.parts.browsers.browse(self._area, chosen)
 
     def find(self, message_id: str) -> Message | None:
-        """Return the pending message with this id; None: there is none.
+        """Return the pending message with this id. None: there is none.
 
         O(1) for an id that the store generated in a send without a transaction, as long as its message is pending. Any
-        other id is looked for in the whole queue: that reads 1 µs a message of 1 KiB, in the memory of one load.
+        other id is searched for in the whole queue: that takes 1 µs for each message of 1 KiB, in the memory of one
+        load.
 
-        Raises SettingsError when the id is not a str; Closed; MessagesUnreadable when some messages can't be read, and
-        none of the others is it.
+        Raises SettingsError if the id is not a str; Closed; MessagesUnreadable if some messages can't be read, and none
+        of the others has the id.
         """
         return self.parts.browsers.find(self._area, message_id)
 
     def purge(self) -> int:
-        """Remove everything that is pending and not in flight; returns how many messages. They never come again.
+        """Remove all pending messages that are not in flight; return how many. They never come again.
 
-        48 bytes in the journal for each run between those in flight, however
-        long it is. What is in flight stays with its consumers, to be settled;
-        what is sent meanwhile may stay. O(blocks of the index). StoreFull,
-        StoreFailed, Closed: the rest is still there.
+        It writes 48 bytes to the journal for each run between messages in flight, however long the run is. Messages in
+        flight stay with their consumers, to be settled; messages that are sent meanwhile may stay. O(blocks of the
+        index). StoreFull, StoreFailed, Closed: the rest is still there.
         """
         return self.parts.queue_admin.purge(self.current)
 
     def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
-        """Move what is pending and matches to another queue of this store, in order; return how many messages.
+        """Move pending messages that match to another queue of this store, in order; return how many.
 
-        A crash leaves each of them in exactly one of the two. Headers, body, priority, timestamp and own id stay. An id
-        that the store generated is replaced, attempts begin at 1, and the delay of a nack ends. What is in flight, and
-        what comes meanwhile, stays. Memory is constant: 256 messages at a time. If the policy of the other queue limits
-        it, the move waits or fails there as a sender does.
+        A crash leaves each of them in exactly one of the two queues. Headers, body, priority, timestamp and own id
+        stay. An id that the store generated is replaced, attempts begin at 1, and the delay of a nack ends. Messages in
+        flight stay, and so do messages that come meanwhile. Memory is constant: 256 messages at a time. If the policy
+        of the other queue limits it, the move waits or fails there as a sender does.
 
         Args:
             to: The other queue, or its name.
-            selector: Which messages move, in the words of JMS; None: all.
-            limit: So many messages at most; None: no bound.
+            selector: Which messages move, as a JMS selector; None: all.
+            limit: Most messages to move; None: no limit.
 
-        Raises SettingsError, SelectorError; StoreFull, StoreFailed, MessageTooLarge, Closed, of which `stored` says how
-        many messages had moved.
+        Raises SettingsError, SelectorError; StoreFull, StoreFailed, MessageTooLarge or Closed, whose attribute `stored`
+        says how many messages had moved.
         """
         chosen = compiled(selector)
         if limit is not None and (type(limit) is not int or limit < 0):
@@ -267,28 +265,27 @@ class Queue(Sender):
         return found
 
     def delete(self) -> None:
-        """Delete the queue with everything in it: its messages never come again, its consumers are closed.
+        """Delete the queue with everything in it: its messages never come again, and its consumers are closed.
 
-        What is in flight is settled by that. This object sends and subscribes
-        no more (Closed) and is empty for ever; the name begins anew with
-        `Forebay.queue`. One record in the journal; O(blocks of the index).
-        Twice is once. TransactionError while a transaction without an outcome
-        sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
+        This settles messages in flight. This object sends and subscribes no more (Closed) and is empty for ever; the
+        name begins anew with `Forebay.queue`. It writes one record to the journal; O(blocks of the index). A second
+        call does nothing. TransactionError: a transaction without an outcome sent or acknowledged here. StoreFull:
+        nothing has changed. StoreFailed, Closed.
         """
         with self.parts.destinations.held_open(self._area, is_to_go=True) as queue:
             self.parts.queue_admin.delete(queue)
-        self._bind(queue)  # its own, so that it stays deleted here: of one that was closed nobody else knows who did it
+        self._bind(queue)  # bind it, so that it stays deleted here; for a closed queue nobody else knows who deleted it
 
     def pause(self) -> None:
-        """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
+        """Hand out nothing until `resume`: takes wait, and callbacks are not called. Sends, acks and nacks go on.
 
-        What is in flight stays there. Twice is once; it ends with the process. Closed.
+        Messages in flight stay there. A second call does nothing. The pause ends with the process. Closed.
         """
         with self._held_reopened() as queue:
             self.parts.queue_admin.pause(queue)
 
     def resume(self) -> None:
-        """Hand out again, and wake the takes that wait. Does nothing when the queue is not paused. Closed."""
+        """Hand out again, and wake waiting takes. Does nothing if the queue is not paused. Closed."""
         self.parts.queue_admin.resume(self.current)
 
     @property
@@ -298,17 +295,17 @@ class Queue(Sender):
 
     @property
     def depth(self) -> int:
-        """Messages that are not acknowledged, those in flight included. O(1).
+        """Number of messages that are not acknowledged, including those in flight. O(1).
 
-        Of this moment: in the background dead letters arrive and leave, also right after an open, and what has expired
-        goes. A browser that began earlier, or begins later, may count another number.
+        It is the number at this moment. In the background, dead letters arrive and leave, even right after an open, and
+        expired messages are removed. A browser that began earlier or begins later may count another number.
         """
         with self.parts.monitor.lock:
             return self.for_report.depth
 
     @property
     def depth_bytes(self) -> int:
-        """Return the bytes of the pending messages' bodies and headers. O(1)."""
+        """Bytes of the pending messages' bodies and headers. O(1)."""
         with self.parts.monitor.lock:
             return self.for_report.depth_bytes
 
@@ -321,28 +318,28 @@ class Queue(Sender):
         return True
 
     def statistics(self) -> DestinationStatistics:
-        """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        """Return a snapshot: the part of Forebay.statistics for this queue. O(consumers), no disk."""
         with self.parts.monitor.lock:
             return destination_statistics(self.for_report)
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public names; the others are for the engine."""
         return list(PUBLIC)
 
 
 class TemporaryQueue(Queue, Temporary):
-    """Made by `Forebay.temporary_queue`. A context manager: the queue is gone at the end of its block.
+    """A temporary queue, made by `Forebay.temporary_queue`. A context manager, which deletes the queue at its end.
 
-    Others reach it by its `name`, with `Forebay.queue`, as long as it is there.
+    While it exists, others reach it by its `name` with `Forebay.queue`.
     """
 
     __slots__ = ()
 
     @property
     def _temporaries(self) -> Temporaries:
-        """Return what makes and deletes temporary queues."""
+        """Return the owner of temporary queues."""
         return self.parts.temporaries
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public names; the others are for the engine."""
         return [*PUBLIC, "close"]

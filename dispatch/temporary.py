@@ -1,6 +1,6 @@
-"""Temporary: what a temporary queue and a temporary topic have besides a queue and a topic: they end with their handle.
+"""Temporary: the common part of temporary queues and topics, which end with their handle.
 
-A crash leaves the destination to the next open, which deletes it.
+After a crash the next open deletes the destination.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .traits import trait
 
 @trait
 class Temporary:
-    """A context manager: the destination is gone at the end of its block."""
+    """A context manager that deletes the destination at the end of its block."""
 
     __slots__ = ()
 
@@ -24,12 +24,12 @@ class Temporary:
     @property
     @abstractmethod
     def _temporaries(self) -> Temporaries:
-        """Return what makes and deletes them."""
+        """Return the owner of temporary destinations."""
 
     def close(self) -> None:
-        """Delete the destination with all that is in it, as `delete` does. Twice is once.
+        """Delete the destination with everything in it, as `delete` does. A second call does nothing.
 
-        While a transaction without an outcome knows it it stays, and goes when that is decided. StoreFailed.
+        While a transaction without an outcome knows it, it stays, and is deleted afterwards. StoreFailed.
         """
         self._temporaries.release(self._destination.number)
 

@@ -1,4 +1,4 @@
-"""Topic: sends each message to all who subscribed before it."""
+"""Topic: send each message to all subscriptions that were made before."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ PUBLIC: Final = (
     "subscriptions",
     "unsubscribe",
 )
-"""What a topic has for users."""
+"""The names that `dir` of a topic shows."""
 
 
 class TopicSubscription:
-    """Made by `Topic.subscription`. Thread-safe."""
+    """A durable subscription, made by `Topic.subscription`. Thread-safe."""
 
     def __init__(self, topics: Topics, admin: SubscriptionAdmin, topic: TopicState, name: str) -> None:
         self._topics = topics
@@ -60,22 +60,22 @@ class TopicSubscription:
         time: Moment | float | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Landing:
-        """Move the cursor, back or forward. What exists from there on is delivered, again too, and nothing before it.
+        """Move the cursor, back or forward. Messages from there on are delivered, even again, and none before.
 
-        Back it goes as far as messages exist: those that the policy retains, and those that some durable subscription
-        has not acknowledged. The Landing that it returns says how far that was. Attempts begin anew.
+        It can go back as far as messages exist: those that the policy retains, and those that some durable subscription
+        has not acknowledged. The returned Landing says how far that was. Attempts begin anew.
 
-        It is one record of the journal: a crash leaves it done, or not done. Close the consumer first: so no delivery
-        of before can acknowledge anything behind the cursor. A time costs a few dozen small reads, however deep it
-        lies.
+        It writes one record to the journal, so a crash leaves it done or not done. Close the consumer first, so that no
+        earlier delivery can acknowledge a message behind the cursor. A time costs a few dozen small reads, however deep
+        it is.
 
         Args:
-            to: "begin" is the first message that exists, "end" what is sent next. Give this, sequence, or time.
+            to: "begin" is the first existing message, "end" the next one to be sent. Give this, sequence, or time.
             sequence: That of a delivery, among the messages of one `priority`. Other priorities stay where they are.
             time: A datetime with a time zone, or seconds since 1970: the first message sent then or later.
-            priority: 0 to 9, which the sequence is of.
+            priority: 0 to 9, that of the sequence.
 
-        Raises SubscriptionInUse while there is a consumer, SettingsError where there is no such subscription,
+        Raises SubscriptionInUse if there is a consumer, SettingsError if there is no such subscription,
         TransactionError, StoreFull, StoreFailed, Closed.
         """
         target = parse_target(to, sequence, time, priority)
@@ -87,21 +87,20 @@ class TopicSubscription:
 
 
 class Topic(Sender):
-    """Made by `Forebay.topic`. Thread-safe. Costs next to nothing to hold and nothing to make again.
+    """A topic, made by `Forebay.topic`. Thread-safe. Holding it costs next to nothing, and making it again nothing.
 
-    A message is stored once, however many subscriptions get it, and until each of them has acknowledged it. A message
-    that has no subscription is not stored at all; it has an id, like every other. A non-persistent message is for the
-    subscriptions that have a consumer when it is sent: each gets its own, in RAM first and in tmp-storage when it is
-    slow.
+    A message is stored once, however many subscriptions get it, until each of them has acknowledged it. A message
+    without a subscription is not stored at all, but has an id like every other. A non-persistent message goes to the
+    subscriptions that have a consumer when it is sent: each gets its own, in RAM and, if it is slow, in tmp-storage.
 
-    `send(..., retain=True)` sends a message that is also the topic's retained message from then on, in the place of the
-    one before. Each subscription made later is given it first, with `Delivery.retained`. With the name of a header,
-    `send(..., retain="symbol")`, it takes the place of the one with the same value of that header: a topic retains one
-    for each value, and gives them in the order in which they were sent. An empty body is sent, and leaves none.
+    `send(..., retain=True)` sends a message that is also the topic's retained message from then on, and replaces the
+    previous one. Each later subscription gets it first, with `Delivery.retained`. With the name of a header, `send(...,
+    retain="symbol")`, it replaces the one with the same value of that header: a topic retains one message for each
+    value, and gives them in the order in which they were sent. An empty body is sent, and leaves no retained message.
 
     Retained messages are in the journal and in RAM, and count as properties, see `Properties` (PropertiesFull: nothing
-    was sent). A send with retain is a commit of its own, so two records. SettingsError with a delay or a transaction,
-    and where the header is not there, or no str, bytes, number or bool, or too long.
+    was sent). A send with retain is a commit of its own, so it writes two records. SettingsError with a delay or a
+    transaction, and if the header is missing, too long, or not a str, bytes, number or bool.
     """
 
     __slots__ = ("parts", "_topic")
@@ -113,7 +112,7 @@ class Topic(Sender):
 
     @property
     def monitor(self) -> Monitor:
-        """Return the monitor of the store that the topic belongs to."""
+        """The monitor of the store that the topic belongs to."""
         return self.parts.monitor
 
     def subscribe(
@@ -129,25 +128,25 @@ class Topic(Sender):
         on_slow: Callable[[Consumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Consumer:
-        """Return a consumer of what is sent from now on.
+        """Return a consumer of messages that are sent from now on.
 
         Args:
-            durable: Name of a subscription that goes on without its consumer, and over restarts, until `unsubscribe`.
-                Subscribing again finds what came meanwhile. It keeps its selector. None: the subscription ends with its
-                consumer, a close or a crash.
-            shared: True: the durable subscription may have several consumers, all of which say so. They compete for its
-                messages as consumers of a queue do, and what one gives back the others get. False: it has one at a
-                time.
-            selector: Which messages it gets, in the words of JMS; None: all.
-            prefetch: As of Queue.subscribe, among the consumers of one subscription; so are the arguments that follow.
-            exclusive: As of Queue.subscribe.
-            priority: As of Queue.subscribe.
-            on_ready: As of Queue.subscribe.
-            on_slow: As of Queue.subscribe.
-            ack_deadline_seconds: As of Queue.subscribe.
+            durable: Name of a subscription that continues without its consumer, and over restarts, until `unsubscribe`.
+                Subscribing again finds the messages that came meanwhile. It keeps its selector. None: the subscription
+                ends with its consumer, a close or a crash.
+            shared: True: the durable subscription may have several consumers, if all of them say so. They compete for
+                its messages as consumers of a queue do, and get messages that another one gives back. False: it has
+                one at a time.
+            selector: Which messages it gets, as a JMS selector; None: all.
+            prefetch: As in Queue.subscribe, for the consumers of one subscription; so are the arguments that follow.
+            exclusive: As in Queue.subscribe.
+            priority: As in Queue.subscribe.
+            on_ready: As in Queue.subscribe.
+            on_slow: As in Queue.subscribe.
+            ack_deadline_seconds: As in Queue.subscribe.
 
-        Raises SubscriptionInUse, SelectorError, SettingsError (another selector than it was made with, shared without a
-        name; nothing was changed), StoreFull, Closed.
+        Raises SubscriptionInUse, SelectorError, SettingsError (another selector than it was made with, or shared
+        without a name; nothing has changed), StoreFull, Closed.
         """
         options = consumer_options(
             self.parts.policies.of(self._destination.name),
@@ -171,7 +170,7 @@ class Topic(Sender):
                 return self.parts.topic_consumers.subscribe(self._topic, name, options, is_shared=shared)
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
-        """Send a message that is kept for new subscriptions; return its id.
+        """Send a message that the topic retains for new subscriptions; return its id.
 
         SettingsError with a delay or a transaction.
         """
@@ -186,13 +185,14 @@ class Topic(Sender):
         except StoreFull as full:
             if message.body or full.limit != "memory_limit":
                 raise
-        # What deletes must not lack the memory for a transaction. Between the two a crash leaves what a caller repeats.
+        # A deletion must not fail for want of memory for a transaction. After a crash between the two, the caller
+        # repeats both.
         if not self._pipeline.is_known(batch):
             self.parts.retained.delete(retained_name(self._topic.number, key))
         return self._send_batch(batch)
 
     def _send_and_retain(self, batch: Batch, key: str) -> str:
-        """Send a message and keep it. One commit is for both, so a crash leaves it sent and kept, or neither."""
+        """Send a message and retain it. One commit covers both, so a crash leaves both or neither."""
         with self.producers.transactions.begin() as own:
             timestamp = self.producers.clock_ms()
             own_id = self._send_batch(batch.within(own))
@@ -207,7 +207,7 @@ class Topic(Sender):
         return own_id
 
     def _held_reopened(self) -> AbstractContextManager[DestinationState]:
-        """Keep the topic open, which is made anew if it was deleted for want of use. Requires: no lock."""
+        """Keep the topic open; make it anew if it was deleted as inactive. Requires: no lock."""
         return self._while_held()
 
     @contextmanager
@@ -217,7 +217,7 @@ class Topic(Sender):
 
     @property
     def current(self) -> TopicState:
-        """Return the open topic of this name: also one that was made after this one was deleted for want of use.
+        """Return the open topic of this name, even one that was made after this one was deleted as inactive.
 
         Requires: no lock. StoreFull: memory has no room to open it.
         """
@@ -232,14 +232,16 @@ class Topic(Sender):
         return self.parts.topics.for_report(self._topic)
 
     def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription. What it alone had not acknowledged is gone, and its data logs are freed.
+        """End a durable subscription.
 
-        SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
+        Messages that only it had not acknowledged are deleted, which frees their data logs.
+
+        SettingsError: there is none of that name. SubscriptionInUse: it has a consumer.
         """
         self.parts.subscription_admin.unsubscribe(self.current, check_name(durable, "a durable subscription"))
 
     def subscription(self, name: str) -> TopicSubscription:
-        """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
+        """Return a handle of a durable subscription, to move its cursor. This costs nothing and checks nothing."""
         checked = check_name(name, "a durable subscription")
         return TopicSubscription(self.parts.topics, self.parts.subscription_admin, self.current, checked)
 
@@ -252,17 +254,17 @@ class Topic(Sender):
         priority: int = DEFAULT_PRIORITY,
         selector: str | None = None,
     ) -> TopicReader:
-        """Return a reader of what exists from a place on, retained or pending, and then of what is sent.
+        """Return a reader of existing messages from a place on, retained or pending, and then of new ones.
 
-        Any number of readers may be open, each with the memory of a subscription. Nothing of them is on disk, and
-        `subscriber_max_messages` is not for them.
+        Any number of readers may be open, each with the memory of a subscription. They are not on disk, and
+        `subscriber_max_messages` does not apply to them.
 
         Args:
             from_: "begin" or "end". Give this, sequence, or time.
-            sequence: As of TopicSubscription.seek, with the other priorities at the end.
-            time: As of TopicSubscription.seek.
-            priority: As of TopicSubscription.seek.
-            selector: For those messages alone that it matches; None: all.
+            sequence: As in TopicSubscription.seek, with the other priorities at the end.
+            time: As in TopicSubscription.seek.
+            priority: As in TopicSubscription.seek.
+            selector: Which messages it reads, as a JMS selector; None: all.
 
         Raises ArgumentError, SettingsError, SelectorError, StoreFull (memory), StoreFailed, Closed.
         """
@@ -270,7 +272,7 @@ class Topic(Sender):
         return TopicReader(self.read_from(target, selector, None))
 
     def read_from(self, target: Target, selector: str | None, on_ready: Callable[[], None] | None) -> Consumer:
-        """Return the consumer of a reader, of which an event loop makes a reader of its own. As `reader`."""
+        """Return the consumer of a reader, from which an event loop makes its own reader. As `reader`."""
         options = consumer_options(
             self.parts.policies.of(self._destination.name),
             selector=selector,
@@ -285,17 +287,16 @@ class Topic(Sender):
             return self.parts.topic_consumers.read(topic, target, options)
 
     def delete(self) -> None:
-        """Delete the topic with its subscriptions, durable ones too, and what they wait for; its consumers are closed.
+        """Delete the topic with all its subscriptions and messages; its consumers are closed.
 
-        What is in flight is settled by that. This object sends and subscribes
-        no more (Closed); the name begins anew with `Forebay.topic`. One record
-        in the journal; O(blocks of the index). Twice is once. StoreFull: it is
-        as it was. StoreFailed, Closed.
+        This settles messages in flight. This object sends and subscribes no more (Closed); the name begins anew with
+        `Forebay.topic`. It writes one record to the journal; O(blocks of the index). A second call does nothing.
+        StoreFull: nothing has changed. StoreFailed, Closed.
         """
         with self.parts.topics.held_open(self._topic, is_to_go=True) as topic:
             self.parts.topics.delete(topic)
         self._topic = topic
-        self._bind(topic)  # its own: see Queue.delete
+        self._bind(topic)  # bind it: see Queue.delete
 
     def subscriptions(self) -> list[str]:
         """Return the names of the durable subscriptions, sorted."""
@@ -309,14 +310,16 @@ class Topic(Sender):
         return statistics_of_topic(self.parts.monitor, topic)
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public names; the others are for the engine."""
         return list(PUBLIC)
 
 
 class TopicPattern(Topic):
-    """Made by `Forebay.topic` for a name with "*" or ">". It has consumers, and nothing can be sent to it.
+    """A pattern of topics, made by `Forebay.topic` for a name with "*" or ">".
 
-    "*" stands for any one word between dots, and ">" as the last word for the rest, which may be nothing.
+    It has consumers; nothing can be sent to it.
+
+    "*" stands for any one word between dots. ">" as the last word stands for the rest, which may be empty.
     """
 
     __slots__ = ()
@@ -338,23 +341,23 @@ class TopicPattern(Topic):
         on_slow: Callable[[Consumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Consumer:
-        """Return a consumer of what is sent from now on to all topics that match, also to those made later.
+        """Return a consumer of messages that are sent from now on to all topics that match, including later topics.
 
-        `Delivery.destination` names the topic. Messages of one topic come in order, the highest priority of all first,
-        and topics of one priority take turns. Temporary topics are not among them. The subscription ends with its
-        close. A topic that is deleted leaves it, with what it held of that topic. A take costs O(topics that match),
-        and each topic is charged as a subscription.
+        `Delivery.destination` names the topic. Messages of one topic come in order, the highest priority of all topics
+        first, and topics take turns within a priority. Temporary topics are not included. The subscription ends with
+        its close. A deleted topic leaves it, with its messages. A take costs O(topics that match), and each topic is
+        charged as a subscription.
 
         Args:
             durable: Must be None: a durable subscription is of one topic.
             shared: Must be False, likewise.
-            selector: As of Topic.subscribe.
-            prefetch: As of Topic.subscribe, for all topics together.
-            exclusive: As of Topic.subscribe.
-            priority: As of Topic.subscribe.
-            on_ready: As of Topic.subscribe.
-            on_slow: As of Topic.subscribe.
-            ack_deadline_seconds: As of Topic.subscribe, for all topics together.
+            selector: As in Topic.subscribe.
+            prefetch: As in Topic.subscribe, for all topics together.
+            exclusive: As in Topic.subscribe.
+            priority: As in Topic.subscribe.
+            on_ready: As in Topic.subscribe.
+            on_slow: As in Topic.subscribe.
+            ack_deadline_seconds: As in Topic.subscribe, for all topics together.
 
         Raises SettingsError with durable or shared; SelectorError, StoreFull, Closed.
         """
@@ -373,17 +376,17 @@ class TopicPattern(Topic):
         return self.parts.topic_consumers.subscribe_pattern(self._destination.name, options)
 
     def delete(self) -> None:
-        """Refuse, as whatever is for one topic. SettingsError."""
+        """Refuse with SettingsError, because this needs one topic."""
         raise self._refusal("name one of its topics")
 
     @property
     def current(self) -> TopicState:
-        """Refuse whatever is for one topic. SettingsError."""
+        """Refuse with SettingsError, because this needs one topic."""
         raise self._refusal("name one of its topics")
 
     @property
     def for_report(self) -> TopicState:
-        """Refuse whatever is told of one topic. SettingsError."""
+        """Refuse with SettingsError, because a report needs one topic."""
         raise self._refusal("name one of its topics")
 
     def _refusal(self, remedy: str) -> SettingsError:
@@ -391,18 +394,18 @@ class TopicPattern(Topic):
 
 
 class TemporaryTopic(Topic, Temporary):
-    """Made by `Forebay.temporary_topic`. A context manager: the topic is gone at the end of its block.
+    """A temporary topic, made by `Forebay.temporary_topic`. A context manager, which deletes the topic at its end.
 
-    Others reach it by its `name`, with `Forebay.topic`, as long as it is there.
+    While it exists, others reach it by its `name` with `Forebay.topic`.
     """
 
     __slots__ = ()
 
     @property
     def _temporaries(self) -> Temporaries:
-        """Return what makes and deletes temporary topics."""
+        """Return the owner of temporary topics."""
         return self.parts.temporaries
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public names; the others are for the engine."""
         return [*PUBLIC, "close"]

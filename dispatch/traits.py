@@ -1,7 +1,9 @@
-"""`trait`: marks a class that others inherit from beside their one base. Only the compiler asks: see machine-code.md.
+"""`trait`: marks a class from which others inherit beside their one base.
 
-A module of its own, and interpreted, because the compiler must find its own name here and the interpreter must not
-need it.
+Only the compiler reads it; see machine-code.md.
+
+This module is interpreted and separate, because the compiler must find its own name here, and the interpreter must not
+need mypyc.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Queues and topics of values: a codec stands between a host and the bytes of its messages.
+"""Queues and topics of values: a codec translates between a host's values and the bytes of messages.
 
-Each object here has the one that it stands for (`queue`, `topic`, `consumer`,
-`delivery`), which does the work and everything that is not here. So who gives
-no codec pays nothing.
+Each object here wraps another one (`queue`, `topic`, `consumer`, `delivery`), which does the work and has everything
+that is not here. So hosts without a codec pay nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class SendKeywords(TypedDict, total=False):
 
 
 class Decoder(Generic[T]):
-    """The value of one body, decoded when it is first asked for."""
+    """The value of one body, decoded when it is first read."""
 
     __slots__ = ("_codec", "_value")
 
@@ -54,7 +53,7 @@ class Decoder(Generic[T]):
         self._value: object = _UNDECODED
 
     def value(self, delivery: Any) -> T:
-        """Return the value of a delivery's body. DecodeError where the codec refuses it."""
+        """Return the value of a delivery's body. DecodeError: the codec can't decode it."""
         if self._value is _UNDECODED:
             body = delivery.body
             try:
@@ -65,50 +64,50 @@ class Decoder(Generic[T]):
 
 
 class TypedDelivery(Generic[T]):
-    """What `TypedConsumer.take` returns: a Delivery with a `value`. Settle it once, as a Delivery."""
+    """A delivery with a `value`, returned by `TypedConsumer.take`. Settle it once, like a Delivery."""
 
     __slots__ = ("_decoder", "delivery")
 
     def __init__(self, delivery: Delivery, codec: Codec[T]) -> None:
+        # The delivery itself, with all its members.
         self.delivery = delivery
-        """The delivery itself, with all its members."""
         self._decoder = Decoder(codec)
 
     @property
     def value(self) -> T:
-        """Return the value that was sent: decoded when it is first read, and once.
+        """The value that was sent. It is decoded once, when it is first read.
 
-        DecodeError where the body is no such value. The delivery is as it was: `body` has the bytes, and it waits to
-        be settled, perhaps by `reject`.
+        DecodeError: the codec can't decode the body. The delivery is unchanged: `body` has the bytes, and it must be
+        settled, perhaps by `reject`.
         """
         return self._decoder.value(self.delivery)
 
     @property
     def body(self) -> bytes:
-        """Return the bytes of the value. As Delivery.body."""
+        """The bytes of the value. As Delivery.body."""
         return self.delivery.body
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """Return a new dict each time; decoded now. As Delivery.headers."""
+        """The headers, as a new dict each time. As Delivery.headers."""
         return self.delivery.headers
 
     @property
     def id(self) -> str:
-        """Return the message id that send returned."""
+        """The message id that send returned."""
         return self.delivery.id
 
     @property
     def attempts(self) -> int:
-        """Return which delivery it is; 1: the first."""
+        """Which delivery of the message it is; 1: the first."""
         return self.delivery.attempts
 
     def ack(self, transaction: Transaction | None = None) -> None:
-        """Settle it as done. As Delivery.ack."""
+        """Settle it as processed. As Delivery.ack."""
         self.delivery.ack(transaction)
 
     def nack(self, delay: float = 0.0) -> None:
-        """Give it back as not done. As Delivery.nack."""
+        """Give it back as a failed attempt. As Delivery.nack."""
         self.delivery.nack(delay)
 
     def release(self) -> None:
@@ -120,7 +119,7 @@ class TypedDelivery(Generic[T]):
         self.delivery.reject(reason, transaction)
 
     def __enter__(self) -> TypedDelivery[T]:
-        """Settle it at the end of the block: `ack`, or `nack` where the block raises."""
+        """Settle it at the end of the block: `ack`, or `nack` if the block raises."""
         self.delivery.__enter__()
         return self
 
@@ -132,24 +131,24 @@ class TypedDelivery(Generic[T]):
 
 
 class TypedConsumer(Generic[T]):
-    """Made by `subscribe` of a queue or topic with a codec: a Consumer whose deliveries have a `value`."""
+    """A consumer whose deliveries have a `value`, made by `subscribe` of a queue or topic with a codec."""
 
     def __init__(self, consumer: Consumer, codec: Codec[T]) -> None:
+        # The consumer itself, with all its members.
         self.consumer = consumer
-        """The consumer itself, with all its members."""
         self._codec = codec
 
     def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[TypedDelivery[T]]:
-        """Return up to so many messages. As Consumer.take."""
+        """Return up to max_messages deliveries. As Consumer.take."""
         return self._typed(self.consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes))
 
     def __iter__(self) -> Iterator[TypedDelivery[T]]:
         return (TypedDelivery(delivery, self._codec) for delivery in self.consumer)
 
     def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[TypedDelivery[T]]]:
-        """Yield what comes in lists of up to so many. As Consumer.batches."""
+        """Yield lists of up to max_messages deliveries. As Consumer.batches."""
         return map(self._typed, self.consumer.batches(max_messages, timeout))
 
     def process(
@@ -159,9 +158,9 @@ class TypedConsumer(Generic[T]):
         *,
         reject_on: ExceptionTypes = (),
     ) -> None:
-        """Call the handler with each message, and settle it by how that ends. As Consumer.process.
+        """Call the handler for each message and settle it. As Consumer.process.
 
-        With reject_on=DecodeError what is no value becomes a dead letter, where the handler reads `value`.
+        With reject_on=DecodeError, a body that can't be decoded becomes a dead letter when the handler reads `value`.
         """
         checked: Any = handler
         if callable(handler):
@@ -171,15 +170,15 @@ class TypedConsumer(Generic[T]):
     def ack(
         self, deliveries: TypedDelivery[T] | Sequence[TypedDelivery[T]], *, transaction: Transaction | None = None
     ) -> None:
-        """Settle some as done. As Consumer.ack."""
+        """Settle deliveries as processed. As Consumer.ack."""
         self.consumer.ack(inner_deliveries(deliveries), transaction=transaction)
 
     def nack(self, deliveries: TypedDelivery[T] | Sequence[TypedDelivery[T]], delay: float = 0.0) -> None:
-        """Give some back as not done. As Consumer.nack."""
+        """Give deliveries back as failed attempts. As Consumer.nack."""
         self.consumer.nack(inner_deliveries(deliveries), delay)
 
     def close(self) -> None:
-        """Close the consumer: what it holds goes back. As Consumer.close."""
+        """Close the consumer and give its deliveries back. As Consumer.close."""
         self.consumer.close()
 
     def _typed(self, deliveries: Iterable[Delivery]) -> list[TypedDelivery[T]]:
@@ -196,7 +195,7 @@ class TypedConsumer(Generic[T]):
 
 
 class TypedSender(Generic[T]):
-    """What queue and topic with a codec have in common: values are sent there."""
+    """The common base of queues and topics with a codec, to which values are sent."""
 
     def __init__(self, sender: Sender, codec: Codec[T]) -> None:
         self._sender = sender
@@ -207,7 +206,7 @@ class TypedSender(Generic[T]):
         return self._sender.name
 
     def send(self, value: T, **keywords: Unpack[SendKeywords]) -> str:
-        """Store one value as a message and return its id. As Queue.send; ArgumentError where the codec refuses it."""
+        """Store one value as a message and return its id. As Queue.send; ArgumentError if the codec can't encode it."""
         return self._sender.send(encoded(self.codec, value), **keywords)
 
     def send_many(
@@ -215,8 +214,9 @@ class TypedSender(Generic[T]):
     ) -> list[str]:
         """Store values in order and return their ids. As Queue.send_many.
 
-        A Message among them is sent as it is: its body has the bytes already. Values are encoded as their slices
-        are written: `stored` of the ArgumentError for one that the codec refuses says how many of the first are in.
+        A Message among them is sent unchanged: its body is bytes already. Values are encoded as their slices are
+        written. If the codec can't encode one, the attribute `stored` of the ArgumentError says how many of the first
+        are stored.
         """
         return self._sender.send_many(messages_of(self.codec, values), transaction=transaction, timeout=timeout)
 
@@ -225,19 +225,22 @@ class TypedSender(Generic[T]):
 
 
 class TypedQueue(TypedSender[T]):
-    """Made by `Forebay.queue(name, codec=…)`: a queue of values. Costs next to nothing to hold."""
+    """A queue of values, made by `Forebay.queue(name, codec=…)`. Holding it costs next to nothing."""
 
     def __init__(self, queue: Queue, codec: Codec[T]) -> None:
         super().__init__(queue, codec)
+        # The queue itself, with all its members; its messages are bytes.
         self.queue = queue
-        """The queue itself, with all its members; its messages are bytes."""
 
     def subscribe(self, **keywords: Any) -> TypedConsumer[T]:
-        """Return a consumer of values. Keywords as of Queue.subscribe."""
+        """Return a consumer of values. Keywords as in Queue.subscribe."""
         return TypedConsumer(self.queue.subscribe(**keywords), self.codec)
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the next value for good, as Queue.get. DecodeError: the message was no value, and is a dead letter."""
+        """Take the next value for good, as Queue.get.
+
+        DecodeError: the body can't be decoded, and is a dead letter now.
+        """
         check_bounds(timeout, None)
         with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
             deliveries = consumer.take(1, timeout=timeout)
@@ -254,15 +257,15 @@ class TypedQueue(TypedSender[T]):
 
 
 class TypedTopic(TypedSender[T]):
-    """Made by `Forebay.topic(name, codec=…)`: a topic of values. Costs next to nothing to hold."""
+    """A topic of values, made by `Forebay.topic(name, codec=…)`. Holding it costs next to nothing."""
 
     def __init__(self, topic: Topic, codec: Codec[T]) -> None:
         super().__init__(topic, codec)
+        # The topic itself, with all its members; its messages are bytes.
         self.topic = topic
-        """The topic itself, with all its members; its messages are bytes."""
 
     def subscribe(self, **keywords: Any) -> TypedConsumer[T]:
-        """Return a consumer of what is sent from now on. Keywords as of Topic.subscribe."""
+        """Return a consumer of values that are sent from now on. Keywords as in Topic.subscribe."""
         return TypedConsumer(self.topic.subscribe(**keywords), self.codec)
 
 
@@ -272,7 +275,7 @@ def rejected(refused: DecodeError) -> DecodeError:
 
 
 def encoded(codec: Codec[T], value: T) -> bytes:
-    """Return the body of a value. ArgumentError where the codec refuses it."""
+    """Return the body of a value. ArgumentError: the codec can't encode it."""
     try:
         return codec.encode(value)
     except Exception as error:
@@ -281,14 +284,14 @@ def encoded(codec: Codec[T], value: T) -> bytes:
 
 
 def messages_of(codec: Codec[T], values: Iterable[T | Message]) -> Iterable[Message]:
-    """Return the messages for some values, made as they are asked for."""
+    """Return the messages for some values, made on demand."""
     if not isinstance(values, Iterable):
-        return values  # who sends refuses it
+        return values  # the send refuses it
     return (value if isinstance(value, Message) else Message(encoded(codec, value)) for value in values)
 
 
 def inner_deliveries(deliveries: Any) -> Any:
-    """Return the deliveries that some typed ones stand for; what is none of them the consumer refuses itself."""
+    """Return the deliveries inside typed ones; the consumer refuses anything else itself."""
     if isinstance(deliveries, list | tuple):
         return [getattr(delivery, "delivery", delivery) for delivery in deliveries]
     return getattr(deliveries, "delivery", deliveries)

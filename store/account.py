@@ -9,34 +9,34 @@ class Account(Protocol):
     """A named holder in the ledger of charges. The owner's lock guards it."""
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Charge that many bytes, or say False and charge nothing. Call before the memory is taken."""
+        """Charge that many bytes, or return False and charge nothing. Call it before the memory is taken."""
 
     def release(self, charge_bytes: int) -> None:
-        """Give back what was reserved."""
+        """Release what was reserved."""
 
 
 class OpenAccount(Protocol):
-    """An account for what can't be refused any more, such as the bookkeeping of an ack. The owner's lock guards it."""
+    """An account for memory that can't be refused, such as the bookkeeping of an ack. The owner's lock guards it."""
 
     def charge(self, charge_bytes: int) -> None:
         """Charge that many bytes now, or as soon as there is room."""
 
     def release(self, charge_bytes: int) -> None:
-        """Give back what was charged."""
+        """Release what was charged."""
 
 
 class Uncounted:
-    """An open account that counts nothing: for what is gone with the call that made it."""
+    """An open account that counts nothing, for memory that is freed when the call ends."""
 
     def charge(self, charge_bytes: int) -> None:
-        """Do nothing: what is charged is not counted."""
+        """Do nothing."""
 
     def release(self, charge_bytes: int) -> None:
-        """Do nothing: what was charged was not counted."""
+        """Do nothing."""
 
 
 class Unlimited:
-    """An account that admits everything and counts it: for a store without a cache above it."""
+    """An account that admits and counts everything, for a store without a cache above it."""
 
     def __init__(self) -> None:
         self.held_bytes = 0

@@ -1,4 +1,4 @@
-"""Sets of small numbers as bits of whole numbers, the lowest bit for the first."""
+"""Sets of small numbers as the bits of an int; the lowest bit stands for the first number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def ones(low: int, high: int) -> int:
 
 
 def mask_of(places: Collection[int]) -> int:
-    """Return the mask of different places, at least one. O(1) where they are in a row, but for the look at them."""
+    """Return the mask of distinct places, at least one. O(1) if they are consecutive, apart from checking that."""
     low, high = min(places), max(places)
     if high - low + 1 == len(places):
         return ones(low, high)
@@ -30,7 +30,7 @@ def first_run(mask: int, most: int) -> tuple[int, int]:
 
 
 def runs_of_ones(mask: int, base: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield each run of ones as (first, last), counted from base, in order."""
+    """Yield each run of ones as (first, last), in order, counted from base."""
     first = (mask & -mask).bit_length() - 1
     last = mask.bit_length() - 1
     if mask and mask.bit_count() == last - first + 1:

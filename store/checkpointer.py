@@ -1,8 +1,8 @@
-"""Checkpointer: brings the index on disk up to the journal, so that an open has little to replay.
+"""Checkpointer: bring the index on disk up to the journal, so that an open has little to replay.
 
-A checkpoint takes what has changed under the state lock, has the journal synced up to there, and stores it with one
-commit, while others send and take. The index never runs ahead of the journal. A crash before the commit leaves the
-checkpoint before it, from which recovery replays.
+A checkpoint takes the changes under the state lock, has the journal synced up to there, and stores the changes with one
+commit while others send and take. The index never runs ahead of the journal. After a crash before the commit, recovery
+replays from the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .metadata.store import MetadataDamaged, MetadataFull, commit_lending
 logger = LateLogger("forebay.store")
 
 SWEEP_BLOCKS: Final = 64
-"""Blocks of topics looked at before the state lock is let go: a few milliseconds."""
+"""Blocks of topics that are examined before the state lock is released, which takes a few milliseconds."""
 CAUGHT_UP_AT_ONCE: Final = 500
-"""Subscriptions that take in what was sent before the state lock is let go: a millisecond or two."""
+"""Subscriptions that catch up before the state lock is released, which takes a millisecond or two."""
 INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 
 class _Changes(NamedTuple):
-    """What the index on disk lacks. The index keeps all of it until it was told how the commit went."""
+    """Changes that the index on disk lacks. The index keeps all of them until it knows how the commit went."""
 
     blocks: list[tuple[BlockHolder, Block, bytes]]
     deletes: list[tuple[int, int]]
@@ -48,7 +48,7 @@ class _Changes(NamedTuple):
 
 
 class _Root(NamedTuple):
-    """What a checkpoint says of the whole store, as of the moment when its changes were taken."""
+    """What a checkpoint says about the whole store, as of the moment when its changes were taken."""
 
     position: int
     state: State
@@ -60,7 +60,7 @@ class _Root(NamedTuple):
 
 
 class Checkpointer:
-    """One for each open store. Its lock is the first of the three locks."""
+    """Writes the checkpoints of an open store. Its lock is the first of the three locks."""
 
     def __init__(
         self,
@@ -74,10 +74,12 @@ class Checkpointer:
         root_state: Callable[[int], State],
         give_up_readers: Callable[[], int],
     ) -> None:
-        """lock: its holder knows that no checkpoint is under way. replay_position: where a replay would begin now.
+        """Make the one Checkpointer of a store.
 
-        root_state: makes the state of a root, of the next log sequence; called under the state lock. give_up_readers:
-        closes files that are open only to be read, and says how many.
+        lock: whoever holds it knows that no checkpoint is under way.
+        replay_position: where a replay would begin now.
+        root_state: returns the state for a root with the next log sequence; called under the state lock.
+        give_up_readers: closes files that are open only for reading, and returns how many.
         """
         self._journaled = journaled
         self._metadata, self._index, self._subscriptions = journaled.metadata, journaled.index, journaled.subscriptions
@@ -87,18 +89,18 @@ class Checkpointer:
         self._state_lock = state_lock
         self._root_state = root_state
         self._give_up_readers = give_up_readers
+        # The changes that the checkpoint under way writes. None: there is none.
         self._changes: _Changes | None = None
-        """What the checkpoint under way writes; None: there is none."""
         self.replay_position = replay_position
+        # Position up to which nothing is left to store; 0: not known yet.
         self.end = 0
-        """Position up to which nothing is left to store; 0: nobody knows yet."""
+        # Whether the last checkpoint found no room on the disk.
         self.is_postponed = False
-        """Whether the last checkpoint found no room."""
+        # Durations of checkpoints that stored something. The state lock guards it.
         self.durations = DurationHistogram()
-        """How long those checkpoints took that stored something. The state lock guards it."""
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False where it is postponed because the disk is full.
+        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
 
         Requires: no lock.
         """
@@ -108,7 +110,7 @@ class Checkpointer:
             self._sweep()
             self._catch_up()
             if is_closing:
-                self._journal.sync()  # so that the seal itself tells that all before it is durable
+                self._journal.sync()  # so that the seal itself says that everything before it is durable
             is_stored = False
             try:
                 root = self._take(is_closing=is_closing)
@@ -122,7 +124,7 @@ class Checkpointer:
             except MetadataDamaged as damage:
                 raise self.distrust(damage) from damage
             finally:
-                # Nothing is called before the `try`: an interruption there would leave the index without its changes.
+                # Call nothing before the `try`: an interruption there would leave the index without its changes.
                 if self._changes is not None and self._state_lock.failure is None:
                     try:
                         with self._state_lock:
@@ -137,7 +139,7 @@ class Checkpointer:
     # ------------------------------------------------------------------ its steps
 
     def _sweep(self) -> None:
-        """Let go of what no subscription needs any more, a few blocks at a time. Requires: no state lock."""
+        """Remove messages that no subscription needs any more, a few blocks at a time. Requires: no state lock."""
         with self._state_lock:
             left = self._subscriptions.touched_blocks
         while left > 0:
@@ -148,7 +150,7 @@ class Checkpointer:
             left -= swept
 
     def _catch_up(self) -> None:
-        """Let durable subscriptions take in what was sent, some hundred at a time. Requires: no state lock."""
+        """Let durable subscriptions catch up with their topics, some hundred at a time. Requires: no state lock."""
         with self._state_lock:
             lanes = self._subscriptions.durable_lanes()
         for begin in range(0, len(lanes), CAUGHT_UP_AT_ONCE):
@@ -156,7 +158,7 @@ class Checkpointer:
                 self._subscriptions.catch_up(lanes[begin : begin + CAUGHT_UP_AT_ONCE])
 
     def _take(self, *, is_closing: bool) -> _Root | None:
-        """Take what has changed; None: nothing has. Requires: no state lock."""
+        """Take the changes. None: there are none. Requires: no state lock."""
         journal, index, subscriptions = self._journal, self._index, self._subscriptions
         with self._state_lock:
             if journal.failure is not None:
@@ -174,11 +176,11 @@ class Checkpointer:
                 return _Root(journal.end, state, _encoded_counts(index, state), subscriptions.note_backlogs())
 
     def _store(self, root: _Root) -> None:
-        """Sync the journal up to a root, and commit it. Requires: no state lock. MetadataFull."""
+        """Sync the journal up to a root, and commit the root. Requires: no state lock. MetadataFull."""
         changes = self._changes
         assert changes is not None
         self._journal.sync(root.position)
-        encoded = root.encode()  # nobody waits for it
+        encoded = root.encode()  # here, where nobody waits for it
         row = (root.position, self._journal.epoch, encoded, changes.puts, changes.deletes, (), changes.fingerprints)
         commit_lending(self._metadata, self._journal.lend, self._give_up_readers, row)
 
@@ -196,7 +198,7 @@ class Checkpointer:
     def make_room(self, position: int, next_sequence: int) -> None:
         """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
-        A replay begins with that record, and passes over what the index has of it already.
+        A replay begins with that record and skips the parts of it that the index has already.
         """
         self._journal.sync_at_standstill()
         try:
@@ -208,12 +210,12 @@ class Checkpointer:
         self.end = self.replay_position = position
 
     def pass_over(self, begin: int, end: int) -> None:
-        """Note that the record there tells the index nothing. Requires: the state lock."""
+        """Note that the record there does not concern the index. Requires: the state lock."""
         if self.end == begin:
             self.end = end
 
     def distrust(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """Return the error for an index on disk that is damaged while in use: it is rebuilt by the next open."""
+        """Return the error for an index that was found damaged while in use. The next open rebuilds it."""
         logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
         self._metadata.clear()
         return self._journal.fail("the index on disk is damaged and is rebuilt at the next open")
@@ -254,6 +256,6 @@ def _changes_of(index: Index) -> _Changes:
 
 
 def _encoded_counts(index: Index, state: State) -> bytes:
-    """Encode of a root what goes on to change. Requires: the lock."""
+    """Encode the parts of a root that go on to change. Requires: the lock."""
     state.latest_ms = index.latest_ms
     return encode_counts(state, *index.counts())

@@ -1,7 +1,7 @@
-"""Cleanup: the disk space of a store is given back where nothing needs it.
+"""Cleanup: give disk space back that nothing needs.
 
-Trimmer gives up what topics only retain, Cleaner deletes the data logs that nothing needs, Relocation moves what keeps
-the others. Each of them leaves the store whole at every step, so a crash loses nothing but their progress.
+Trimmer deletes messages that topics only retain, Cleaner deletes data logs that nothing needs, and Relocation moves the
+messages that keep the others. Each step leaves the store whole, so a crash loses only progress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .maintenance.trimmer import Trimmer
 
 
 class Cleanup:
-    """One for each open store. No method requires a lock."""
+    """The cleanup of an open store. No method requires a lock."""
 
     def __init__(
         self,
@@ -30,7 +30,10 @@ class Cleanup:
         clock: Clock,
         checkpoint: Callable[[], bool],
     ) -> None:
-        """checkpoint: brings the index on disk up to now; False: the disk is too full for that."""
+        """Make the one Cleanup of a store.
+
+        checkpoint: brings the index on disk up to now; returns False if the disk is too full.
+        """
         self.cleaner = cleaner
         self.relocation = relocation
         self.trimmer = trimmer
@@ -44,9 +47,9 @@ class Cleanup:
         self.cleaner.room_came = room_came
 
     def run(self) -> CleanupReport:
-        """Discard what nothing needs, relocate what keeps too much, and discard again.
+        """Delete data logs that nothing needs, relocate messages that keep too much, and delete again.
 
-        Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
+        Afterwards the journal has at most twice the live bytes and three data logs, unless somebody writes meanwhile.
         """
         try:
             return self._run()
@@ -62,7 +65,7 @@ class Cleanup:
         return report.followed_by(self.delete_unneeded(), relocated_messages)
 
     def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are."""
+        """Delete or archive the data logs that nothing needs."""
         if self.trimmer.is_retaining:
             self.trimmer.trim(self._clock.time_ms())
         report = self._delete_unneeded()
@@ -73,10 +76,10 @@ class Cleanup:
     def _delete_unneeded(self) -> CleanupReport:
         self._checkpoint()
         while self._subscriptions.is_behind and self._checkpoint():
-            pass  # what a subscription needed that has ended: more than the index holds at once
+            pass  # a subscription that has ended needed more than the index holds at once
         return self.cleaner.delete_unneeded()
 
     @property
     def wants_retained_room(self) -> bool:
-        """Whether a cleanup would give up what topics only retain, because the store has hardly room left."""
+        """Whether a cleanup would delete messages that topics only retain, because the store has hardly any room."""
         return self.trimmer.is_retaining and self._journal.is_short_of_room

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DataLogRetention:
-    """One for each open store. No method requires a lock."""
+    """The cleanup of an open store. No method requires a lock."""
 
     def __init__(
         self,
@@ -46,13 +46,14 @@ class DataLogRetention:
         self._lease_reader = LeaseReader(disk)
 
     def reasons(self) -> RetentionReasons:
-        """Return the reasons for which data logs remain. O(data logs); asking it costs more."""
+        """Return the reasons why data logs remain. O(data logs); reading the reasons costs more."""
         with self._lock:
             newest = self._journal.data_log
             checkpointer = self._checkpointer
             replayed = checkpointer.replay_position >> OFFSET_BITS if checkpointer.is_postponed else newest
             transactions = self._branches.data_logs()
-        from .maintenance.retention_reasons import RetentionReasons  # `import forebay` stays fast: few ever ask
+        # Imported here so that `import forebay` stays fast, because few callers ask.
+        from .maintenance.retention_reasons import RetentionReasons
 
         return RetentionReasons(
             self._index,
@@ -67,5 +68,5 @@ class DataLogRetention:
         )
 
     def leases(self) -> list[Lease]:
-        """Return the leases of readers elsewhere that count: none where the store has hardly room left."""
+        """Return the leases of readers elsewhere that count; none if the store has hardly any room left."""
         return [] if self._journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())

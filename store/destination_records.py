@@ -1,6 +1,6 @@
 """DestinationRecords: queues and topics begin, change and end, each by a record and then in RAM.
 
-What a record says counts from that record on: a crash before it leaves everything as it was.
+A change takes effect with its record; a crash before that leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .property_table import PropertyTable
 
 
 class DestinationRecords:
-    """The beginning, change and end of queues and topics, on record.
+    """Writes the records with which queues and topics begin, change and end.
 
     The state lock guards it; every method requires it held, and raises StoreFull or StoreFailed.
     """
@@ -32,7 +32,10 @@ class DestinationRecords:
         table: DestinationTable,
         rules: dict[int, RetentionRule],
     ) -> None:
-        """rules: by number of the topic, how long it keeps messages that nobody needs."""
+        """Make the one DestinationRecords of a store.
+
+        rules: by the number of a topic, how long it keeps messages that nobody needs.
+        """
         self._index = index
         self._subscriptions = subscriptions
         self._duplicates = duplicates
@@ -52,13 +55,13 @@ class DestinationRecords:
         return destination
 
     def delete(self, number: int) -> None:
-        """Delete a queue or topic with everything in it, and the topic's subscriptions; no number is used again.
+        """Delete a queue or topic with everything in it, and the topic's subscriptions. Its number is never used again.
 
-        O(blocks of the index that it has).
+        O(blocks of its index).
 
-        One record stands for acks of all its messages and for its name. Each data log begins with the destinations that
-        exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain for the
-        record's sake. A crash leaves the queue with all that it had, or none of it.
+        One record stands for acks of all its messages and for the end of its name. Each data log begins with the
+        destinations that exist, so records of the queue in older data logs have no effect, and no data log must remain
+        for this record. A crash leaves the queue with everything in it, or nothing of it.
 
         Requires: no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """

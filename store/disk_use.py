@@ -11,7 +11,7 @@ from .locks import OwnedLock
 
 
 class StoreStatistics(NamedTuple):
-    """How much a store holds, as plain numbers."""
+    """How much a store holds, in plain numbers."""
 
     journal_bytes: int
     live_bytes: int
@@ -19,7 +19,7 @@ class StoreStatistics(NamedTuple):
     index_bytes: int
     pending_messages: int
     unmarked_syncs: int
-    """Syncs of the journal since it was opened that the sync mark does not tell of, because it could not be written."""
+    """Syncs of the journal since the open that the sync mark does not know of, because it could not be written."""
 
 
 class DiskUse:
@@ -32,7 +32,7 @@ class DiskUse:
         self._lock = state_lock
 
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""
+        """Return the bytes of each data log; of the newest, up to its newest record. Requires: no lock."""
         with self._lock:
             return self._sizes()
 
@@ -41,7 +41,7 @@ class DiskUse:
         return journal.sizes | {journal.data_log: journal.offset}
 
     def live_bytes_by_data_log(self) -> list[tuple[int, int, int]]:
-        """Return id, bytes and bytes of pending messages of each data log, the oldest first.
+        """Return (id, bytes, bytes of pending messages) of each data log, oldest first.
 
         Requires: the lock. O(data logs), no disk.
         """

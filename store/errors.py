@@ -1,27 +1,27 @@
-"""Every error that the library raises on purpose, in one tree.
+"""All errors that the library raises on purpose, in one tree.
 
     ForebayError
-      ├─ SettingsError        a setting, argument or name that cannot be honoured
-      │   └─ ArgumentError    an argument of a type that the call does not take; a TypeError too
-      ├─ StoreLocked          another process holds the directory
-      ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
-      ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
-      ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
-      │   ├─ TooManyFiles     the process has no file descriptor left
-      │   └─ PropertiesFull   the properties of the store hold all that they may
-      ├─ JournalCorrupt       bytes that were durable no longer verify
-      ├─ MessageTooLarge      one message above what the settings admit
-      ├─ DecodeError          a body that is no value of its queue's codec
-      ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
-      ├─ TransactionError     a transaction used out of order
-      ├─ SubscriptionInUse    a durable subscription that has a consumer already
-      ├─ StateError           a call for which it is too late; a RuntimeError too
-      ├─ Empty                a get found no message in time; a queue.Empty too
-      ├─ NotAwaited           an `await` or `async` is missing; a TypeError and an AttributeError too
-      ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
-      └─ Closed               the object was closed
+    ├─ SettingsError        a setting, argument or name that is not valid
+    │   └─ ArgumentError    an argument of a type that the call does not take; a TypeError too
+    ├─ StoreLocked          another process holds the directory
+    ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
+    ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
+    ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
+    │   ├─ TooManyFiles     the process has no file descriptor left
+    │   └─ PropertiesFull   the properties of the store have reached their limit
+    ├─ JournalCorrupt       bytes that were durable no longer verify
+    ├─ MessageTooLarge      one message above what the settings admit
+    ├─ DecodeError          a body that its queue's codec can't decode
+    ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
+    ├─ TransactionError     a transaction used out of order
+    ├─ SubscriptionInUse    a durable subscription that already has a consumer
+    ├─ StateError           a call for which it is too late; a RuntimeError too
+    ├─ Empty                a get found no message in time; a queue.Empty too
+    ├─ NotAwaited           an `await` or `async` is missing; a TypeError and an AttributeError too
+    ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
+    └─ Closed               the object was closed
 
-Numbers are attributes, the text says what to do, and no text ever holds a body or a header value.
+Numbers are attributes, the text says what to do, and no text ever contains a body or a header value.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ import queue
 
 
 class ForebayError(Exception):
-    """Root of the tree: catch it to catch everything the library raises on purpose.
+    """Root of the tree: catch it to catch everything that the library raises on purpose.
 
-    Each error survives pickle and copy with its text and its numbers, as multiprocessing and concurrent.futures need
-    it.
+    Each error can be pickled and copied with its text and its numbers, as multiprocessing and concurrent.futures need.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Say how it is made again: from text and attributes, because the constructors take numbers."""
+        """Return text and attributes for making the error again, because the constructors take numbers."""
         return _made_again, (type(self), self.args, self.__dict__)
 
 
@@ -48,21 +47,21 @@ def _made_again(kind: type[ForebayError], args: tuple[object, ...], attributes: 
 
 
 class SettingsError(ForebayError, ValueError):
-    """A setting, argument or name that cannot be honoured. Nothing was changed; correct it and call again."""
+    """A setting, argument or name is not valid. Nothing has changed; correct it and call again."""
 
 
 class ArgumentError(SettingsError, TypeError):
-    """An argument of a type that the call does not take. Nothing was changed; pass what the text names.
+    """An argument has a type that the call does not take. Nothing has changed; pass what the text names.
 
-    Compiled or interpreted, every public method raises it, and never a bare TypeError (Python itself does that for an
-    argument that is missing or has a name that the method does not know).
+    Every public method raises it, compiled or interpreted, and never a bare TypeError. (Python itself raises TypeError
+    for an argument that is missing or whose name the method does not know.)
     """
 
 
 def argument_error(problem: str, value: object, *types: type) -> SettingsError:
-    """Return ArgumentError if the value is of none of these types, else SettingsError: then the value itself is wrong.
+    """Return ArgumentError if the value has none of these types, otherwise SettingsError: the value itself is wrong.
 
-    A bool counts as an int only where bool is among the types.
+    A bool counts as an int only if bool is among the types.
     """
     is_of_them = isinstance(value, types) and (type(value) is not bool or bool in types)
     return SettingsError(problem) if is_of_them else ArgumentError(problem)
@@ -82,13 +81,13 @@ class StoreLocked(ForebayError):
 
 
 class StoreFailed(ForebayError):
-    """The disk failed a write or a sync, or something broke into a change of the state in RAM. What was confirmed is
-    kept; the failed call's outcome is unknown.
+    """The disk failed a write or a sync, or a change of the state in RAM was interrupted.
 
-    Nothing more is accepted by this handle and a failed sync is never retried, because the kernel may have dropped the
-    pages that it could not write (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). Cure the
-    disk, close, open again. After an interruption (Ctrl-C, the exception of a signal handler or of a timeout library,
-    no memory) there is nothing to cure: close and open again.
+    What was confirmed is kept; the outcome of the failed call is unknown. This handle accepts nothing more. A failed
+    sync is never retried, because the kernel may have dropped the pages that it could not write (Rebello et al., "Can
+    Applications Recover from fsync Failures?", 2020). Repair the disk, close, and open again. After an interruption
+    (Ctrl-C, an exception of a signal handler or a timeout library, no memory) there is nothing to repair: close and
+    open again.
     """
 
     def __init__(self, reason: str, cure: str = "cure the disk, then close and open again") -> None:
@@ -97,7 +96,7 @@ class StoreFailed(ForebayError):
 
 
 class StoreFull(ForebayError, queue.Full):
-    """A disk limit is reached. Nothing of the call was stored; consume, clean up or raise the limit, then repeat."""
+    """A disk limit is reached. The call stored nothing; consume, clean up or raise the limit, then repeat it."""
 
     def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
         remedy = "raise the limit" if limit.isidentifier() else "free disk space, or lower max_file_length"
@@ -112,10 +111,9 @@ class StoreFull(ForebayError, queue.Full):
 
 
 class TooManyFiles(StoreFull):
-    """The process or the machine has no file descriptor left, though the store gave up those that it can do without.
+    """The process or the machine has no file descriptor left, though the store closed those that it can do without.
 
-    Nothing of the call was done, and the store goes on. Close files or connections, or raise RLIMIT_NOFILE, then call
-    again.
+    The call did nothing, and the store goes on. Close files or connections, or raise RLIMIT_NOFILE, then call again.
     """
 
     def __init__(self) -> None:
@@ -127,10 +125,10 @@ class TooManyFiles(StoreFull):
 
 
 class PropertiesFull(StoreFull):
-    """The properties of the store hold all that they may. Nothing was changed.
+    """The properties of the store have reached their limit. Nothing has changed.
 
     Delete some, or keep large values elsewhere. All properties are in RAM and in each data log, so they may take a
-    quarter of max_file_length, and 1 MiB at most. What transactions without an outcome have set counts too.
+    quarter of max_file_length, and at most 1 MiB. What transactions without an outcome have set counts too.
     """
 
     def __init__(self, needed_bytes: int, limit_bytes: int, held_bytes: int) -> None:
@@ -145,7 +143,7 @@ class PropertiesFull(StoreFull):
 class SpillFailed(ForebayError):
     """The disk failed a write to tmp-storage. Nothing was stored or lost: the messages are still in RAM.
 
-    The journal is not touched by it, and the next spill tries again.
+    The journal is not affected, and the next spill tries again.
     """
 
     def __init__(self, needed_bytes: int, problem: str) -> None:
@@ -158,10 +156,10 @@ class SpillFailed(ForebayError):
 
 
 class JournalCorrupt(ForebayError):
-    """Bytes that were durable no longer verify. Nothing was changed; the place is named.
+    """Bytes that were durable no longer verify. Nothing has changed; the error names the place.
 
     ``forebay verify DIR`` lists every damaged place. Restore the data log from a copy, or accept the loss: with
-    ``on_missing_data_log="report"`` the store opens, serves all that is intact, and names what is lost.
+    ``on_missing_data_log="report"`` the store opens, serves everything that is intact, and reports what is lost.
     """
 
     def __init__(self, data_log: int, offset: int, problem: str, behind_bytes: int = 0) -> None:
@@ -173,12 +171,12 @@ class JournalCorrupt(ForebayError):
         self.data_log = data_log
         self.offset = offset
         self.problem = problem
+        # Bytes from the place to the end of the journal.
         self.behind_bytes = behind_bytes
-        """Bytes from the place on, in this data log and in those after it."""
 
 
 class MessageTooLarge(ForebayError):
-    """One message is above max_message_bytes or above the memory limit. Raise the named limit, or split the message."""
+    """A message is above max_message_bytes or above the memory limit. Raise the named limit, or split the message."""
 
     def __init__(self, message_bytes: int, limit_bytes: int, limit: str) -> None:
         super().__init__(
@@ -191,9 +189,9 @@ class MessageTooLarge(ForebayError):
 
 
 class DecodeError(ForebayError, ValueError):
-    """A body is no value of the codec that it was taken with. The delivery is as it was: read its `body`, settle it.
+    """A codec can't decode a body. The delivery is unchanged: read its `body`, then settle it.
 
-    is_rejected: a `get` took the message, which is a dead letter now. What the codec raised is the cause.
+    is_rejected: a `get` took the message, which is a dead letter now. The cause is the error of the codec.
     """
 
     def __init__(self, destination: str, message_id: str, problem: str, is_rejected: bool = False) -> None:
@@ -212,7 +210,7 @@ class DecodeError(ForebayError, ValueError):
 
 
 class SelectorError(ForebayError, ValueError):
-    """A selector that is not JMS SQL-92, or beyond the limits on length, depth and size. Nothing was subscribed."""
+    """A selector is not JMS SQL-92, or beyond the limits on length, depth and size. Nothing was subscribed."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(f"selector, character {position}: {problem}")
@@ -221,7 +219,7 @@ class SelectorError(ForebayError, ValueError):
 
 
 class TransactionError(ForebayError):
-    """A transaction used out of order: after its end, or from another store."""
+    """A transaction was used out of order: after its end, or with another store."""
 
 
 class SubscriptionInUse(ForebayError):
@@ -234,18 +232,18 @@ class SubscriptionInUse(ForebayError):
 
 
 class StateError(ForebayError, RuntimeError):
-    """A call for which it is too late: the delivery is settled already, or its consumer was closed.
+    """The call came too late: the delivery is settled already, or its consumer was closed.
 
-    Nothing was changed. The arguments are right, and the same call may have been right before; look for what settled it
-    first.
+    Nothing has changed. The arguments are valid, and the same call may have succeeded earlier. First find out what
+    settled the delivery.
     """
 
 
 class AckTooLate(StateError):
-    """A delivery was to be settled after its ack deadline, when it had gone back to be delivered again.
+    """A delivery was settled after its ack deadline, when it had gone back to be delivered again.
 
-    Nothing was changed: somebody else may have it by now, as its next attempt. Undo what you did for it, or see to it
-    that doing it twice does no harm; `extend` a delivery in time, or give the consumer a longer deadline.
+    Nothing has changed: another consumer may have the message by now, as its next attempt. Undo what you did for it, or
+    make sure that doing it twice does no harm. `extend` a delivery in time, or give the consumer a longer deadline.
     """
 
     def __init__(self, destination: str, sequence: int, attempts: int, deadline_seconds: float) -> None:
@@ -255,8 +253,8 @@ class AckTooLate(StateError):
         )
         self.destination = destination
         self.sequence = sequence
+        # How often the late message was delivered, including this time.
         self.attempts = attempts
-        """How often the late message was delivered, this time included."""
         self.deadline_seconds = deadline_seconds
 
 
@@ -270,10 +268,10 @@ class Empty(ForebayError, queue.Empty):
 
 
 class MessagesUnreadable(ForebayError, LookupError):
-    """A message was looked for, and nobody can say whether it is there: some messages of the queue can't be read.
+    """A search can't say whether a message exists, because some messages of the queue can't be read.
 
-    None of those that can be read is it. Each that can't is named in the log (`message_unreadable`); open with
-    ``on_missing_data_log="report"`` to have them set aside, and look for it again.
+    The message is none of those that can be read. The log names each one that can't (`message_unreadable`). Open with
+    ``on_missing_data_log="report"`` to set them aside, then search again.
     """
 
     def __init__(self, queue: str, message_id: str, unreadable: int) -> None:
@@ -284,12 +282,12 @@ class MessagesUnreadable(ForebayError, LookupError):
         )
         self.queue = queue
         self.message_id = message_id
+        # Number of messages that could not be read.
         self.unreadable = unreadable
-        """Messages that could not be read."""
 
 
 class NotAwaited(ForebayError, TypeError, AttributeError):
-    """An `await`, or the `async` of a `for` or `with`, was forgotten. Nothing was done; write what the text says."""
+    """An `await`, or the `async` of a `for` or `with`, is missing. Nothing was done; write what the text says."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} is for an event loop, and nothing was done: {remedy}")
@@ -298,11 +296,11 @@ class NotAwaited(ForebayError, TypeError, AttributeError):
 
 
 class NestedCall(ForebayError):
-    """A signal handler, a finalizer or a trace function called the store from inside a call of the same thread.
+    """A signal handler, finalizer or trace function called the store from inside a call of the same thread.
 
-    The call would have waited for its own thread for ever. It was not done; where it had written already, only its
-    confirmation is missing. Set an event and call from the thread's own code. `close` of a store or a consumer is never
-    refused: it is done as soon as the thread has left.
+    The call would have waited for its own thread for ever, so it was not done. If it had written already, only its
+    confirmation is missing. Set an event instead, and call from the thread's own code. `close` of a store or a consumer
+    is never refused: it is done when the thread has left the call.
     """
 
     def __init__(self) -> None:
@@ -315,7 +313,7 @@ class NestedCall(ForebayError):
 class Closed(ForebayError):
     """The store or consumer was closed, the consumer drains, or the queue or topic was deleted.
 
-    Open, subscribe or name it again.
+    Open it, subscribe, or name it again.
     """
 
     def __init__(self, what: str, state: str = "closed", remedy: str = "open or subscribe again") -> None:

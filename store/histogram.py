@@ -1,7 +1,7 @@
-"""A histogram of durations: how many took how long, in buckets that double.
+"""DurationHistogram: how many operations took how long, in buckets whose bounds double.
 
-Recording is a few additions, so whoever waits for a disk anyway may do it each time. Counts begin with the object and
-never fall; nothing of them is stored.
+Recording takes a few additions, so every wait for a disk can afford it. The counts begin with the object and never
+fall; they are not stored.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ from math import ceil
 from typing import Final
 
 _PER_SECOND: Final = 62_500
-"""So often the first bucket, 16 microseconds, goes into a second."""
+"""The bound of the first bucket, 16 microseconds, as a part of a second."""
 BOUNDS_SECONDS: Final = tuple((1 << at) / _PER_SECOND for at in range(23))
-"""The longest duration of each bucket, from 16 microseconds to 67 seconds. One more bucket has what took longer."""
+"""The longest duration of each bucket, from 16 microseconds to 67 seconds. One more bucket counts longer ones."""
 _LAST: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
 class DurationStatistics:
-    """How many took how long, since the directory was opened."""
+    """How many operations took how long since the directory was opened."""
 
     count: int
     total_seconds: float
     max_seconds: float
     buckets: tuple[int, ...]
-    """How many took longer than the bound before, in BOUNDS_SECONDS, and not longer than their own; last, longer."""
+    """Number of durations in each bucket of BOUNDS_SECONDS: above the previous bound and up to its own.
+
+    Last: longer ones.
+    """
 
     def quantile_seconds(self, share: float) -> float:
-        """Return a duration that this share of all did not exceed, at most twice the true one; 0.0 where there is none.
+        """Return a duration that this share of all did not exceed, at most twice the true one; 0.0 if there are none.
 
         share: from 0 to 1; 0.99 for the 99th percentile.
         """
@@ -53,11 +56,11 @@ class DurationHistogram:
 
     @property
     def count(self) -> int:
-        """How many were recorded."""
+        """Number of recorded durations."""
         return self._count
 
     def record(self, seconds: float) -> None:
-        """Count one more. O(1)."""
+        """Record one duration. O(1)."""
         at = (ceil(seconds * _PER_SECOND) - 1).bit_length() if seconds > 0 else 0
         self._buckets[at if at < _LAST else _LAST] += 1
         self._count += 1
@@ -66,5 +69,5 @@ class DurationHistogram:
             self._max_seconds = seconds
 
     def statistics(self) -> DurationStatistics:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return DurationStatistics(self._count, self._total_seconds, self._max_seconds, tuple(self._buckets))

@@ -33,7 +33,7 @@ class JournaledState:
     properties: PropertyTable
 
     def reset(self) -> None:
-        """Forget all that was learnt from the journal, as before a full replay."""
+        """Forget all that was learned from the journal, before a full replay."""
         self.index.reset()
         self.subscriptions.reset()
         self.branches.clear()
@@ -41,10 +41,11 @@ class JournaledState:
         self.properties.clear()
 
     def restated(self, state: State, destinations: DestinationTable, imports: Imports) -> State:
-        """Complete a state, and return it, with what must outlive the records that told it.
+        """Add to a state what must outlive the records that reported it, and return the state.
 
-        Each data log begins with it, and each checkpoint ends with it. Data logs, sequences and transactions are the
-        caller's: the two say different things of them. Requires: the lock, or that nobody else is here.
+        Each data log begins with such a state, and each checkpoint ends with one. Data logs, sequences and transactions
+        are left to the caller, because those differ between the two. Requires: the lock, or that no other thread is
+        here.
         """
         state.destinations = destinations.encoded()
         state.imports = list(imports)

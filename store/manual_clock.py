@@ -1,4 +1,4 @@
-"""ManualClock: time that passes when a test says so, and random bytes that come again with their seed."""
+"""ManualClock: time that passes only when a test says so, and random bytes that a seed repeats."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from threading import Lock
 from typing import Final
 
 POLL_SECONDS: Final = 0.01
-"""Real time after which a thread that waits looks whether somebody has let the clock's time pass."""
+"""Real seconds after which a waiting thread checks whether the clock's time was advanced."""
 
 JUMP_SECONDS_MIN: Final = 0.001
-"""What is due is due to the millisecond, so a shorter jump might not reach it."""
+"""Messages are due to the millisecond, so a shorter jump might not reach them."""
 
 
 class ManualClock:
-    """A `Clock` for tests. Its time stands still until `advance`; both of its times advance together.
+    """A `Clock` for tests. Its time stands still until `advance`, which moves both of its times.
 
-    jumps: a wait with a limit takes no real time. The clock jumps to the limit instead, as if nobody had come
-    meanwhile, so that `take(timeout=5)` of an empty queue returns at once and five seconds later. It is meant for tests
-    with one thread, in which nobody could come. Otherwise a wait goes on until another thread ends it or lets the time
-    pass. A wait without a limit is for ever either way.
+    jumps: a wait with a limit takes no real time. The clock jumps to the limit as if nothing had happened meanwhile, so
+        `take(timeout=5)` of an empty queue returns at once and five seconds later. This is for tests with one thread,
+        in which nothing could happen meanwhile. Without it, a wait goes on until another thread ends it or advances the
+        time. A wait without a limit lasts for ever in both cases.
     """
 
     def __init__(self, seed: int = 0, *, start_ms: int = 1_700_000_000_000, jumps: bool = False) -> None:
@@ -27,11 +27,11 @@ class ManualClock:
         self._start_ms = start_ms
         self._seconds = 0.0
         self.jumps = jumps
+        # CPU seconds of the calling thread, and of all threads.
         self.computed = (0.0, 0.0)
-        """Return the CPU seconds of the calling thread, and of all threads."""
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Nothing happens by itself: call `step` of the store for what is due then."""
+        """Let time pass. Nothing happens by itself: call `step` of the store for what is due."""
         self._seconds += seconds
 
     def set_back(self, seconds: float) -> None:
@@ -39,15 +39,15 @@ class ManualClock:
         self._start_ms -= int(seconds * 1000)
 
     def monotonic(self) -> float:
-        """Return the seconds that passed."""
+        """Return the seconds that have passed."""
         return self._seconds
 
     def time_ms(self) -> int:
-        """Return milliseconds since 1970, as the system's clock would show them."""
+        """Return milliseconds since 1970 as the system's clock would show them."""
         return self._start_ms + int(self._seconds * 1000)
 
     def computed_seconds(self) -> tuple[float, float]:
-        """Return what `computed` was set to."""
+        """Return the value of `computed`."""
         return self.computed
 
     def random_bytes(self, count: int) -> bytes:

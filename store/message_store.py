@@ -62,15 +62,15 @@ class MessageStore:
         self._lock = state_lock
         self._max_checkpoint_adds = max_checkpoint_adds
         self._is_closed = False
+        # Finds the messages whose time has come.
         self.timetable = timetable
-        """Finds the messages whose time has come."""
+        # The first of the three locks. Whoever holds it knows that no checkpoint, cleanup or relocation is under way.
         self.checkpoint_lock = checkpoint_lock
-        """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
+        # The second of the three locks. Its holder knows that no sync is under way.
         self.sync_lock = journal.sync_lock
-        """The second of the three locks. Its holder knows that no sync is under way."""
         self.adds = 0
+        # The value of `adds` at which the next checkpoint is due.
         self.next_checkpoint_adds = max_checkpoint_adds
-        """Value of `adds` from which on a checkpoint is due."""
 
     # ------------------------------------------------------------------ messages
 
@@ -120,11 +120,12 @@ class MessageStore:
     ) -> int:
         """Append (properties, body) pairs as one record, all or nothing; return the first sequence.
 
-        times: of each message, as its properties say, where some message has any. identities: of those messages that
-        have an id of their own; message and id are in one record, so that no crash parts them. flags: of the record.
+        times: those of each message, as its properties say, if any message has times. identities: those of messages
+            with an id of their own; message and id are in one record, so a crash can't separate them. flags: those of
+            the record.
 
-        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is stored)
-        or StoreFailed.
+        Requires: the lock; at most lane.slice_room and SLICE_MESSAGES_MAX messages. Raises StoreFull (nothing is
+        stored) or StoreFailed.
         """
         if lane.is_unread:
             content_bytes = sum(len(properties) + len(body) for properties, body in contents)
@@ -153,7 +154,7 @@ class MessageStore:
         self.adds += messages
 
     def acknowledge(self, lane: JournaledLane, first: int, last: int) -> int:
-        """Acknowledge a run with one record; return how many were pending. Requires: the lock."""
+        """Acknowledge a run with one record; return how many messages were pending. Requires: the lock."""
         journal = self._journal
         try:
             journal.append_ack(lane.priority, lane.destination_number, first, last - first + 1)
@@ -163,7 +164,7 @@ class MessageStore:
             raise
 
     def acknowledge_one(self, lane: JournaledLane, sequence: int) -> int:
-        """Acknowledge one message, as `acknowledge` does: the path of every single ack. Requires: the lock."""
+        """Acknowledge one message as `acknowledge` does. Every single ack takes this path. Requires: the lock."""
         journal = self._journal
         try:
             journal.append_ack(lane.priority, lane.destination_number, sequence, 1)
@@ -175,14 +176,14 @@ class MessageStore:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """Plan to read these pending sequences, each run inside one block. Requires: the lock. Reads no message."""
+        """Plan how to read these pending sequences, each run inside one block. Requires: the lock. Reads no message."""
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self._journal.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Return (messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
+        """Return (messages in order, [(sequence, problem)] for messages that can't be read). Requires: no lock."""
         return read_regions(regions)
 
     def read_headers(
@@ -199,7 +200,7 @@ class MessageStore:
         """Copy a pending message that does not verify to the quarantine, and acknowledge it. Requires: no lock.
 
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
-        quarantine is full. Then nothing was changed.
+        quarantine is full. Nothing has changed then.
         """
         with self._lock, self._journal.whole:
             if not lane.is_pending(sequence):
@@ -213,17 +214,17 @@ class MessageStore:
     def next_candidate(
         self, lane: DestinationLane, names: frozenset[str], sequence: int, may_match: Question
     ) -> Candidate | None:
-        """Return where the next message may be that a selector matches: see Fingerprints. Requires: the lock."""
+        """Return where the next message may be that a selector matches; see Fingerprints. Requires: the lock."""
         return self._index.fingerprints.next_candidate(lane, names, sequence, may_match)
 
     def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in what the headers of examined messages are. Requires: the lock."""
+        """Take in the headers of examined messages. Requires: the lock."""
         self._index.fingerprints.examined(lane, survey)
 
     # ------------------------------------------------------------------ lanes
 
     def lane(self, destination: int, priority: int) -> DestinationLane:
-        """Return the lane of a queue or topic, made if there is none yet. Requires: the lock."""
+        """Return the lane of a queue or topic, made if needed. Requires: the lock."""
         return self._index.lane(destination, priority)
 
     def lanes(self) -> list[DestinationLane]:
@@ -235,14 +236,14 @@ class MessageStore:
         self._index.put_away(number)
 
     def id_prefix(self, destination: int, priority: int) -> str:
-        """Return what ids generated in this lane begin with."""
+        """Return the beginning of ids that are generated in this lane."""
         return id_prefix(self._store_id, destination, priority)
 
     # ------------------------------------------------------------------ journal and checkpoint
 
     @property
     def position(self) -> int:
-        """Where the journal ends: what was written so far is durable once a sync has reached it. Requires: the lock."""
+        """Where the journal ends. Everything before it is durable once a sync has reached it. Requires: the lock."""
         return self._journal.end
 
     @property
@@ -252,12 +253,12 @@ class MessageStore:
 
     @property
     def failure(self) -> StoreFailed | None:
-        """Why nothing can be written until the store is opened again; None: nothing has failed."""
+        """Why writes are refused until the store is opened again. None: nothing has failed."""
         return self._journal.failure
 
     @property
     def is_full(self) -> bool:
-        """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
+        """Whether sends are refused, because the disk has only the reserve left or the last send met a limit."""
         return self._journal.is_full or self._journal.is_refusing
 
     @property
@@ -272,25 +273,30 @@ class MessageStore:
 
     @property
     def is_index_crowded(self) -> bool:
-        """Whether the index holds as many changed blocks as it may: whoever changes more of them checkpoints first."""
+        """Whether the index holds as many changed blocks as it may, so that a checkpoint must come before further
+        changes.
+        """
         return self._index.is_crowded
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False where it is postponed because the disk is full.
+        """Bring the index on disk up to now; return False if this is postponed because the disk is full.
 
         Requires: no lock.
         """
-        adds = self.adds  # whatever comes from here on may have to wait for the next one
+        adds = self.adds  # messages that are added from here on may have to wait for the next checkpoint
         is_stored = self._checkpointer.checkpoint(is_closing=is_closing)
         self._is_checkpointed_at(adds)
         return is_stored
 
     def _is_checkpointed_at(self, adds: int) -> None:
-        """Count from here on what is added up to the next checkpoint."""
+        """Begin to count the messages up to the next checkpoint."""
         self.next_checkpoint_adds = max(self.next_checkpoint_adds, adds + self._max_checkpoint_adds)
 
     def require_index_room(self, blocks: int) -> None:
-        """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
+        """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room.
+
+        Requires: no lock.
+        """
         if not self._index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 

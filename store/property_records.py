@@ -1,6 +1,6 @@
 """PropertyRecords: the host sets and deletes small values, each time by one record and then in RAM.
 
-What a record says counts as a whole from that record on: a crash before it leaves everything as it was.
+A change takes effect as a whole with its record; a crash before that leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .property_table import PropertyTable
 
 
 class PropertyRecords:
-    """The small values that the host sets and deletes, on record.
+    """Writes the records with which the host sets and deletes small values.
 
     The state lock guards it; every method requires it held.
     """
 
     def __init__(self, journal: Journal, table: PropertyTable, now_ms: Callable[[], int]) -> None:
-        """now_ms: the store's time."""
+        """Make the one PropertyRecords of a store. now_ms: the store's time."""
         self._journal = journal
         self._table = table
         self._now_ms = now_ms
 
     def change(self, changes: Changes) -> None:
-        """Set or delete host properties with one record: all of them, or none.
+        """Set or delete host properties with one record, all of them or none.
 
-        PropertiesFull, StoreFull: nothing has changed. StoreFailed. What only deletes has room on a full disk too.
+        PropertiesFull or StoreFull: nothing has changed. StoreFailed. Deletions have room on a full disk too.
         """
         only_deletes = all(value is None for value in changes.values())
         self._with_room(lambda: self._table.reserve(changes))
@@ -46,12 +46,12 @@ class PropertyRecords:
     def stage(self, branch: Branch, changes: Changes) -> None:
         """Set or delete host properties with the commit of a branch. Requires: it is open.
 
-        PropertiesFull, StoreFull: none of them is.
+        PropertiesFull or StoreFull: nothing has changed.
         """
         self._with_room(lambda: self._table.stage(branch.properties, changes))
 
     def _with_room(self, reserve: Callable[[], None]) -> None:
-        """Reserve room for properties, again without what has expired where there is none. PropertiesFull."""
+        """Reserve room for properties. If there is none, delete what has expired and try again. PropertiesFull."""
         try:
             reserve()
         except PropertiesFull:

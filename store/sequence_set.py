@@ -1,8 +1,8 @@
-"""A set of whole numbers, such as sequences, as sorted, disjoint runs that never touch.
+"""SequenceSet: a set of whole numbers, such as sequences, as sorted runs that neither overlap nor touch.
 
-A run takes sixteen bytes however long it is, so ten million consecutive numbers cost what one costs. Taking from the
-front, adding at the end and asking are O(log runs); adding or removing in the middle moves the arrays, O(runs) of plain
-memory copy.
+A run takes sixteen bytes whatever its length, so ten million consecutive numbers cost as much as one. Removing at the
+front, adding at the end, and lookups are O(log runs). Adding or removing in the middle moves the arrays, which is
+O(runs) of plain memory copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 RUN_BYTES = 16
 
 _NOTHING: Final = array("q")
-"""The runs of all sets to which nothing was added. Nothing is ever put in."""
+"""The runs of all sets that are still empty. It always stays empty."""
 
 
 class SequenceSet:
@@ -25,11 +25,11 @@ class SequenceSet:
 
     def __init__(self) -> None:
         self._firsts = self._lasts = _NOTHING
+        # How many numbers are in the set, not how many runs.
         self.count = 0
-        """Numbers in the set; not runs."""
 
     def copy(self) -> SequenceSet:
-        """Return a set of its own with the same in it. O(runs)."""
+        """Return a copy. O(runs)."""
         made = SequenceSet()
         made._firsts, made._lasts, made.count = self._firsts[:], self._lasts[:], self.count
         return made
@@ -38,7 +38,7 @@ class SequenceSet:
         return bool(self._firsts)
 
     def __len__(self) -> int:
-        """Return how many runs there are."""
+        """Return the number of runs."""
         return len(self._firsts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -65,7 +65,7 @@ class SequenceSet:
         self.__init__()  # type: ignore[misc]
 
     def add(self, first: int, last: int) -> None:
-        """Put first..last in; what is in already stays."""
+        """Add first..last; numbers that are in already stay."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
         if firsts is _NOTHING:
@@ -76,7 +76,7 @@ class SequenceSet:
             self.count += last - first + 1
             return
         low = bisect_right(lasts, first - 2)  # the first run that touches or lies behind
-        high = bisect_right(firsts, last + 1)  # behind the last run that touches
+        high = bisect_right(firsts, last + 1)  # one past the last run that touches
         for at in range(low, high):
             self.count -= lasts[at] - firsts[at] + 1
         if low < high:
@@ -87,7 +87,7 @@ class SequenceSet:
         self.count += last - first + 1
 
     def remove(self, first: int, last: int) -> None:
-        """Take first..last out; what is not in is passed over."""
+        """Remove first..last; numbers that are not in are ignored."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
         low = bisect_right(lasts, first - 1)
@@ -109,7 +109,7 @@ class SequenceSet:
         lasts[low:high] = kept_lasts
 
     def pop_first(self, most: int) -> tuple[int, int]:
-        """Take up to most numbers from the front of the first run."""
+        """Remove up to most numbers from the front of the first run, and return them as a run."""
         first, last = self._firsts[0], self._lasts[0]
         if last - first < most:
             del self._firsts[0], self._lasts[0]
@@ -120,14 +120,14 @@ class SequenceSet:
         return first, last
 
     def next_from(self, number: int) -> tuple[int, int] | None:
-        """Return the part at or behind `number` of the first run that reaches it; None where there is none."""
+        """Return the first run that reaches `number`, cut to the part from there on. None: there is none."""
         at = bisect_right(self._lasts, number - 1)
         if at == len(self._lasts):
             return None
         return max(number, self._firsts[at]), self._lasts[at]
 
     def split_last(self, count: int) -> SequenceSet:
-        """Take the count last numbers out, as Runs of their own."""
+        """Remove the last `count` numbers and return them as a set."""
         taken = SequenceSet()
         pieces: list[tuple[int, int]] = []
         while count > 0 and self._firsts:
@@ -145,7 +145,10 @@ class SequenceSet:
         return taken
 
     def blur(self) -> None:
-        """Fill the smaller half of the gaps: half as many runs, of which some numbers were not in. O(runs log runs)."""
+        """Fill the smaller half of the gaps: the set has half as many runs, and numbers that were not in.
+
+        O(runs log runs).
+        """
         gaps = sorted(map(int.__sub__, self._firsts[1:], self._lasts))
         if not gaps:
             return

@@ -1,10 +1,10 @@
 """StoredMessage: a message in RAM, as the journal, caches, lists and deliveries pass it on.
 
 The same tuple is in every cache and list. It is a plain tuple of bytes and ints, so the garbage collector soon stops
-tracking it, and unpacking it costs one instruction.
+tracking it, and unpacking costs one instruction.
 """
 
 from __future__ import annotations
 
 StoredMessage = tuple[int, bytes, bytes | None, int]
-"""(sequence, properties, body, timestamp in ms since 1970). A body of None is read when somebody asks for it."""
+"""(sequence, properties, body, timestamp in ms since 1970). A body of None is not in RAM and is read on demand."""

@@ -1,6 +1,6 @@
 """SubscriptionRecords: subscriptions begin, move, end and acknowledge, each by a record and then in RAM.
 
-What a record says of a durable subscription counts from that record on: a crash before it leaves everything as it was.
+A change of a durable subscription takes effect with its record; a crash before that leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -16,25 +16,30 @@ from .journal.journal import Journal
 from .maintenance.trimmer import RetentionRule
 
 RETENTION_NAME: Final = "retention"
-"""Of what stands for the messages that a topic keeps beyond all acks, where a record must have a name."""
+"""Name in the records of the entry that stands for messages which a topic keeps beyond all acks."""
 
 
 class SubscriptionRecords:
-    """The beginning, moves, acknowledgements and end of subscriptions, on record.
+    """Writes the records with which subscriptions begin, move, acknowledge and end.
 
     The state lock guards it; every method requires it held.
     """
 
     def __init__(self, journal: Journal, subscriptions: Subscriptions, rules: dict[int, RetentionRule]) -> None:
-        """rules: by number of the topic, how long it keeps messages that nobody needs."""
+        """Make the one SubscriptionRecords of a store.
+
+        rules: by the number of a topic, how long it keeps messages that nobody needs.
+        """
         self._journal = journal
         self._subscriptions = subscriptions
         self._rules = rules
 
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
-        """Subscribe to what is sent to a topic from now on. Requires: the lock. Raises StoreFull or StoreFailed.
+        """Subscribe to messages that are sent to a topic from now on.
 
-        name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
+        Requires: the lock. Raises StoreFull or StoreFailed.
+
+        name: that of a durable subscription; None: the subscription is only in RAM and has no record.
         """
         facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
         with self._journal.whole:
@@ -43,7 +48,7 @@ class SubscriptionRecords:
             return self._subscriptions.subscribe(facts, is_durable=name is not None)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """End a subscription, and with it the need for what it alone needed.
+        """End a subscription; messages that only it needed are needed no more.
 
         Requires: the lock. Raises StoreFull or StoreFailed.
         """
@@ -54,10 +59,11 @@ class SubscriptionRecords:
             self._subscriptions.unsubscribe(number)
 
     def seek(self, subscriber: Subscriber, firsts: Sequence[tuple[int, int]]) -> None:
-        """Make pending what exists from there on, and nothing before it. Requires: the subscription has no consumer.
+        """Make pending all messages from some places on, and none before. Requires: the subscription has no consumer.
 
-        firsts: (priority, sequence) of lanes; the others stay as they are. One record for all of them, and none where
-        the subscription is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or StoreFailed.
+        firsts: (priority, sequence) of the lanes to move; the others stay. It writes one record for all of them, and
+            none for a subscription that is not durable. Requires: the lock. Raises StoreFull (nothing has changed) or
+            StoreFailed.
         """
         number, data_log = subscriber.facts.number, NO_RECORD
         with self._journal.whole:
@@ -67,10 +73,10 @@ class SubscriptionRecords:
             self._subscriptions.seek(number, firsts, data_log)
 
     def retain(self, topic: int, rule: RetentionRule | None) -> None:
-        """Let a topic keep messages beyond all acks from now on, as that rule says; None: it keeps none any more.
+        """Let a topic keep messages beyond all acks from now on, by this rule. None: it keeps none any more.
 
-        A record each time that it begins or ends, none where another rule goes on. Requires: the lock. Raises StoreFull
-        (it is as it was) or StoreFailed.
+        It writes a record when retention begins or ends, and none when the rule changes. Requires: the lock. Raises
+        StoreFull (nothing has changed) or StoreFailed.
         """
         known = self._subscriptions.retention(topic)
         if rule is not None and known is None:
@@ -88,7 +94,7 @@ class SubscriptionRecords:
     def acknowledge_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
 
-        is_durable: of the subscription; without it no record is written. Requires: the lock.
+        is_durable: whether the subscription is durable; otherwise no record is written. Requires: the lock.
         """
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):

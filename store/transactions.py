@@ -1,9 +1,9 @@
-"""Transactions: messages that are in the journal and do not count yet, until one record decides.
+"""Transactions: messages that are in the journal but take effect only with a later record.
 
-Sends of a transaction are written at once, as slices that nothing else sees. The commit record names them all, gives
-them their sequences and says what is acknowledged: it is there whole, or not at all, so a crash leaves everything of a
-transaction or nothing. What has neither a commit nor a prepare record after a crash is forgotten; a prepared branch
-waits for its outcome.
+A transaction writes its messages at once, as slices that nothing else sees. The commit record names all slices, gives
+the messages their sequences, and says what is acknowledged. It is one record, so a crash leaves everything of a
+transaction or nothing. After a crash, a branch with neither a commit nor a prepare record is forgotten, and a prepared
+branch waits for its outcome.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from .sequence_set import SequenceSet
 
 
 class Branches:
-    """The transactions that have no outcome yet, by number. The state lock guards it."""
+    """The transactions without an outcome, by number. The state lock guards it."""
 
     def __init__(self, duplicates: Deduplication | None = None, properties: PropertyTable | None = None) -> None:
         self._duplicates = duplicates or Deduplication()
         self._properties = properties or PropertyTable()
         self._branches: dict[int, Branch] = {}
+        # Number of slices in each data log of branches that are not prepared.
         self._open_slices: Counter[int] = Counter()
-        """Data log -> slices in it of branches that are not prepared."""
+        # Bytes of slices in each data log of prepared branches.
         self._prepared_bytes: Counter[int] = Counter()
-        """Data log -> bytes of slices in it of prepared branches."""
 
     @property
     def undecided_data_logs(self) -> Collection[int]:
@@ -74,13 +74,13 @@ class Branches:
 
     @property
     def prepared_bytes(self) -> Mapping[int, int]:
-        """Data log -> bytes of the slices in it that prepared transactions have."""
+        """Bytes of the slices in each data log that belong to prepared transactions."""
         return self._prepared_bytes
 
     def data_logs(self) -> dict[str, set[int]]:
-        """Return where the messages of each undecided transaction lie. O(slices).
+        """Return the data logs with messages of each undecided transaction. O(slices).
 
-        By the xid of one that is prepared, as b'7', and the hexadecimal number of one that is open.
+        The key is the xid of a prepared one, as b'7', or the number of an open one in hexadecimal.
         """
         return {
             repr(branch.xid) if branch.is_prepared else f"{number:x}": {
@@ -91,12 +91,12 @@ class Branches:
 
     @property
     def first_position(self) -> int | None:
-        """Position of the first slice that may still be committed; None where there is none."""
+        """Position of the first slice that may still be committed. None: there is none."""
         return min((placed.position for branch in self._branches.values() for placed in branch), default=None)
 
     @property
     def prepared(self) -> list[Branch]:
-        """The prepared branches, in the order in which they were begun."""
+        """The prepared branches, in the order in which they began."""
         prepared = [branch for branch in self._branches.values() if branch.is_prepared]
         return sorted(prepared, key=lambda branch: branch.number)
 
@@ -122,7 +122,7 @@ class Branches:
     def place(
         self, number: int, lane_number: int, position: int, messages: int, length: int, *, is_timed: bool = False
     ) -> None:
-        """Note that a slice of a transaction lies there. A transaction begins with its first slice."""
+        """Note the place of a slice of a transaction. A transaction begins with its first slice."""
         branch = self._branches.get(number)
         if branch is None:
             branch = self._branches[number] = Branch(number)
@@ -130,7 +130,7 @@ class Branches:
         self._open_slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
-        """Take a branch as a record tells it, whatever was known of it."""
+        """Take over a branch as a record describes it, and replace what was known of it."""
         self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
@@ -155,7 +155,7 @@ class Branches:
                 del counter[data_log]
 
     def forget(self, number: int) -> None:
-        """Forget a transaction that has an outcome, or can have none any more."""
+        """Forget a transaction that has an outcome, or can't have one any more."""
         branch = self._branches.pop(number, None)
         if branch is None:
             return
@@ -164,15 +164,15 @@ class Branches:
         self.uncount(branch)
 
     def agree_with(self, state: State) -> None:
-        """Forget the transactions that a state record does not name, and take those it tells."""
+        """Forget the transactions that a state record does not name, and take over those that it describes."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
             self.forget(number)
         for branch in state.branches:
-            self.adopt(branch)  # it may lie elsewhere by now
+            self.adopt(branch)  # it may be at another place by now
 
     def forget_open(self) -> None:
-        """Forget the transactions that were not prepared: the process that could have committed them is gone."""
+        """Forget the transactions that were not prepared: the process that could have committed them has ended."""
         for branch in self.open:
             self.forget(branch.number)
 
@@ -182,13 +182,13 @@ class Branches:
         self._prepared_bytes.clear()
 
     def begin(self, number: int) -> Branch:
-        """Add a branch of that number, which no other ever had."""
+        """Add a branch with a number that no other one ever had."""
         branch = self._branches[number] = Branch(number)
         return branch
 
 
 class Transactions:
-    """The writer of what transactions do. The state lock guards it."""
+    """Writes the records of transactions. The state lock guards it."""
 
     def __init__(
         self,
@@ -200,9 +200,10 @@ class Transactions:
         properties: PropertyTable,
         acked_lane: Callable[[int], JournaledLane],
     ) -> None:
-        """now_ms: the store's time, for delays that count from a commit.
+        """Make the one Transactions of a store.
 
-        acked_lane: number of a lane that a branch acknowledges in -> the lane: of a queue, or of a subscription.
+        now_ms: the store's time, for delays that begin with a commit.
+        acked_lane: returns the lane of a number, of a queue or a subscription, in which a branch acknowledges.
         """
         self._branches = branches
         self._journal = journal
@@ -214,7 +215,7 @@ class Transactions:
         self._begun = 0
 
     def begin(self) -> Branch:
-        """Begin a transaction. Its number is given once in the life of the store."""
+        """Begin a transaction. Its number is used once in the life of the store."""
         self._begun += 1
         return self._branches.begin(self._journal.epoch << 32 | self._begun)
 
@@ -227,10 +228,9 @@ class Transactions:
         *,
         is_timed: bool = False,
     ) -> list[int]:
-        """Write (properties, body) pairs that count with the commit; returns the content length of each.
+        """Write (properties, body) pairs that take effect with the commit; return the content length of each.
 
-        is_timed: some of the properties say when their message is due or expires. At most what a slice may hold.
-        StoreFull: nothing was written.
+        is_timed: some properties have times. Requires: no more than a slice may hold. StoreFull: nothing was written.
         """
         journal = self._journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
@@ -245,7 +245,7 @@ class Transactions:
         return lengths
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
-        """Make a branch survive, so that it waits for its outcome. StoreFull: it is as it was."""
+        """Make a branch survive a crash, so that it waits for its outcome. StoreFull: nothing has changed."""
         self._branches.uncount(branch)
         branch.xid = xid
         try:
@@ -257,8 +257,9 @@ class Transactions:
             self._branches.count(branch)
 
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:
-        """Let slices of a prepared branch lie where they were copied to. StoreFull: it is as it was."""
-        # The room first: the state record of a data log that begins here must not tell of what is not said yet.
+        """Note that slices of a prepared branch were copied to other places. StoreFull: nothing has changed."""
+        # Make room first: the state record of a data log that begins here must not describe the change before its
+        # record.
         self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
         with self._journal.whole:
             self._branches.uncount(branch)
@@ -267,13 +268,13 @@ class Transactions:
             self._journal.append(PREPARE, 0, 0, encode_branch(branch))
 
     def rollback(self, branch: Branch) -> None:
-        """End a branch as if its messages never were. StoreFull: it is as it was."""
+        """End a branch as if its messages had never been sent. StoreFull: nothing has changed."""
         with self._journal.whole:
             self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
             self._branches.forget(branch.number)
 
     def is_small(self, branch: Branch) -> bool:
-        """Return whether the index has room for all of it at once."""
+        """Return whether the index has room for the whole branch at once."""
         blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
         return self._index.has_room_for(blocks)
 
@@ -283,10 +284,10 @@ class Transactions:
         lengths: Mapping[int, Sequence[int]],
         relieve: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Let all of a branch count; `branch.committed()` says with which sequences. StoreFull: it is as it was.
+        """Make a whole branch take effect; `branch.committed()` has the sequences. StoreFull: nothing has changed.
 
-        lengths: of the messages of slices by position, as far as they are at hand; others are read. relieve(position,
-        log sequence of the commit record): makes room in the index; None: it is small.
+        lengths: those of the messages of slices by position, if known; others are read. relieve(position, log sequence
+            of the commit record): makes room in the index; None: the branch is small.
         """
         journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
@@ -330,7 +331,7 @@ class Transactions:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _half_done(self, reason: str) -> StoreFailed:
-        """Return the error for a commit record that the index does not follow: the journal alone is right."""
+        """Return the error for a commit record that the index does not follow, so that only the journal is right."""
         return self._journal.fail(reason)
 
 
@@ -343,10 +344,10 @@ def apply_commit(
     make_room: Callable[[], None],
     acked_lane: Callable[[int], JournaledLane],
 ) -> None:
-    """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
+    """Bring the index up to a commit record in data_log. A second call changes nothing.
 
-    lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step. acked_lane:
-    by the number that a run names.
+    lengths_of: returns None if a slice is gone, with all its messages. make_room: called after each step. acked_lane:
+        returns the lane with the number that a run names.
     """
     for placed in commit.slices:
         lane = index.lane_numbered(placed.lane_number)
@@ -368,24 +369,27 @@ def apply_commit(
             index.use(data_log).committed_data_logs.add(home)
     index.use(data_log)
     for lane_number, first, messages in commit.acks:
-        # Blocks inside a run are empty after it, so one run leaves two dirty at most.
+        # Blocks inside a run are empty after it, so one run leaves at most two dirty blocks.
         index.remove(acked_lane(lane_number), first, first + messages - 1, data_log)
         make_room()
 
 
 def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
-    """Return the content length of each message of a transaction's slice. RecordDamaged for another record there."""
+    """Return the content length of each message of a transaction's slice. RecordDamaged: another record is there."""
     return _read_slice(file, salt, number, placed).lengths
 
 
 def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice) -> list[Times]:
-    """Return the times of each message of a transaction's slice. RecordDamaged for another record there."""
+    """Return the times of each message of a transaction's slice. RecordDamaged: another record is there."""
     part = _read_slice(file, salt, number, placed)
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
 
 
 def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[Slice, list[tuple[bytes, bytes]]]:
-    """Return a transaction's slice and its (properties, body) pairs, verified. Three times the record in RAM."""
+    """Return a transaction's slice and its (properties, body) pairs, verified.
+
+    It takes three times the record in RAM.
+    """
     part = _read_slice(file, salt, number, placed)
     head_bytes = SLICE_BYTES + ENTRY_BYTES * placed.messages
     data = file.read((placed.position & OFFSET_MASK) + head_bytes, sum(part.lengths))

@@ -37,8 +37,8 @@ class Brokers:
         self._directory = directory
         self._miss = miss
         self._versions: dict[str, None] = {}
+        # By choice, the passes of each of its rows.
         self._found: dict[str, dict[str, list[Facts]]] = {}
-        """By choice, the passes of each of its rows."""
 
     @property
     def disk_bytes(self) -> int:

@@ -19,8 +19,8 @@ class DequeProcess:
     def __init__(self, limit_bytes: int, body_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        # Messages that it had when its limit ended it; None: it has not ended.
         self.ended_with: int | None = None
-        """Messages that it had when its limit ended it; None: it has not ended."""
         program = Path(__file__).with_name("plain_deque.py")
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(program), str(limit_bytes), str(body_bytes)],

@@ -104,10 +104,10 @@ class Show:
         self._phase = ""
         self._is_ended_told = False
         self._view: View | None = None
+        # By the traffic so far; 0: nothing is known.
         self.recommended_limit_bytes = 0.0
-        """By the traffic so far; 0: nothing is known."""
+        # The screen with most pending.
         self.fullest = Frame([], -1)
-        """The screen with most pending."""
 
     def begin(self) -> None:
         """Show the first screen, before there is anything to see."""

@@ -27,10 +27,10 @@ class Bounds:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = self._limit_bytes_max = self._last_limit_bytes = limit_bytes
         self._resizes = 0
+        # The most that was charged.
         self.held_bytes_max = 0
-        """The most that was charged."""
+        # The most that a process grew by.
         self.uss_bytes_max = 0
-        """The most that a process grew by."""
         self._is_within = True
         self._spilled_bytes = self._spilled_bytes_max = 0
         self._cleanup: Mapping[str, Any] | None = None

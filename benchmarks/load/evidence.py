@@ -50,17 +50,17 @@ class Evidence:
         self.kills = 0
         self.settled_messages = 0
         self.purged_messages = 0
+        # Messages of all queues at the end, as the store says.
         self.depth = 0
-        """Messages of all queues at the end, as the store says."""
         self._counts = counts
         self._readers = readers
         self._lane = lane
         self._unwanted = unwanted
         self._left = 0
+        # Of each reader, what became of each message of the producers whose messages are for it.
         self._states = [
             {producer: bytearray(counts[producer]) for producer in producers} for producers in readers.producers
         ]
-        """Of each reader, what became of each message of the producers whose messages are for it."""
         self._sent = [0] * len(counts)
         self._sending = [0] * len(counts)
         self._sends_in_doubt: list[tuple[int, int, int]] = []

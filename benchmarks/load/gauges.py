@@ -22,11 +22,11 @@ class Gauges:
         self._uss_bytes_before = uss_bytes_before
         self._protected = [name for each in destinations if each.memory_reserve is not None for name in each.names]
         self._read_bytes_before = _read_bytes()
+        # What the open found for the subscription that was farthest behind.
         self._backlog_bytes = max(
             (each.bytes for topic in bay.statistics().topics.values() for each in topic.subscriptions.values()),
             default=0,
         )
-        """What the open found for the subscription that was farthest behind."""
 
     def facts(self) -> dict[str, object]:
         """Return the payload of a GAUGES event."""

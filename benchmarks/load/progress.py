@@ -13,11 +13,11 @@ class Progress:
     """Thread-safe."""
 
     def __init__(self) -> None:
+        # Sent, settled or purged; a message that was sent and settled counts twice.
         self.moved_messages = 0
-        """Sent, settled or purged; a message that was sent and settled counts twice."""
         self.all_sent = threading.Event()
+        # Messages a second of each consumer, as somebody ordered; None: as planned.
         self.pace: float | None = None
-        """Messages a second of each consumer, as somebody ordered; None: as planned."""
         self._lock = threading.Lock()
         self._bell: Future[None] = Future()
         self._rings_at: int | None = None

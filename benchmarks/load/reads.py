@@ -27,11 +27,11 @@ class Reads:
     def __init__(self, subscriptions: int) -> None:
         self._subscriptions = subscriptions
         self._opens = 0
+        # Of processes that have ended.
         self._read_bytes = self._backlog_bytes = 0
-        """Of processes that have ended."""
         self._gauged: Mapping[str, Any] = {"read_bytes": 0, "topic_bytes": 0}
+        # How far apart subscriptions were, and how far the cache reached, when it was farthest from reaching.
         self._apart: tuple[int, int] | None = None
-        """How far apart subscriptions were, and how far the cache reached, when it was farthest from reaching."""
 
     def opened(self) -> None:
         """Note that another process begins to count at 0."""

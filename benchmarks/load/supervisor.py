@@ -77,8 +77,8 @@ class Supervisor:
         self._neighbours = Neighbours([number for number, each in enumerate(scenario.producers) if each.joins_at])
         self._latencies = Latencies(workload.counts, scenario.rate)
         self._acts = list(scenario.acts)
+        # Sends and deliveries that the scenario takes.
         self.work = self._run.messages + readers.deliveries(workload.counts)
-        """Sends and deliveries that the scenario takes."""
         self._open = self._finished = False
         self._failure: str | None = None
         self._gauges = self._lined_gauges = _NO_GAUGES

@@ -110,8 +110,8 @@ class Generated:
         self._stuck_every = stuck_every
         self._keys = keys
         self.counts: list[int] = []
+        # What each producer sends to, in turns.
         self._names: list[Sequence[str]] = []
-        """What each producer sends to, in turns."""
         for destination, share in zip(destinations, _shares(messages, destinations), strict=True):
             producers, names = destination.producers, destination.names
             self.counts += [share // producers + (producer < share % producers) for producer in range(producers)]

@@ -23,8 +23,8 @@ def lru_hit_ratio(traffic: Traffic, limit_bytes: int, part: float) -> float:
     sent = [0] * traffic.destinations
     waiting: list[deque[int]] = [deque() for _ in traffic.consumers]
     readers = [[number for number, at in enumerate(traffic.consumers) if at == to] for to in range(len(sent))]
+    # Number of consumers that have not acknowledged each message yet.
     owed: dict[tuple[int, int], int] = {}
-    """Number of consumers that have not acknowledged each message yet."""
     deliveries = hits = 0
     for kind, who, count in traffic.steps(part):
         if kind == BEGIN:

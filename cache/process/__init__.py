@@ -1,1 +1,1 @@
-"""The process's memory: what the machine or container has, and a guard that warns about growth."""
+"""Memory of the process: what the machine or container has, and a guard that warns about growth."""

@@ -1,7 +1,7 @@
-"""Process memory: how much RAM there is, and how much of it this process has for itself.
+"""Memory of the process: how much RAM there is, and how much this process has for itself.
 
-Each call reads the system anew. A container's limit counts like the machine's own: the smaller of them is what there
-is. psutil is imported by the first call that needs it, so that importing the library stays quick.
+Each call reads the system anew. The limit of a container counts like the machine's own; the smaller one decides. psutil
+is imported by the first call that needs it, so that importing the library is quick.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ def share_of_memory_bytes(share: float, *, membership: str = CGROUP_MEMBERSHIP, 
 
 
 def unique_set_bytes() -> int:
-    """Return the bytes that only this process maps: anonymous memory, and files that no other process has mapped.
+    """Return the bytes that only this process maps: anonymous memory, and files that no other process maps.
 
-    Resident bytes where the system does not tell. O(pages of the process), without the interpreter lock: fine once a
-    second, not once a message.
+    If the system does not tell, return resident bytes. O(pages of the process), without the interpreter lock: call it
+    once a second, not once a message.
     """
     import psutil
 
     process = psutil.Process()
     try:
         return int(process.memory_full_info().uss)
-    except (psutil.Error, AttributeError):  # smaps hidden by the container, or a system without the notion
+    except (psutil.Error, AttributeError):  # smaps hidden by the container, or a system without it
         return int(process.memory_info().rss)
 
 
 def id_and_resident_bytes() -> tuple[int, int | None]:
-    """Return the id of this process, and its bytes in RAM, shared ones included, where the system tells."""
+    """Return the id of this process, and its bytes in RAM including shared ones, if the system tells."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return os.getpid(), int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -53,7 +53,10 @@ def id_and_resident_bytes() -> tuple[int, int | None]:
 
 
 def return_free_memory() -> None:
-    """Ask the C library to give free pages back to the system, where it can. Milliseconds, without interpreter lock."""
+    """Ask the C library to give free pages back to the system, if it can.
+
+    It takes milliseconds, without interpreter lock.
+    """
     import ctypes
 
     try:
@@ -63,10 +66,10 @@ def return_free_memory() -> None:
 
 
 def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
-    """Yield each limit on the way from the process's own group to the root; all of them hold at once.
+    """Yield each limit on the way from the process's own group to the root. All of them hold at once.
 
-    In a container the group's path is often the host's and does not exist under root, where root itself is the
-    container's own group: a missing file is no limit.
+    In a container the group's path is often that of the host and does not exist under root, where root itself is the
+    container's own group. So a missing file is no limit.
     """
     for directory, file_name in memory_groups(membership, root):
         try:
@@ -80,7 +83,7 @@ def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
 
 
 def memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
-    """Yield each directory, and the file name in it, that may hold a limit of this process."""
+    """Yield each directory and file name that may have a limit of this process."""
     try:
         with open(membership, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
@@ -101,7 +104,7 @@ def memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
 
 
 def lines_of(path: str) -> list[str]:
-    """Return the lines of a small file of the system; none where it is not there. At most 64 KiB are read."""
+    """Return the lines of a small file of the system; none if it does not exist. It reads at most 64 KiB."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read(_TEXT_BYTES).splitlines()

@@ -1,5 +1,5 @@
-"""Non-persistent overflow on its way from RAM to tmp-storage.
+"""The overflow of non-persistent messages on its way from RAM to tmp-storage.
 
-Read `overflow.py` first, which decides what waits and what is written. `buffer.py` has what waits, `account.py` pays
-for the places of what was written. docs/internals/store-tmp.md says why.
+Begin with `overflow.py`, which decides what waits and what is written. `buffer.py` has the waiting messages, and
+`account.py` pays for the places of written ones. docs/internals/store-tmp.md says why.
 """

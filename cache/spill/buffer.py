@@ -1,10 +1,9 @@
-"""SpillBuffer: gathers non-persistent messages that RAM has no other place for until they are worth a write.
+"""SpillBuffer: gather non-persistent messages that have no other place in RAM until they are worth a write.
 
-The buffer has the only copy of each message. What is wanted meanwhile is taken from here and never written. A crash
-takes all of it.
+The buffer has the only copy of each message. A message that is needed meanwhile is taken from here and never written.
 
-Lanes of one fan-out number their messages alike and share what waits here: such a message is here once, charged once,
-with a bit for each lane that still needs it, and goes with the last of them. A `key` below is the number of a lane on
+Lanes of one fan-out use the same sequences and share waiting messages: such a message is here once and charged once,
+with a bit for each lane that still needs it, and leaves with the last of them. A `key` below is the number of a lane of
 its own, or of the pool that lanes share.
 """
 
@@ -20,9 +19,9 @@ from ..held_messages import HeldMessages
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
-"""Charge of a batch: a write costs so much more than a message that few messages should not have one of their own."""
+"""Charge of a batch. A write costs so much more than a message that it should have many messages."""
 FREEING_BYTES: Final = 4 * 1024
-"""Charge of messages of one key from which on a write surely frees memory: the places of a single one take 1.2 KiB."""
+"""Charge of one key from which on a write surely frees memory. The places of a single message take 1.2 KiB."""
 
 
 class Pool:
@@ -31,17 +30,17 @@ class Pool:
     __slots__ = ("number", "lanes", "every", "needed")
 
     def __init__(self, number: int) -> None:
+        # Number of the pool; no lane has it.
         self.number = number
-        """Stands for the lanes; no lane has it."""
+        # The bit of each lane.
         self.lanes: dict[int, int] = {}
-        """The bit of each lane."""
+        # The bits of all lanes.
         self.every = 0
-        """All these bits."""
+        # By sequence, the bits of the lanes that need the message.
         self.needed: dict[int, int] = {}
-        """By sequence, the bits of the lanes that need the message."""
 
     def join(self, lane_number: int) -> None:
-        """Give a lane the lowest bit that is free."""
+        """Give a lane the lowest free bit."""
         bit = self.lanes[lane_number] = ~self.every & self.every + 1
         self.every |= bit
 
@@ -56,27 +55,27 @@ class SpillBuffer(HeldMessages):
     """Messages by (key, sequence), and the lanes that need each of them. The state lock guards it."""
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """share_bytes: above it a batch is written before it is full."""
+        """Make it empty. share_bytes: above it a batch is written before it is full."""
         super().__init__(holder, share_bytes)
+        # Charge of the messages of each key.
         self._bytes: dict[int, int] = {}
-        """Charge of each key's messages."""
+        # For each key, a sequence that is not above any of its messages.
         self._floors: dict[int, int] = {}
-        """A sequence for each key, which is not above any of its messages."""
+        # Pools by number.
         self._pools: dict[int, Pool] = {}
-        """By number."""
+        # The pool of each lane that shares.
         self._pool_of: dict[int, Pool] = {}
-        """By lane."""
+        # Pool and sequence of the message that the lanes are just getting. It waits until all have it.
         self.arriving: tuple[int, int] | None = None
-        """Pool and sequence of the message that its lanes are just getting: it waits until all have it."""
 
     def resize(self, share_bytes: int) -> None:
-        """Set another share. Nothing is given back: the caller writes what is above the share."""
+        """Set the share. Nothing is given back: the caller writes what exceeds it."""
         self._share_bytes = share_bytes
 
     # ------------------------------------------------------------------ lanes that share
 
     def join(self, lane_number: int, number: int) -> None:
-        """Let a lane share messages with the others of a pool from now on. `number`: of the pool; no lane has it."""
+        """Let a lane share messages with the others of a pool. `number`: that of the pool; no lane has it."""
         pool = self._pools.get(number)
         if pool is None:
             pool = self._pools[number] = Pool(number)
@@ -85,7 +84,7 @@ class SpillBuffer(HeldMessages):
 
     @property
     def sharing_lanes_max(self) -> int:
-        """Number of lanes that one batch may be for. O(pools)."""
+        """Most lanes for which one batch may be. O(pools)."""
         return max((len(pool.lanes) for pool in self._pools.values()), default=1)
 
     def is_shared(self, lane_number: int) -> bool:
@@ -119,7 +118,7 @@ class SpillBuffer(HeldMessages):
         messages[sequence] = message
         before_bytes = self._bytes[lane_number]
         held_bytes = self._bytes[lane_number] = before_bytes + charge
-        if held_bytes ^ before_bytes > before_bytes:  # it has one bit more
+        if held_bytes ^ before_bytes > before_bytes:  # its length has one bit more
             self._fullness.grew(lane_number, held_bytes)
         return True
 
@@ -131,7 +130,7 @@ class SpillBuffer(HeldMessages):
         return True
 
     def take(self, lane_number: int, sequence: int) -> StoredMessage | None:
-        """Return the message, which leaves the buffer unless another lane needs it; None when it is not here."""
+        """Return the message, which leaves the buffer unless another lane needs it. None: it is not here."""
         pool = self._pool_of.get(lane_number)
         if pool is None:
             return self._remove(lane_number, sequence)
@@ -173,7 +172,7 @@ class SpillBuffer(HeldMessages):
         return bool(self._lanes.get(key)) and self._floors[key] <= last
 
     def forget(self, lane_number: int) -> None:
-        """Drop all that the lane alone needs; the lane leaves its pool. O(messages of its pool here)."""
+        """Drop everything that only this lane needs; the lane leaves its pool. O(messages of its pool here)."""
         pool = self._pool_of.pop(lane_number, None)
         if pool is None:
             self._clear(lane_number)
@@ -203,15 +202,15 @@ class SpillBuffer(HeldMessages):
 
     @property
     def lanes(self) -> list[int]:
-        """The keys, lanes of their own and pools, that have messages. O(keys)."""
+        """The keys with messages: lanes of their own, and pools. O(keys)."""
         return list(self._lanes)
 
     def is_batch(self, key: int) -> bool:
-        """Return whether the key has so much that a write is worth it."""
+        """Return whether the key has enough for a write."""
         return len(self._lanes.get(key, ())) >= BATCH_MESSAGES or self._bytes.get(key, 0) >= BATCH_BYTES
 
     def is_freeing(self, key: int) -> bool:
-        """Return whether a write surely leaves more memory than the places of the written messages take."""
+        """Return whether a write surely frees more memory than the places of the written messages take."""
         return self._bytes.get(key, 0) >= FREEING_BYTES
 
     @property
@@ -220,11 +219,11 @@ class SpillBuffer(HeldMessages):
         return self.holder.held_bytes >= self._share_bytes
 
     def fullest(self) -> int | None:
-        """Return a key that holds more than half of what the fullest holds."""
+        """Return a key that holds more than half of what the fullest one holds."""
         return self._fullness.fullest()
 
     def batch(self, key: int) -> list[StoredMessage]:
-        """Return the key's first messages in order, as many as one write takes; they stay.
+        """Return the first messages of a key in order, as many as one write takes; they stay.
 
         The message that the lanes of a pool are just getting is left out.
         """
@@ -251,7 +250,7 @@ class SpillBuffer(HeldMessages):
         return found
 
     def holders(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
-        """Return the lanes of a pool that need something of a batch, each with a bit for each message of it."""
+        """Return the lanes of a pool that need messages of a batch, each with a bit for each message."""
         pool = self._pools[number]
         alike: dict[int, int] = {}
         for at, message in enumerate(batch):

@@ -1,7 +1,4 @@
-"""AdminOwners: makes the owners of what is done with whole queues and topics, from below to above.
-
-Nothing here is stored.
-"""
+"""AdminOwners: make the owners of operations on whole queues and topics, each after those that it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from .temporaries import Temporaries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOwners:
-    """The owners of an open store that work on whole destinations. A part that asks one of them gets that one."""
+    """The owners of operations on whole destinations. A class that needs only one of them takes that one."""
 
     browsers: Browsers
     mover: Mover

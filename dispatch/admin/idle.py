@@ -1,9 +1,8 @@
 """IdleDestinations: close queues and topics that are empty and that nobody has used for a while.
 
-A closed one is a row: its name, numbers and counters. What a queue had to do
-is compared with what it had at the look before, so no send and no take pays for
-it. Whoever holds a Queue of one that was closed notices nothing: the next use
-opens it again. Nothing is written, so a crash changes nothing.
+A closed one is a row: its name, numbers and counters. Its work is compared with that at the previous look, so sends and
+takes pay nothing for this. A host with a Queue of a closed queue notices nothing, because the next use opens it again.
+Nothing is written, so a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ..transactions.transaction import TransactionRegistry
 A = TypeVar("A", bound=DestinationState)
 
 LOOK_SECONDS: Final = 5.0
-"""Between two looks: what had nothing to do from one to the next is closed."""
+"""Time between two looks. What had no work from one to the next is closed."""
 
 
 class IdleDestinations:
-    """`step` looks at all queues and topics that are open, when it is time. Only one thread calls it."""
+    """Closes unused destinations. `step` checks all open ones when it is time; only one thread calls it."""
 
     def __init__(
         self, monitor: Monitor, destinations: Destinations, topics: Topics, transactions: TransactionRegistry
@@ -46,7 +45,7 @@ class IdleDestinations:
         return self._look(queues, self._destinations.close_idle) + self._look(topics, self._topics.close_idle)
 
     def _look(self, opened: Sequence[A], close_idle: Callable[[A, Container[int]], bool]) -> int:
-        """Close those that had nothing to do since the look before; return how many."""
+        """Close those that had no work since the previous look; return how many."""
         closed = 0
         for part in in_sections(opened):
             with self._monitor.lock, self._monitor.whole:

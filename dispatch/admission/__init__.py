@@ -1,1 +1,1 @@
-"""Who may send now: limits of destinations, waiting senders, deduplication, overhead charges."""
+"""Admission: limits of destinations, senders that wait for room, and duplicate windows."""

@@ -1,7 +1,7 @@
-"""DuplicateWindows: the ids of an engine that must not be stored again, of persistent messages and of the others.
+"""DuplicateWindows: the ids of persistent and non-persistent messages that must not be stored again.
 
-No crash leaves a non-persistent message, so none leaves its id. Ids for which memory has no room are counted, and the
-log says so, each time that they have become twice as many.
+Non-persistent messages end with the process, and so do their ids. Ids that are forgotten for want of memory are
+counted; the log reports them each time their number has doubled.
 """
 
 from __future__ import annotations
@@ -32,50 +32,55 @@ class DuplicateWindows:
         shares: Shares,
         make_room: Callable[[int], object],
     ) -> None:
-        """make_room: takes memory from others, under the state lock."""
+        """Make the windows of a store.
+
+        make_room: takes memory from others, under the state lock.
+        """
         self._max_file_bytes = settings.max_file_length_bytes
+        # Number of forgotten ids at the last log message.
         self._warned_of = 0
-        """Ids that were forgotten when the log said so."""
 
         def window_of(name: str) -> int:
             return policies.of(name).duplicate_window
 
+        # The windows of persistent messages, which the store shares.
         self.persistent = Deduplication(holder, window_of, self._most_bytes(shares), make_room)
-        """The store's."""
         self.non_persistent = Deduplication(holder, window_of, self._most_bytes(shares), make_room)
 
     def _most_bytes(self, shares: Shares) -> int:
-        """Return the limit of either kind: half of the share, at most what a quarter of a data log restates."""
+        """Return the limit for each of the two: half of the share, and at most what a quarter of a data log can
+        restate.
+        """
         most_ids = self._max_file_bytes // 4 // DIGEST_BYTES
         return min(shares.duplicates_bytes // 2, most_ids * ID_CHARGE_BYTES)
 
     def watch(self, number: int, name: str) -> bool:
-        """Take a queue or topic in. Return whether its policy has a duplicate window."""
+        """Register a queue or topic. Return whether its policy has a duplicate window."""
         self.non_persistent.register(number, name)
         return self.non_persistent.watches(number)
 
     def forget(self, number: int) -> None:
-        """Drop a destination that is deleted. Requires: the store knows that."""
+        """Drop a deleted destination. Requires: the store knows that it is deleted."""
         self.non_persistent.forget(number)
 
     def resize(self, shares: Shares) -> None:
-        """Follow another memory limit."""
+        """Follow a new memory limit."""
         self.persistent.resize(self._most_bytes(shares))
         self.non_persistent.resize(self._most_bytes(shares))
 
     def is_stored(self, found: Identity) -> bool:
-        """Return whether the message is in a window. TransactionError while a transaction has it and no outcome."""
+        """Return whether the message is in a window. TransactionError: a transaction without an outcome has it."""
         if self.persistent.decides(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
         return self.persistent.knows(found) or self.non_persistent.knows(found)
 
     @property
     def forgotten(self) -> int:
-        """Ids that memory had no room for, before their window was full."""
+        """Number of ids that were forgotten for want of memory, before their window was full."""
         return self.persistent.forgotten + self.non_persistent.forgotten
 
     def warn(self) -> int:
-        """Log that windows are shorter than they should be, where that got worse. Requires: no lock."""
+        """Log that windows are shorter than they should be, if that got worse. Requires: no lock."""
         forgotten = self.forgotten
         if forgotten < max(2 * self._warned_of, 1):
             return 0
@@ -90,11 +95,14 @@ class DuplicateWindows:
 
     @property
     def held_bytes(self) -> int:
-        """Recomputed from what is there. O(windows)."""
+        """Return the bytes held, computed anew. O(windows)."""
         return self.persistent.held_bytes + self.non_persistent.held_bytes
 
 
 def identity_of(destination: int, properties: bytes) -> Identity | None:
-    """Return what makes a message the same as another one sent to that destination. None: it has no id of its own."""
+    """Return the identity by which a second message to that destination is a duplicate.
+
+    None: it has no id of its own.
+    """
     found = own_identity(properties)
     return identity(destination, *found) if found is not None else None

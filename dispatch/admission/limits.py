@@ -1,10 +1,8 @@
-"""Admission: how much one destination takes, and who waits for room in it.
+"""Admission: how much one destination takes, and the senders that wait for room in it.
 
-A sender reserves its messages before it stores them, so that the limits hold
-whatever other senders do meanwhile. Who finds no room fails or waits, as the
-policy says; those who wait are served in the order in which they came, so a
-large message is not passed by small ones. Nothing here survives the process:
-the depth itself is the store's.
+A sender reserves room before it stores messages, so the limits hold whatever other senders do meanwhile. If there is no
+room, a send fails or waits, as the policy says. Waiting senders are served first come, first served, so small messages
+do not pass a large one.
 """
 
 from __future__ import annotations
@@ -25,15 +23,15 @@ from ...store.numbering import UNLIMITED
 from ..config.policy import DestinationPolicy
 
 POLL_SECONDS: Final = 0.5
-"""Whatever else than an ack makes room is noticed within this time."""
+"""Room that does not come from an ack is noticed within this time."""
 WARN_SECONDS: Final = 10.0
-"""A sender that waits is logged after so long, and again whenever it has waited twice as long."""
+"""A waiting send is logged after this time, and then each time its wait has doubled."""
 
 logger = LateLogger("forebay.dispatch")
 
 
 class LimitedDestination(ABC):
-    """A queue or topic, as far as its limits know it. The state lock guards it."""
+    """A queue or topic as its limits see it. The state lock guards it."""
 
     __slots__ = (
         "name",
@@ -43,33 +41,36 @@ class LimitedDestination(ABC):
     )
 
     noun: ClassVar[str]
-    """What errors call it."""
+    """The word for it in errors."""
     kind: ClassVar[int]
-    """QUEUE or TOPIC, as the store's table of destinations has it."""
+    """QUEUE or TOPIC, as in the store's table of destinations."""
     drops_oldest: ClassVar[bool] = True
-    """Its policy may drop the oldest messages for new ones. Those of a topic are for its subscriptions to drop."""
+    """Whether its policy may drop the oldest messages for new ones.
+
+    Messages of a topic are dropped by its subscriptions.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        # Messages that the policy gave up for want of room.
         self.dropped = 0
-        """Messages that the policy gave up for want of room."""
         self.blocked_sends = 0
+        # Time for which sends waited for room, counted when a wait ends.
         self.blocked_seconds = 0.0
-        """Time that sends had to wait for room, counted when the wait ends."""
 
     @property
     def qualified_name(self) -> str:
-        """Return the name that explanations have: "0:orders", "1:prices/audit"."""
+        """Return its name in explanations, such as "0:orders" or "1:prices/audit"."""
         return f"{self.kind}:{self.name}"
 
     def qualified_names(self) -> list[str]:
-        """Return its qualified name, and those of the durable subscriptions that may keep what is sent to it."""
+        """Return its qualified name, and those of the durable subscriptions that may keep messages sent to it."""
         return [self.qualified_name]
 
     @property
     @abstractmethod
     def depth(self) -> int:
-        """Messages that are not acknowledged."""
+        """Number of messages that are not acknowledged."""
 
     @property
     @abstractmethod
@@ -78,35 +79,36 @@ class LimitedDestination(ABC):
 
     @abstractmethod
     def catch_up(self) -> None:
-        """Make the depth exact where it is computed late."""
+        """Make the depth exact if it is computed with a delay."""
 
 
 class Wakeable(Protocol):
-    """What a sender that waits is woken by."""
+    """What wakes a waiting sender."""
 
     def notify(self) -> None:
-        """Called under the state lock."""
+        """Wake the sender. Called under the state lock."""
 
 
 class Wait:
-    """Something that a send waits for, whoever waits: a thread, or a task of an event loop."""
+    """A condition that a send waits for, in a thread or in a task of an event loop."""
 
     __slots__ = ("woken", "poll", "free")
 
     def __init__(self, woken: Wakeable, poll: Callable[[], float], free: Callable[[], None] | None = None) -> None:
+        # Wakes the send. It belongs to the Confirmer that drives the send.
         self.woken = woken
-        """What wakes the send; it belongs to the Confirmer that drives it."""
+        # Returns 0 when the wait is over, else the seconds after which to ask again without a wake-up. Requires: the
+        # lock.
         self.poll = poll
-        """0: it is over; else seconds after which to ask again, if it is not woken before. Requires: the lock."""
+        # Does what may end the wait, and is called first. It may wait for the disk. Requires: no lock.
         self.free = free
-        """What may end the wait, to be done first. It may wait for the disk. Requires: no lock."""
 
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """Room that a sender has for what it has not stored yet.
+    """Room that a sender has for messages that it has not stored yet.
 
-    Made before there is any, so that whatever breaks into the call, it is known what is to be given back.
+    It is made before any room is reserved, so that an interrupted call always knows what to give back.
     """
 
     messages: int = 0
@@ -115,19 +117,19 @@ class Reservation:
 
 @dataclass(slots=True, eq=False)
 class WaitingSender:
-    """One that waits since `began`, until something is reserved for it."""
+    """A sender that has waited since `began` for a reservation."""
 
     sizes: Sequence[int]
     reservation: Reservation
     woken: Wakeable
     began: float
     deadline: float | None
-    """When it gives up; None: as the policy says."""
+    """When it stops waiting; None: as the policy says."""
     warn_at: float
 
 
 class DestinationLimits:
-    """The limits of one queue. The state lock guards it."""
+    """The limits of one destination. The state lock guards it."""
 
     def __init__(
         self,
@@ -150,19 +152,19 @@ class DestinationLimits:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a send waits for room or has some reserved."""
+        """Whether a send waits for room or has a reservation."""
         return bool(self._waiting or self._reserved_messages)
 
     def require_room(self, size: int) -> None:
-        """Raise StoreFull where one message may not be stored in the same section. Requires: the lock."""
+        """Raise StoreFull if one message may not be stored in this section. Requires: the lock."""
         if self._waiting or not self._fitting((size,)):
             raise self._full(size)
 
     def admit_now(self, sizes: Sequence[int], reservation: Reservation, deadline: float | None = None) -> int:
-        """Reserve as many of these messages as there is room for; how many. 0: the sender must wait in `room`.
+        """Reserve room for as many of these messages as possible; return how many. 0: the sender must wait in `room`.
 
-        The reservation must be given back. deadline: when the sender gives up; None: as the policy says.
-        Raises StoreFull where it does not wait at all, MessageTooLarge. Requires: no lock.
+        The reservation must be given back. deadline: when the sender stops waiting; None: as the policy says. Raises
+        StoreFull if the policy does not wait at all; MessageTooLarge. Requires: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
@@ -173,7 +175,7 @@ class DestinationLimits:
         return admitted
 
     def _reserve_in_line(self, sizes: Sequence[int], reservation: Reservation) -> int:
-        """Reserve room behind those who wait; return for how many. Requires: the lock."""
+        """Reserve room behind waiting senders; return for how many messages. Requires: the lock."""
         return 0 if self._waiting else self._reserve(sizes, reservation)
 
     def _waits(self, deadline: float | None) -> bool:
@@ -181,22 +183,22 @@ class DestinationLimits:
 
     @property
     def drops(self) -> bool:
-        """Where there is no room messages are given up."""
+        """Whether messages are given up if there is no room."""
         return self._policy.drops
 
     @property
     def diverts(self) -> bool:
-        """Tell whether refused messages go to the dead-letter queue."""
+        """Whether refused messages go to the dead-letter queue."""
         return self._policy.when_full == "dead_letter"
 
     def admit_or_drop(
         self, sizes: Sequence[int], reservation: Reservation, drop_oldest: Callable[[int, int], object]
     ) -> int:
-        """Admit without waiting: where there is no room the oldest messages go, if the policy says so.
+        """Admit without waiting. If there is no room, the oldest messages are removed if the policy says so.
 
-        drop_oldest(messages, bytes): removes at least so much, as far as there is. Called under the lock.
-        0: the first of these is to be given up itself; where it is lost with that, it is counted already. Raises
-        MessageTooLarge, StoreFull and StoreFailed of the removals. Requires: no lock.
+        drop_oldest(messages, bytes): removes at least so much, if there is so much. Called under the lock. Return 0 if
+        the first message must be given up itself; if it is lost then, it is counted already. Raises MessageTooLarge,
+        and StoreFull and StoreFailed of the removals. Requires: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
@@ -209,7 +211,7 @@ class DestinationLimits:
         return admitted
 
     def _lacking(self, sizes: Sequence[int]) -> tuple[int, int]:
-        """(messages, bytes) that must go, so that as many of these have room as an empty queue would take."""
+        """Return (messages, bytes) to remove, so that as many of these have room as in an empty queue."""
         destination, policy = self._destination, self._policy
         messages = len(sizes) if policy.max_messages is None else min(len(sizes), policy.max_messages)
         if self._max_bytes is not None:
@@ -222,7 +224,7 @@ class DestinationLimits:
         return max(lacking_messages, 0), max(lacking_bytes, 0)
 
     def give_back(self, reservation: Reservation) -> None:
-        """End the reservation: what was reserved counts as depth now, or was not stored. Twice is once.
+        """End a reservation: its messages count as depth now, or were not stored. A second call does nothing.
 
         Requires: no lock.
         """
@@ -231,14 +233,14 @@ class DestinationLimits:
                 self.release(reservation)
 
     def release(self, reservation: Reservation) -> None:
-        """End the reservation as give_back does. Requires: the lock."""
+        """End a reservation as give_back does. Requires: the lock."""
         self._reserved_messages -= reservation.messages
         self._reserved_bytes -= reservation.size_bytes
         reservation.messages = reservation.size_bytes = 0
         self.room_came()
 
     def room_came(self) -> None:
-        """Serve those who wait, because something may have left the queue. Requires: the lock."""
+        """Serve waiting senders, because messages may have left the queue. Requires: the lock."""
         while self._waiting:
             first = self._waiting[0]
             if not self._reserve(first.sizes, first.reservation) and not self._is_closed:
@@ -247,14 +249,14 @@ class DestinationLimits:
             first.woken.notify()
 
     def blocked(self) -> list[tuple[str, Sequence[int], float]]:
-        """Yield for each that waits, in order, its limit, the bytes of its messages, and since when.
+        """Return for each waiting sender, in order, its limit, the bytes of its messages, and since when it waits.
 
         Requires: the lock.
         """
         return [(self._full(sender.sizes[0]).limit, sender.sizes, sender.began) for sender in self._waiting]
 
     def close(self, what: str = "the store") -> None:
-        """Raise Closed in everybody who waits. Requires: the lock."""
+        """Raise Closed in all waiting senders. Requires: the lock."""
         self._is_closed = True
         self._closed_what = what
         for sender in self._waiting:
@@ -263,9 +265,9 @@ class DestinationLimits:
     def room(
         self, sizes: Sequence[int], reservation: Reservation, woken: Wakeable, deadline: float | None = None
     ) -> Generator[Wait, None, int]:
-        """Wait in line until there is room for one message at least, then admit as admit_now does.
+        """Wait in line until there is room for at least one message, then admit as admit_now does.
 
-        Raises StoreFull when its time is up, Closed. Requires: no lock.
+        Raises StoreFull when its time is up; Closed. Requires: no lock.
         """
         now = self._monotonic()
         sender = WaitingSender(sizes, reservation, woken, now, deadline, now + WARN_SECONDS)
@@ -277,13 +279,14 @@ class DestinationLimits:
             is_admitted = True
             return reservation.messages
         finally:
-            with suppress(StoreFailed), self._lock, self._whole:  # what was raised counts, not what comes of it
+            # An error of the wait matters more than one of the release.
+            with suppress(StoreFailed), self._lock, self._whole:
                 self._destination.blocked_seconds += self._monotonic() - sender.began
                 if not is_admitted:
                     self.leave(sender)
 
     def line_up(self, sender: WaitingSender) -> None:
-        """Wait for room, behind those who wait already: until `poll` says that it has come, or `leave`.
+        """Wait for room behind other senders, until `poll` returns 0, or until `leave`.
 
         Requires: the lock.
         """
@@ -291,9 +294,9 @@ class DestinationLimits:
         self._destination.blocked_sends += 1
 
     def poll(self, sender: WaitingSender) -> float:
-        """0: it is admitted; else seconds after which it must ask again, if it is not woken before.
+        """Return 0 if the sender is admitted, else the seconds after which it must ask again without a wake-up.
 
-        Raises StoreFull when its time is up, Closed. Requires: the lock.
+        Raises StoreFull when its time is up; Closed. Requires: the lock.
         """
         if self._is_closed:
             raise Closed(self._closed_what)
@@ -319,13 +322,13 @@ class DestinationLimits:
         return min(left, POLL_SECONDS)
 
     def leave(self, sender: WaitingSender) -> None:
-        """Leave the line: the sender's place and what was reserved for it are free. Requires: the lock."""
+        """Leave the line and free the sender's reservation. Requires: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
         self.release(sender.reservation)
 
     def _reserve(self, sizes: Sequence[int], reservation: Reservation) -> int:
-        """Reserve room for as many of the first as there is room for; return for how many."""
+        """Reserve room for as many of the first messages as possible; return for how many."""
         admitted = self._fitting(sizes)
         size_bytes = sum(sizes[:admitted])
         reservation.messages += admitted
@@ -335,7 +338,7 @@ class DestinationLimits:
         return admitted
 
     def _fitting(self, sizes: Sequence[int]) -> int:
-        """Return for how many of the first there is room."""
+        """Return for how many of the first messages there is room."""
         self._destination.catch_up()
         messages_left = bytes_left = UNLIMITED
         if self._policy.max_messages is not None:
@@ -355,7 +358,8 @@ class DestinationLimits:
         has_most = (
             policy.max_messages is not None and destination.depth + self._reserved_messages >= policy.max_messages
         )
-        if has_most or self._max_bytes is None:  # neither, where room came for others who wait and don't know it yet
+        # Neither: room came for other senders, which wait and have not been told yet.
+        if has_most or self._max_bytes is None:
             return StoreFull(
                 size_bytes, 0, f"max_messages={policy.max_messages} of the {destination.noun} {destination.name!r}"
             )

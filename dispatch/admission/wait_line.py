@@ -1,8 +1,7 @@
-"""SpaceLine: senders that wait for disk, for the journal or for tmp-storage, whatever destination they send to.
+"""SpaceLine: senders that wait for disk space in the journal or in tmp-storage, whatever destination they send to.
 
-They stand in one line. The first one tries again when something came free,
-or soon in any case, and the others after it, in order. A send that waits has
-stored nothing of what it waits for; a crash or a cancellation leaves nothing.
+They stand in one line. The first one tries again when space was freed, or soon in any case, and then the others in
+order. A waiting send has stored none of the messages that it waits for, so a crash or a cancellation leaves none.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _FOREVER: Final = float("inf")
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """One that waits since `began` for room that `full` names."""
+    """A send that has waited since `began` for the room that `full` names."""
 
     destination: LimitedDestination
     sizes: Sequence[int]
@@ -36,7 +35,7 @@ class Waiting:
     next_try: float
     warn_at: float
     freed: int = 0
-    """How often something had been freed when it last tried."""
+    """How often space had been freed when it last tried."""
 
 
 class SpaceLine:
@@ -51,7 +50,7 @@ class SpaceLine:
         self._freed = 0
 
     def __iter__(self) -> Iterator[Waiting]:
-        """Iterate over those who wait, first come first."""
+        """Iterate over the waiting sends in order of arrival."""
         return iter(self._waiting)
 
     @property
@@ -59,7 +58,7 @@ class SpaceLine:
         return not self._waiting
 
     def deadline(self, destination: LimitedDestination, full: StoreFull, deadline: float | None) -> float:
-        """Return when a send that was just refused gives up. Raises full where it does not wait at all."""
+        """Return when a send that was just refused stops waiting. Raise `full` if it does not wait at all."""
         now = self._monotonic()
         if deadline is None:
             policy = self._policies.of(destination.name)
@@ -73,21 +72,21 @@ class SpaceLine:
     def newcomer(
         self, destination: LimitedDestination, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
     ) -> Waiting:
-        """Return one that may `line_up`."""
+        """Return an entry that may `line_up`."""
         now = self._monotonic()
         return Waiting(destination, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
 
     def line_up(self, waiting: Waiting) -> None:
-        """Wait behind those who wait already, until `poll` says that it may try, or `leave`. Requires: the lock."""
+        """Wait behind the others until `poll` returns 0, or until `leave`. Requires: the lock."""
         if self._waiting:
             waiting.next_try = waiting.began + POLL_SECONDS
         self._waiting.append(waiting)
         waiting.destination.blocked_sends += 1
 
     def poll(self, waiting: Waiting) -> float:
-        """0: it may try now; else seconds after which it must ask again, if it is not woken before.
+        """Return 0 if the send may try now, else the seconds after which it must ask again without a wake-up.
 
-        Raises Closed, and what it was refused with when its time is up. Requires: the lock.
+        Raises Closed; and the error of its last attempt when its time is up. Requires: the lock.
         """
         if self._is_closed:
             raise Closed("the store")
@@ -112,27 +111,27 @@ class SpaceLine:
         return max(min(next_poll, waiting.deadline) - now, 0.001)
 
     def refused(self, waiting: Waiting, full: StoreFull) -> None:
-        """Note that the first in line has tried in vain. Requires: the lock."""
+        """Note that the first in line has tried and was refused. Requires: the lock."""
         waiting.full = full
-        was_freed = waiting.freed != self._freed  # while it tried
+        was_freed = waiting.freed != self._freed  # during the attempt
         waiting.next_try = self._monotonic() + (0.0 if was_freed else POLL_SECONDS)
 
     def leave(self, waiting: Waiting) -> None:
-        """Leave the line; the next one may try. Requires: the lock."""
+        """Leave the line, so that the next one may try. Requires: the lock."""
         waiting.destination.blocked_seconds += self._monotonic() - waiting.began
         if waiting in self._waiting:
             self._waiting.remove(waiting)
         self.room_came()
 
     def room_came(self) -> None:
-        """Let the first in line try, because something was freed or may have been. Requires: the lock."""
+        """Let the first in line try, because space may have been freed. Requires: the lock."""
         self._freed += 1
         if self._waiting:
             self._waiting[0].next_try = self._monotonic()
             self._waiting[0].woken.notify()
 
     def close(self) -> None:
-        """Raise Closed in everybody who waits. Requires: the lock."""
+        """Raise Closed in all waiting sends. Requires: the lock."""
         self._is_closed = True
         for waiting in self._waiting:
             waiting.woken.notify()

@@ -1,1 +1,1 @@
-"""The same objects for asyncio."""
+"""The public objects for asyncio."""

@@ -1,4 +1,4 @@
-"""Opening: what is still to be opened in an event loop, by `await` or by `async with`."""
+"""Opening: an object that opens in an event loop, by `await` or by `async with`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ T = TypeVar("T", bound=Closable)
 
 
 class Opening(Generic[T]):
-    """Await it for what it opens, or enter it with `async with`, which closes that at the end.
+    """Await it to open the object, or enter it with `async with`, which closes the object at the end.
 
-    Nothing happens before. Cancelled while it opens, it leaves nothing open.
+    Nothing happens before that. If it is cancelled while it opens, nothing stays open.
     """
 
     def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]], call: str) -> None:
-        """call: as one writes it, for whoever forgets to await it."""
+        """Make it. call: the call as one writes it, for the error if an `await` is missing."""
         self._call = call
         self._open_it = open_it
         self._opened: T | None = None
 
-    if not TYPE_CHECKING:  # to them it has no other attribute
+    if not TYPE_CHECKING:  # type checkers must see no other attribute
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
@@ -35,7 +35,7 @@ class Opening(Generic[T]):
             self.refuse()
 
     def refuse(self, *_: object) -> NoReturn:
-        """Say what to write in the place of using it as what it opens."""
+        """Raise an error that says what to write instead of using it as the opened object."""
         raise NotAwaited(self._call, f"write `await {self._call}`, or `async with {self._call} as …:`")
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -55,4 +55,4 @@ def _refuse(opening: Opening[Any], *_: object) -> NoReturn:
 
 
 for _name in ("__iter__", "__aiter__", "__enter__", "__exit__"):
-    setattr(Opening, _name, _refuse)  # not in the class: to type checkers it is no iterable and no context manager
+    setattr(Opening, _name, _refuse)  # not in the class, so that type checkers see no iterable and no context manager

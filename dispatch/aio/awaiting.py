@@ -1,8 +1,8 @@
-"""Say what to write where an `await` or an `async` was forgotten.
+"""Errors that say what to write if an `await` or an `async` is missing.
 
-Python itself says that a coroutine has no such attribute, or that an object is
-not iterable. Interpreted in both builds: what is awaited here is a coroutine
-of Python's, and the special methods are set on classes of Python's.
+Python itself only says that a coroutine has no such attribute, or that an object is not iterable. The module is
+interpreted in both builds, because what is awaited here is a coroutine of Python, and the special methods are set on
+classes of Python.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 class Awaited(Coroutine[Any, Any, T]):
-    """A coroutine that nobody has begun yet. Used as what it returns, it says what to write."""
+    """A coroutine that has not begun. If it is used as its result, it raises an error that says what to write."""
 
     __slots__ = ("_call", "_coroutine")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], call: str) -> None:
-        """call: as one writes it."""
+        """Wrap a coroutine. call: the call as one writes it."""
         self._coroutine = coroutine
         self._call = call
 
@@ -32,22 +32,22 @@ class Awaited(Coroutine[Any, Any, T]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on, as a task does. A message is never sent to what was not awaited."""
+        """Continue, as a task does. The name is that of a coroutine; it sends no message."""
         if value is not None:
             self._refuse()
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an exception, as a task does when it is cancelled."""
+        """Continue with an exception, as a task does when it is cancelled."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """End it, begun or not."""
+        """End it, whether it has begun or not."""
         self._coroutine.close()
 
     def _refuse(self, *_: object) -> NoReturn:
         if not self._is_begun():
-            self.close()  # it was told already, so the finalizer need not warn
+            self.close()  # the error was raised already, so the finalizer need not warn
         raise NotAwaited(self._call, f"write `await {self._call}`")
 
     def _is_begun(self) -> bool:
@@ -58,7 +58,7 @@ class Awaited(Coroutine[Any, Any, T]):
             return self._call.partition("(")[0]
         if name.startswith("cr_"):
             return getattr(self._coroutine, name)
-        if name.startswith(("_", "gi_")):  # what else debuggers ask of coroutines
+        if name.startswith(("_", "gi_")):  # other names that debuggers ask of coroutines
             raise AttributeError(name)
         self._refuse()
 
@@ -76,7 +76,7 @@ class Awaited(Coroutine[Any, Any, T]):
 
 
 def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Have a coroutine function answer for a forgotten `await`. call: as one writes it."""
+    """Make a coroutine function raise a helpful error for a missing `await`. call: the call as one writes it."""
 
     def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @wraps(function)
@@ -91,10 +91,10 @@ def awaited(call: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callab
 def asynchronous(
     what: str, *, loop: str = "", block: str = "", setting: str = "", deleting: str = ""
 ) -> Callable[[type[T]], type[T]]:
-    """Have a class answer for a `for` or a `with` without `async`, or for an item that is set or deleted without
-    `await`. loop, block, setting, deleting: how it is written.
+    """Make a class raise a helpful error for a missing `async` or `await`.
 
-    Type checkers see none of it, so that to them it stays wrong.
+    The cases are a `for` or a `with` without `async`, and an item that is set or deleted without `await`. loop, block,
+    setting, deleting: how to write them. Type checkers do not see this, so they still report the mistake.
     """
 
     def refuse_with(remedy: str) -> Callable[..., NoReturn]:

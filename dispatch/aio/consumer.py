@@ -1,8 +1,7 @@
-"""AsyncConsumer: takes messages of one queue in an event loop and settles them.
+"""AsyncConsumer: take messages of one queue in an event loop, and settle them.
 
-No take waits between the hand-out and its return, so a take that is cancelled
-has been given nothing. What a take must load is read by a worker thread; the
-loop waits neither for that nor for any sync.
+A take never waits between the hand-out and its return, so a cancelled take was given nothing. A worker thread reads
+what a take must load; the loop waits neither for that nor for any sync.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ from .wakeups import FairWaiters, LoopWaker
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
 MESSAGES_A_PART: Final = 1024
-"""What settles more is done in parts, and other tasks run between them."""
+"""If more messages are settled, it is done in parts, and other tasks run between them."""
 NUMBERS: Final = frozenset((int, float))
 DELIVERY_PUBLIC: Final = (*INNER_DELIVERY_PUBLIC, "read")
-"""What a delivery has for users."""
+"""The names that `dir` of a delivery shows."""
 CONSUMER_PUBLIC: Final = tuple(name for name in INNER_CONSUMER_PUBLIC if name != "fileno")
-"""What a consumer has for users: all of the inner one's but the descriptor, which a loop has no use for."""
+"""The names that `dir` of a consumer shows: those of the inner one without the descriptor, which a loop can't use."""
 
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")
 class AsyncDelivery:
-    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
+    """A delivery, returned by `take`. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
-    As Delivery; where that is lazy, `body`, `headers`, `id`, `group` and
-    `timestamp` read the journal in the loop's thread. `read` does not.
+    As Delivery. If it is lazy, `body`, `headers`, `id`, `group` and `timestamp` read the journal in the loop's thread;
+    `read` does not.
     """
 
     __slots__ = ("_consumer", "_delivery")
@@ -69,12 +68,12 @@ class AsyncDelivery:
 
     @property
     def body(self) -> bytes:
-        """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
+        """The body. O(1); a lazy delivery reads the journal, and raises StoreFailed if that read fails."""
         return self._delivery.body
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """A new dict each time; decoded now. O(bytes of the headers)."""
+        """The headers, as a new dict each time. O(bytes of the headers)."""
         return self._delivery.headers
 
     @property
@@ -84,17 +83,17 @@ class AsyncDelivery:
 
     @property
     def group(self) -> str | None:
-        """The group it was sent with."""
+        """The group of the message."""
         return self._delivery.group
 
     @property
     def timestamp(self) -> int:
-        """When it was sent, in ms since 1970 (UTC)."""
+        """Time of the send, in ms since 1970 (UTC)."""
         return self._delivery.timestamp
 
     @property
     def expires_at(self) -> int | None:
-        """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
+        """Time from which the message is no longer handed out, in ms since 1970 (UTC). None: it does not expire."""
         return self._delivery.expires_at
 
     @property
@@ -107,7 +106,7 @@ class AsyncDelivery:
 
     @property
     def retained(self) -> bool:
-        """Whether it is what the topic retained, given to a subscription that was new. As Delivery.retained."""
+        """Whether the topic retained this message and gave it to a new subscription. As Delivery.retained."""
         return self._delivery.retained
 
     @property
@@ -116,7 +115,7 @@ class AsyncDelivery:
 
     @property
     def sequence(self) -> int:
-        """Place in its lane, that is among the messages of this priority in this destination."""
+        """Place among the messages of this priority in this destination."""
         return self._delivery.sequence
 
     @property
@@ -126,43 +125,49 @@ class AsyncDelivery:
 
     @property
     def is_owed(self) -> bool:
-        """Tell whether it is still to be settled: no call and no transaction has."""
+        """Whether no call and no transaction has settled it yet."""
         return is_in_flight(self._delivery)
 
     @property
     def is_lazy(self) -> bool:
-        """Tell whether the body is not in RAM: `read` it."""
+        """Whether the body is not in RAM; then use `read`."""
         return is_lazy(self._delivery)
 
     async def read(self) -> Message:
-        """Body, headers, priority and id as one. The loop goes on while a lazy one is read; nothing is kept."""
+        """Return body, headers, priority and id as one object.
+
+        The loop goes on while a lazy one is read; nothing is kept.
+        """
         return await asyncio.to_thread(self._read) if self.is_lazy else self._read()
 
     def _read(self) -> Message:
         return as_message(self._delivery)
 
     async def ack(self, transaction: AsyncTransaction | None = None) -> None:
-        """Settle it as done: after this returns, or the transaction commits, it is never delivered again."""
+        """Settle the message as processed. Once this returns, or the transaction commits, it never comes again."""
         await self._consumer.ack(self, transaction=transaction)
 
     async def nack(self, delay: float = 0.0) -> None:
-        """Give it back as not done: it returns to its place, to be delivered again after delay seconds."""
+        """Give the message back as a failed attempt.
+
+        It returns to its place and is delivered again after delay seconds.
+        """
         await self._consumer.nack(self, delay=delay)
 
     async def release(self) -> None:
-        """Give it back as not tried: it returns to its place at once, and no attempt counts."""
+        """Give the message back as not tried. It returns to its place at once, and no attempt counts."""
         await self._consumer.release(self)
 
     async def reject(self, reason: str = REJECTED, transaction: AsyncTransaction | None = None) -> None:
-        """Make it a dead letter now, or with the commit: it is never to be processed. See AsyncConsumer.reject."""
+        """Make the message a dead letter now, or with the commit of the transaction. See AsyncConsumer.reject."""
         await self._consumer.reject(self, reason, transaction=transaction)
 
     async def extend(self, seconds: float) -> None:
-        """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
+        """Move the ack deadline of this delivery to so many seconds from now. See Consumer.extend."""
         await self._consumer.extend(self, seconds)
 
     async def __aenter__(self) -> AsyncDelivery:
-        """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
+        """Settle it at the end of the block, as Delivery does: `ack`, or `nack` if the block raises."""
         mark_seen(self._delivery)
         return self
 
@@ -176,7 +181,7 @@ class AsyncDelivery:
                 self._delivery.nack()  # without an await, which a second cancellation would end
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the event loop."""
+        """Return the public names; the others are for the event loop."""
         return list(DELIVERY_PUBLIC)
 
     def __repr__(self) -> str:
@@ -184,18 +189,18 @@ class AsyncDelivery:
 
 
 class ConsumerWaker:
-    """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
+    """The callback that wakes a consumer's waiting takes. It is made before the consumer."""
 
     is_of_a_loop: ClassVar[bool] = True
     """See ConsumerOptions."""
 
     def __init__(self, bell: LoopWaker) -> None:
         self.bell = bell
+        # Called in the loop's thread.
         self.called: Callable[[], None] = lambda: None
-        """Called in the loop's thread."""
 
+        # Called in the loop's thread when the consumer has become slow.
         self.slow_called: Callable[[], None] = lambda: None
-        """The same, when it has become slow."""
 
     def __call__(self) -> None:
         self.bell.ring(self.called)
@@ -210,10 +215,10 @@ class ConsumerWaker:
     block="async with queue.subscribe() as consumer:",
 )
 class AsyncConsumer:
-    """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
+    """A consumer, made by `subscribe`. It belongs to its loop; iteration takes one message at a time."""
 
     def __init__(self, caller: LoopConfirmer, consumer: Consumer, lines: WaitingLines, bell: ConsumerWaker) -> None:
-        consumer.confirmer = caller  # so that what its acks owe does not make the loop wait
+        consumer.confirmer = caller  # so that the loop does not wait for what its acks owe
         bell.called = self.wake
         consumer.waits.when_closed = partial(bell.bell.ring, self._end)
         consumer.waits.when_moved = partial(bell.bell.ring, self._move)
@@ -223,14 +228,14 @@ class AsyncConsumer:
         self._lines = lines
         self._consumer_group = consumer.consumer_group
         self._line = lines.enter(self, self._consumer_group)
+        # What its takes wait for: True: their turn in the line; False: credit.
         self._waits: dict[asyncio.Future[None], bool] = {}
-        """What its own takes wait for: True, their turn in the line; False, credit."""
 
     # ------------------------------------------------------------------ taking
 
     @property
     def prefetch(self) -> int:
-        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
+        """Most unsettled deliveries it may hold; 0: only max_messages limits a take. May be set at any time."""
         return self._consumer.prefetch
 
     @prefetch.setter
@@ -239,7 +244,7 @@ class AsyncConsumer:
 
     @property
     def priority(self) -> int:
-        """Return the priority that it subscribed with: those of higher priority get messages first."""
+        """The priority with which it subscribed. Consumers of higher priority get messages first."""
         return self._consumer.priority
 
     @property
@@ -254,7 +259,7 @@ class AsyncConsumer:
 
     @property
     def in_flight(self) -> int:
-        """Deliveries not settled yet."""
+        """Number of deliveries not settled yet."""
         return self._consumer.in_flight
 
     def take(
@@ -262,8 +267,8 @@ class AsyncConsumer:
     ) -> Coroutine[Any, Any, list[AsyncDelivery]]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
-        As Consumer.take. Takes that wait for the same messages are served in
-        the order in which they came. One that is cancelled was given nothing.
+        As Consumer.take. Takes that wait for the same messages are served first come, first served. A cancelled one was
+        given nothing.
         """
         return Awaited(self._take(max_messages, timeout, max_bytes), "consumer.take()")
 
@@ -287,9 +292,9 @@ class AsyncConsumer:
         return await self._take_slowly(search, deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
-        """Have something loaded, or wait for it: nothing is in RAM."""
+        """Have a message loaded or wait for one, because RAM has none."""
         monitor, consumer = self._monitor, self._consumer
-        is_called = False  # out of the line: then it must pass on when it leaves
+        is_called = False  # out of the line; then it must pass on when it leaves
         if self._line.is_busy and not search.is_timed_out:
             search.has_credit = True
             is_called = await self._wait(search, deadline, was_called=False)
@@ -320,7 +325,7 @@ class AsyncConsumer:
                 self._line.pass_on()
 
     async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
-        """Wait for something to change; whether it was called out of the line."""
+        """Wait until something changes; return whether it was called out of the line."""
         loop, line, in_line = self._caller.loop, self._line, search.has_credit
         future: asyncio.Future[None] = loop.create_future()
         self._waits[future] = in_line
@@ -329,7 +334,7 @@ class AsyncConsumer:
         elif was_called:
             line.pass_on()
         else:
-            line.call()  # it may have relied on this consumer, which no message wakes while it has no credit
+            line.call()  # the line may have relied on this consumer, which no message wakes while it has no credit
         timer = None
         if search.is_coming:
             timer = loop.call_later(LOAD_WAIT_SECONDS, _wake, future)
@@ -348,16 +353,16 @@ class AsyncConsumer:
         return in_line and line.leave(future)
 
     def wake(self) -> None:
-        """Look again, because something came that it may take, messages or credit."""
+        """Look again, because there may be messages or credit."""
         for future, in_line in self._waits.items():
             if not in_line:
                 _wake(future)
         self._line.call()
 
     def _move(self) -> None:
-        """Move to a line of its own, as messages are assigned from now on.
+        """Move to a line of its own, because messages are assigned from now on.
 
-        What waited in the other line looks again.
+        Takes that wait in the other line look again.
         """
         self._lines.exit(self, self._consumer_group)
         self._consumer_group = self._consumer.consumer_group
@@ -366,7 +371,7 @@ class AsyncConsumer:
             _wake(future)
 
     def _end(self) -> None:
-        """End this consumer's takes, because it is closed. The takes of other consumers rely on it no more."""
+        """End this consumer's takes, because it is closed. Takes of other consumers must no longer rely on it."""
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._consumer_group)
@@ -378,7 +383,7 @@ class AsyncConsumer:
     async def batches(
         self, max_messages: int, timeout: float | None = None
     ) -> AsyncGenerator[list[AsyncDelivery], None]:
-        """Yield lists of deliveries; ends when nothing came for timeout seconds, or the consumer or store was closed.
+        """Yield lists of deliveries; end when none came for timeout seconds, or the consumer or store was closed.
 
         As Consumer.batches.
         """
@@ -393,12 +398,11 @@ class AsyncConsumer:
         *,
         reject_on: ExceptionTypes = (),
     ) -> None:
-        """Await handler(delivery) for each message, and settle it; returns when the consumer is closed or has drained.
+        """Await handler(delivery) for each message and settle it; return when the consumer is closed or has drained.
 
-        As Consumer.process, with `concurrency` tasks; a handler that is no
-        coroutine function holds the loop up. Cancelled, it cancels its
-        handlers: what they worked on goes back uncounted, and the consumer
-        goes on taking.
+        As Consumer.process, with `concurrency` tasks. A handler that is not a coroutine function blocks the loop. If
+        this is cancelled, it cancels its handlers: their messages go back without counting an attempt, and the consumer
+        can take again.
         """
         rejections = Rejections(handler, concurrency, reject_on)
         turns = GroupTurns()
@@ -420,14 +424,14 @@ class AsyncConsumer:
         self, handler: Callable[[AsyncDelivery], object], rejections: Rejections, turns: GroupTurns
     ) -> None:
         async for delivery in self:
-            # No other task ran since it was taken.
+            # No other task has run since it was taken.
             following = delivery._delivery if turns.begin(delivery._delivery, turns.returns) else None
             while following is not None:
                 is_done = False
                 try:
                     is_done = await self._handle(handler, AsyncDelivery(self, following), rejections)
                 except (KeyboardInterrupt, asyncio.CancelledError):
-                    give_back(following)  # they say nothing about the message
+                    give_back(following)  # the error says nothing about the message
                     raise
                 finally:
                     if not is_done:
@@ -437,7 +441,7 @@ class AsyncConsumer:
     async def _handle(
         self, handler: Callable[[AsyncDelivery], object], delivery: AsyncDelivery, rejections: Rejections
     ) -> bool:
-        """Return whether it is done with, and not back in its place."""
+        """Call the handler and settle the delivery; return whether it is settled for good, not given back."""
         inner = delivery._delivery
         try:
             result = handler(delivery)
@@ -451,7 +455,7 @@ class AsyncConsumer:
                 raise
             if not isinstance(error, Exception | asyncio.CancelledError):
                 with suppress(ForebayError):
-                    inner.nack()  # without an await: this ends the loop
+                    inner.nack()  # without an await, because the loop is ending
                 raise
             report(inner, error)
             if is_in_flight(inner):
@@ -466,7 +470,7 @@ class AsyncConsumer:
         return not came_back(inner)
 
     async def __anext__(self) -> AsyncDelivery:
-        """Waits for the next message; the iteration ends when the consumer or the store is closed."""
+        """Return the next message and wait for it; the iteration ends when the consumer or the store is closed."""
         try:
             while True:
                 for delivery in await self.take(1, timeout=None):
@@ -483,12 +487,11 @@ class AsyncConsumer:
         *,
         transaction: AsyncTransaction | None = None,
     ) -> None:
-        """Settle deliveries as done: after this returns none is ever delivered again. One journal record for each run.
+        """Settle deliveries as processed. Once this returns, none ever comes again. It writes one record for each run.
 
-        SettingsError when one of them is another consumer's, StateError when
-        it was settled before; then none of them is settled. In a transaction
-        it counts with the commit. Acks of one tick share one sync. One that is cancelled may
-        have happened or not.
+        SettingsError if one of them belongs to another consumer, StateError if it was settled before; none of them is
+        settled then. In a transaction the ack takes effect with the commit. Acks of one tick share one sync. A
+        cancelled ack may have happened or not.
         """
         if transaction is not None:
             await self._settle(
@@ -529,16 +532,18 @@ class AsyncConsumer:
         self._caller.work += held - self._consumer.in_flight
 
     async def nack(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], delay: float = 0.0) -> None:
-        """Give back as not done: deliveries return to their places, for delay seconds at least, with attempts + 1.
+        """Give deliveries back as failed attempts.
 
-        One that is cancelled may have happened, to some of them or to all.
+        They return to their places after at least delay seconds, with attempts + 1.
+
+        A cancelled nack may have happened, for some of them or for all.
         """
         await self._settle_all(partial(self._consumer.nack, delay=delay), _inner(deliveries))
 
     async def release(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery]) -> None:
-        """Give back as not tried: deliveries return to their places at once, and no attempt counts.
+        """Give deliveries back as not tried. They return to their places at once, and no attempt counts.
 
-        As Consumer.release. One that is cancelled may have happened, to some of them or to all.
+        As Consumer.release. A cancelled release may have happened, for some of them or for all.
         """
         await self._settle_all(self._consumer.release, _inner(deliveries))
 
@@ -551,26 +556,26 @@ class AsyncConsumer:
     ) -> None:
         """Make deliveries dead letters now, however many attempts they had. As Consumer.reject.
 
-        Done by a worker thread, because it writes them again. One that is cancelled may have happened.
+        A worker thread does it, because it writes the messages again. A cancelled reject may have happened.
         """
         inner = None if transaction is None else inner_transaction(transaction)
         await asyncio.to_thread(self._consumer.reject, _inner(deliveries), reason, transaction=inner)
 
     async def extend(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], seconds: float) -> None:
-        """Give deliveries so many seconds from now on, until their ack deadline passes. As Consumer.extend."""
+        """Move the ack deadline of deliveries to so many seconds from now. As Consumer.extend."""
         await self._settle(partial(self._consumer.extend, seconds=seconds), _inner(deliveries))
 
     @property
     def ack_deadline_seconds(self) -> float | None:
-        """What it does not settle in that time comes back; None: it has all time."""
+        """A delivery that is not settled within this time comes back. None: there is no limit."""
         return self._consumer.ack_deadline_seconds
 
     # ------------------------------------------------------------------ the rest
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, and wait until all that it holds is settled; returns whether it is.
+        """Take nothing more, and wait until all deliveries are settled; return whether they are.
 
-        As Consumer.drain; other tasks run meanwhile. One that is cancelled has begun to drain.
+        As Consumer.drain; other tasks run meanwhile. A cancelled drain has begun.
         """
         check_bounds(timeout, None)
         loop, consumer = self._caller.loop, self._consumer
@@ -583,10 +588,12 @@ class AsyncConsumer:
         return True
 
     async def close(self, *, processed: AsyncDelivery | Sequence[AsyncDelivery] | None = None) -> None:
-        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
+        """Give back all deliveries, for other consumers to take, and wake its own waiting takes.
 
-        That is an attempt at what somebody has looked at, see `count_on_close` of the policy; or at those that
-        `processed` names, and at no others.
+        A second call does nothing.
+
+        An attempt counts for deliveries that somebody has looked at, see `count_on_close` of the policy; with
+        `processed`, for those deliveries and no others.
         """
         if self._caller.ends_turn():
             await asyncio.sleep(0)
@@ -600,7 +607,7 @@ class AsyncConsumer:
         return self._consumer.statistics()
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the event loop."""
+        """Return the public names; the others are for the event loop."""
         return list(CONSUMER_PUBLIC)
 
     def __repr__(self) -> str:
@@ -614,7 +621,7 @@ class AsyncConsumer:
 
 
 class WaitingLines:
-    """The lines of one loop, one for each consumer group that its consumers have."""
+    """The lines of one loop, one for each consumer group of its consumers."""
 
     def __init__(self) -> None:
         self._lines: dict[ConsumerGroup, tuple[FairWaiters, dict[AsyncConsumer, None]]] = {}
@@ -625,7 +632,7 @@ class WaitingLines:
         return line
 
     def exit(self, consumer: AsyncConsumer, consumer_group: ConsumerGroup) -> None:
-        """Twice is once."""
+        """Leave the line. A second call does nothing."""
         _, consumers = self._lines.get(consumer_group, (None, {}))
         consumers.pop(consumer, None)
         if not consumers:
@@ -638,7 +645,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 def _inner(deliveries: object) -> Any:
-    """Return the inner consumer's form of an argument; anything else the inner consumer refuses itself."""
+    """Return the inner form of an argument; the inner consumer refuses anything else itself."""
     if type(deliveries) is AsyncDelivery:
         return deliveries._delivery
     if isinstance(deliveries, list | tuple):
@@ -647,8 +654,8 @@ def _inner(deliveries: object) -> Any:
 
 
 def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
-    """Divide the batch into parts of few runs and not too many messages."""
-    # Its settling refuses what is no delivery.
+    """Split the batch into parts of few runs and not too many messages."""
+    # The settling itself refuses what is not a delivery.
     sequences = [delivery.sequence if type(delivery) is Delivery else -1 for delivery in batch]
     begin = at = runs = 0
     for _, run in groupby(map(sub, sequences, count())):  # the difference is the same throughout a run
@@ -665,7 +672,7 @@ def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
 
 
 class LoopContext:
-    """What the queues and consumers of one event loop share."""
+    """The objects that queues and consumers of one event loop share."""
 
     def __init__(self, confirmer: LoopConfirmer, bell: LoopWaker) -> None:
         self.confirmer = confirmer

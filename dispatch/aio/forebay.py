@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 @asynchronous("a Forebay of forebay.aio", block="async with forebay.aio.open(…) as bay:")
 class AsyncForebay:
-    """Made by `forebay.aio.open`, or in a running loop from a Forebay that is open. An async context manager.
+    """An open store, made by `forebay.aio.open`, or in a running loop from an open Forebay. An async context manager.
 
-    It and all that is made from it belong to that loop. `synchronous` is the
-    same directory for threads, and for other loops, at the same time.
+    It and all objects made from it belong to that loop. `synchronous` is the same directory for threads, and for other
+    loops, at the same time.
     """
 
     def __init__(self, bay: Forebay, *, workers: Executor | None = None) -> None:
@@ -78,12 +78,12 @@ class AsyncForebay:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or is being closed."""
+        """Whether it is closed, or is being closed."""
         return self._synchronous.is_closed
 
     @property
     def recovery(self) -> RecoveryReport:
-        """Return what opening did."""
+        """What opening the store did."""
         return self._synchronous.recovery
 
     @overload
@@ -94,7 +94,7 @@ class AsyncForebay:
 
     @awaited("bay.queue(name)")
     async def queue(self, name: str, *, codec: Codec[T] | None = None) -> AsyncQueue | AsyncTypedQueue[T]:
-        """Return the queue of that name, which begins to exist with this call. As Forebay.queue."""
+        """Return the queue of a name. The first call with that name creates it. As Forebay.queue."""
         check_codec(codec)
         queue = self._for_queues.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
@@ -110,7 +110,7 @@ class AsyncForebay:
 
     @awaited("bay.topic(name)")
     async def topic(self, name: str, *, codec: Codec[T] | None = None) -> AsyncTopic | AsyncTypedTopic[T]:
-        """Return the topic of that name, which begins to exist with this call. As Forebay.topic."""
+        """Return the topic of a name. The first call with that name creates it. As Forebay.topic."""
         check_codec(codec)
         self._for_topics.monitor.raise_if_closed()
         topic = self._for_topics.topics.by_name.get(check_topic_name(name))
@@ -125,7 +125,7 @@ class AsyncForebay:
 
     @property
     def properties(self) -> AsyncProperties:
-        """Return what the host keeps in the store. As Forebay.properties; changes are awaited."""
+        """The small values that the host keeps in the store. As Forebay.properties; changes are awaited."""
         return AsyncProperties(self._caller, self._synchronous.properties)
 
     def temporary_queue(self) -> Opening[AsyncTemporaryQueue]:
@@ -161,15 +161,18 @@ class AsyncForebay:
         return self._synchronous.topics()
 
     def transaction(self) -> AsyncTransaction:
-        """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""
+        """Begin a transaction over any queues of this store. StoreFull: memory_limit has no room for it."""
         return AsyncTransaction(self._caller, self._synchronous.transaction())
 
     def prepared(self) -> list[AsyncTransaction]:
-        """Return the prepared transactions that wait for their outcome, those included that survived a crash."""
+        """Return the prepared transactions that wait for their outcome, including those that survived a crash."""
         return [AsyncTransaction(self._caller, transaction) for transaction in self._synchronous.prepared()]
 
     def health(self) -> Health:
-        """Return whether the store does all it should, and a sentence for each problem. O(1), no disk; never raises."""
+        """Return whether the store does everything it should, and a sentence for each problem.
+
+        O(1), no disk; never raises.
+        """
         return self._synchronous.health()
 
     async def statistics(self) -> Statistics:
@@ -200,21 +203,23 @@ class AsyncForebay:
         return await asyncio.to_thread(self._synchronous.data_logs)
 
     async def resize(self, memory_limit: int | str | None) -> ResizeReport:
-        """Set another memory_limit, until the next open. As Forebay.resize."""
+        """Set the memory_limit until the next open. As Forebay.resize."""
         return await asyncio.to_thread(self._synchronous.resize, memory_limit)
 
     async def step(self) -> int:
-        """Do the background work that is due; how many things were done. For background=False.
+        """Do the background work that is due; return how many things were done. For background=False.
 
-        Without it, nothing that was parked by a delay comes back then.
+        With background=False, delayed messages only come back by this call.
         """
         return await asyncio.to_thread(self._synchronous.step)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Stop, write a checkpoint, leave the mark of a clean shutdown, let the directory go. Twice is once.
+        """Stop, write a checkpoint, leave the mark of a clean shutdown, release the directory.
 
-        Waiting takes end with Closed. It goes on to its end if it is
-        cancelled. timeout: seconds to wait for each background thread.
+        A second call does nothing.
+
+        Waiting takes end with Closed. If it is cancelled, it still goes on to its end. timeout: seconds to wait for
+        each background thread.
         """
         try:
             submitted = self._workers.submit(self._synchronous.close, timeout)
@@ -223,7 +228,7 @@ class AsyncForebay:
         try:
             await finished(self._workers, submitted)
         finally:
-            self._workers.shutdown(wait=False)  # what was submitted is done all the same
+            self._workers.shutdown(wait=False)  # submitted work is done anyway
 
     def __repr__(self) -> str:
         return repr(self._synchronous)
@@ -248,7 +253,7 @@ def open_in_loop(
     on_progress: OnProgress | None = None,
     **fields: Unpack[SettingsFields],
 ) -> Opening[AsyncForebay]:
-    """Open a directory in the running loop, making it if it is not there, and recover what a crash left.
+    """Open a directory in the running loop, make it if it does not exist, and recover what a crash left.
 
     Await it, or enter it with `async with`. As forebay.open, in another thread, which also calls on_progress.
     """

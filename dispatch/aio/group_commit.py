@@ -1,13 +1,13 @@
-"""GroupCommit: what calls of one event loop owe the disk is done by a worker thread, for a group of calls at a time.
+"""GroupCommit: a worker thread does what calls of one event loop owe to the disk, for a group of calls at a time.
 
-The first call that waits has a round begin behind all that is ready in this tick of the loop; it confirms for all who
-have asked when it starts. Calls that come later share the next round.
+The first call that waits starts a round, which begins after everything that is ready in this tick of the loop. The
+round confirms for all calls that have asked by its start. Later calls share the next round.
 
-Where the loop takes longer to write than the disk to sync, the two overlap: half of those who wait are woken while a
-sync for the other half is under way, and the worker begins the next round by itself. Where the disk takes longer, all
-are woken together, and the next sync waits for what they write, so that it covers as much as it can.
+If the loop takes longer to write than the disk to sync, the two overlap: half of the waiting calls are woken while a
+sync for the other half is under way, and the worker begins the next round by itself. If the disk takes longer, all are
+woken together, and the next sync waits for what they write, so that it covers as much as possible.
 
-Nobody is woken before a sync that began behind its write has ended.
+No call is woken before the end of a sync that began after its write.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Mean:
 
 
 class GroupCommit:
-    """Confirms for the calls of one event loop. All but the round itself runs in the loop's thread."""
+    """Confirms for the calls of one event loop. Everything except the round itself runs in the loop's thread."""
 
     def __init__(
         self, monitor: Monitor, threads: ThreadConfirmer, loop: asyncio.AbstractEventLoop, workers: Executor
@@ -50,30 +50,30 @@ class GroupCommit:
         self._threads = threads
         self._loop = loop
         self._workers = workers
+        # Position to which the journal must be confirmed for all calls that asked.
         self._position = 0
-        """Up to where the journal must be confirmed for all who asked."""
         self._waiting: deque[asyncio.Future[None]] = deque()
+        # Number of calls that ever asked. The last of them wait.
         self._asked = 0
-        """How many have ever asked; the last of them wait."""
+        # Number of calls that are confirmed, woken or not.
         self._confirmed = 0
-        """How many of the first of them are confirmed, be they woken or not."""
+        # Number of calls that were woken.
         self._woken = 0
-        """How many of the first of them were told."""
+        # Whether a round runs, or is about to.
         self._is_under_way = False
-        """A round runs, or is about to."""
+        # Whether a sync takes less time than writing what all waiting calls write next.
         self._overlaps = False
-        """Syncs take less time than writing what all who wait write next."""
+        # Of a round.
         self._sync = _Mean()
-        """Of a round."""
+        # What the loop takes for each of those who are woken, until it has written again.
         self._write = _Mean()
-        """What the loop takes for each of those who are woken, until it has written again."""
 
     def wait(self, position: int) -> asyncio.Future[None]:
-        """Return when the journal is confirmed up to `position`; raise what confirming it raised."""
+        """Return once the journal is confirmed up to `position`; raise what confirming raised."""
         self._position = max(self._position, position)
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
-        self._asked += 1  # last: a worker that reads it finds the position as well
+        self._asked += 1  # last, because a worker that reads it must find the position
         if not self._is_under_way:
             self._is_under_way = True
             self._loop.call_soon(self._begin)
@@ -82,11 +82,11 @@ class GroupCommit:
     def _begin(self) -> None:
         try:
             self._workers.submit(self._confirm_in_worker, self._confirmed > self._woken)
-        except RuntimeError:  # closed meanwhile
+        except RuntimeError:  # the workers were closed meanwhile
             self._end(self._asked, 0.0, Closed("the store"), is_under_way=False)
 
     def _confirm_in_worker(self, has_more_to_wake: bool) -> None:
-        """Confirm for all who have asked; where syncs overlap, again and again while others ask."""
+        """Confirm for all calls that have asked; if syncs overlap, repeat while others ask."""
         if has_more_to_wake:
             self._tell(self._wake_confirmed)
         goes_on = True
@@ -104,7 +104,7 @@ class GroupCommit:
                 return
 
     def _tell(self, function: Callable[..., None], *arguments: object) -> bool:
-        """Have the loop call a function, from a worker. False: the loop is closed, and nobody waits any more."""
+        """Make the loop call a function, from a worker. False: the loop is closed, and nobody waits any more."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
@@ -112,7 +112,7 @@ class GroupCommit:
         return True
 
     def _end(self, asked: int, sync_seconds: float, failure: BaseException | None, is_under_way: bool) -> None:
-        """Wake those for whom a round has confirmed, or half of all."""
+        """Wake the calls that a round has confirmed, or half of all."""
         if failure is not None:
             self._wake_confirmed()
             self._wake(asked - self._woken, failure)
@@ -122,11 +122,11 @@ class GroupCommit:
         self._overlaps = self._sync.seconds < waiting * self._write.seconds
         woken = min(asked - self._woken, (waiting + 1) // 2 if self._overlaps else waiting)
         self._wake(woken)
-        # Behind those who were just woken: what they write at once shares the next sync.
+        # Run behind the calls that were just woken, so that what they write at once shares the next sync.
         self._loop.call_soon(self._go_on, woken, self._monotonic(), is_under_way)
 
     def _go_on(self, woken: int, began: float, is_under_way: bool) -> None:
-        """Begin the next round, if the worker has not and somebody has asked."""
+        """Begin the next round, if the worker has not and a call has asked."""
         if woken:
             self._write.add((self._monotonic() - began) / woken)
         if is_under_way:
@@ -141,7 +141,7 @@ class GroupCommit:
         self._wake(self._confirmed - self._woken)
 
     def _wake(self, count: int, failure: BaseException | None = None) -> None:
-        """Wake the first `count` of those who wait, unless they were cancelled."""
+        """Wake the first `count` waiting calls, unless they were cancelled."""
         self._woken += count
         for _ in range(count):
             future = self._waiting.popleft()

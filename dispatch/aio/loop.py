@@ -1,9 +1,8 @@
-"""LoopConfirmer: one event loop that calls an open store. Nothing that it calls here waits for the disk.
+"""LoopConfirmer: one event loop that calls an open store. Its calls never wait for the disk.
 
-Queues and consumers write in the loop's thread, which is arithmetic and a
-write, as from any other thread. What a confirmed call still owes after that,
-a sync or an urgent checkpoint, a worker thread does for a group of calls (see
-aio/group_commit.py). A crash finds what it finds after calls of threads.
+Queues and consumers write in the loop's thread, which is arithmetic and a write, as in any other thread. A call may
+then owe a sync or an urgent checkpoint. A worker thread does these for a group of calls (see aio/group_commit.py). A
+crash leaves the same as after calls of threads.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ T = TypeVar("T")
 WORKERS: Final = 2
 """One syncs, the other one loads."""
 WORK_A_TURN: Final = 512
-"""Tasks that never have to wait let the others run after so much work together: of a message 1, some 2 µs."""
+"""Tasks that never wait let other tasks run after so much work together. A message counts 1, about 2 µs."""
 WORK_OF_A_CALL: Final = 3
-"""What a call counts for, beside its messages."""
+"""What a call counts in addition to its messages."""
 
 
 class MustAwait(Exception):
-    """A call from the loop has steps that wait: whoever made it awaits `LoopConfirmer.drive` with them."""
+    """A call has steps that wait: the caller must await `LoopConfirmer.drive` with them."""
 
     def __init__(self, steps: Generator[Wait, None, Any], wait: Wait) -> None:
         super().__init__()
@@ -55,11 +54,11 @@ class Woken:
         self._event = asyncio.Event()
 
     def notify(self) -> None:
-        """Notify in any thread, with or without locks."""
+        """Wake the task. Any thread may call it, with or without locks."""
         self._bell.ring(self._event.set)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it is notified, or so long."""
+        """Wait until it is notified, or the time is over."""
         self._event.clear()
         timer = self._loop.call_later(seconds, self._event.set)
         try:
@@ -69,7 +68,7 @@ class Woken:
 
 
 class LoopConfirmer(Confirmer):
-    """One event loop that calls an open store. Only its thread may."""
+    """One event loop that calls an open store. Only its thread may use it."""
 
     def __init__(
         self,
@@ -94,16 +93,16 @@ class LoopConfirmer(Confirmer):
         self._block_cache = block_cache
         self._loader = loader
         self.loop = loop
+        # The position that `confirmed` must confirm for the last call; 0: none.
         self.owed = 0
-        """Not 0: the last call is confirmed by `confirmed`, up to this position."""
+        # Work done in this turn of the loop. A call adds its messages when it has handled them.
         self.work = 0
-        """Done in this turn of the loop. A call adds its messages when it has dealt with them."""
+        # How much of a turn one task may use.
         self._part = WORK_A_TURN
-        """What one task may do of a turn."""
+        # How much work is done when the present task must end its turn.
         self._turn_end = WORK_A_TURN
-        """How much is done when the task that runs now ends its turn."""
+        # Number of tasks that ended their turn in this turn of the loop.
         self._ended = 0
-        """How many tasks ended their turn in this one of the loop."""
         self._workers = workers
         self._bell = bell
         self._group_commit = GroupCommit(monitor, threads, loop, workers)
@@ -124,7 +123,7 @@ class LoopConfirmer(Confirmer):
             self.monitor.run_deferred()
 
     def confirmed(self) -> asyncio.Future[None]:
-        """Return when all that this tick owes is done; raise what doing it raised."""
+        """Return once everything that this tick owes is done; raise what doing it raised."""
         owed, self.owed = self.owed, 0
         return self._group_commit.wait(owed)
 
@@ -135,7 +134,7 @@ class LoopConfirmer(Confirmer):
         return Woken(self.loop, self._bell)
 
     def run(self, steps: Generator[Wait, None, T]) -> T:
-        """Go through the steps of a send that need no wait. MustAwait: `drive` goes through the rest."""
+        """Run the steps of a send that need no wait. MustAwait: `drive` must run the rest."""
         try:
             wait = next(steps)
         except StopIteration as end:
@@ -143,7 +142,7 @@ class LoopConfirmer(Confirmer):
         raise MustAwait(steps, wait)
 
     async def drive(self, steps: Generator[Wait, None, T], wait: Wait | None = None) -> T:
-        """Go through the steps of a send, and await what they wait for. wait: what they wait for already."""
+        """Run the steps of a send, awaiting what they wait for. wait: what they wait for already."""
         try:
             while True:
                 if wait is None:
@@ -161,7 +160,7 @@ class LoopConfirmer(Confirmer):
 
     async def _await(self, wait: Wait) -> None:
         if self.owed:
-            await self.confirmed()  # who waits may wait for its own messages to be acknowledged
+            await self.confirmed()  # a sender may wait for its own messages to be acknowledged
         if wait.free is not None:
             await self.call(wait.free)
         woken = cast(Woken, wait.woken)
@@ -175,7 +174,7 @@ class LoopConfirmer(Confirmer):
     # ------------------------------------------------------------------ turns and threads
 
     def ends_turn(self) -> bool:
-        """Count a call; True: other tasks should run before it, because enough was done in this turn of the loop."""
+        """Count a call; return True if other tasks should run first, because this turn of the loop has done enough."""
         self.work += WORK_OF_A_CALL
         if self.work < self._turn_end:
             return False
@@ -186,12 +185,12 @@ class LoopConfirmer(Confirmer):
         return True
 
     def _begin_turn(self) -> None:
-        """Let as many tasks as ended the last turn have equal parts of the next: else the first would have it all."""
+        """Give as many tasks as ended the last turn equal parts of the next one; else the first would use all of it."""
         self._part = self._turn_end = WORK_A_TURN // self._ended
         self.work = self._ended = 0
 
     async def load(self, load: Load[TargetList]) -> None:
-        """Finish a load that a take began. It goes on when the take is cancelled."""
+        """Finish a load that a take began. It goes on if the take is cancelled."""
         if load.regions or load.target.consumer_group.selector is not None:
             await self.call(self._loader.finish, load)
         else:
@@ -200,9 +199,9 @@ class LoopConfirmer(Confirmer):
     async def call(
         self, function: Callable[..., T], *arguments: object, undo: Callable[[T], object] | None = None
     ) -> T:
-        """Call a function in a worker thread. It is called even if the caller is cancelled; then its result is undone.
+        """Call a function in a worker thread. It is called even if the caller is cancelled; its result is undone then.
 
-        Raises Closed where the workers have ended.
+        Closed: the workers have ended.
         """
         try:
             submitted = self._workers.submit(function, *arguments)
@@ -212,7 +211,7 @@ class LoopConfirmer(Confirmer):
 
 
 async def finished(workers: Executor, submitted: Future[T], undo: Callable[[T], object] | None = None) -> T:
-    """Return the result of what a worker does. Where the caller is cancelled, it is undone as soon as it is there."""
+    """Return the result of a worker. If the caller is cancelled, the result is undone as soon as it is there."""
     try:
         return await asyncio.shield(asyncio.wrap_future(submitted))
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""AsyncProperties: the properties of a store in an event loop. What is read is in RAM; what is written is awaited."""
+"""AsyncProperties: the properties of a store in an event loop. Reads are from RAM; writes are awaited."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from .loop import LoopConfirmer
     deleting="await bay.properties.delete(name)",
 )
 class AsyncProperties(Mapping[str, bytes]):
-    """`Forebay.properties` in its loop. A Mapping, as `forebay.Properties` is one; its changes are coroutines.
+    """`Forebay.properties` in its loop. A Mapping, like `forebay.Properties`; its changes are coroutines.
 
-    A worker thread writes: a change that is cancelled meanwhile happens all
-    the same. A transaction's `properties` write nothing, and are those of
-    threads.
+    A worker thread writes, so a cancelled change still happens. The `properties` of a transaction write nothing, so
+    they are those for threads.
     """
 
     def __init__(self, caller: LoopConfirmer, properties: Properties) -> None:
@@ -40,31 +39,31 @@ class AsyncProperties(Mapping[str, bytes]):
         return len(self._properties)
 
     def keys(self) -> KeysView[str]:
-        """Return the names as of now. O(properties)."""
+        """Return the names at this moment. O(properties)."""
         return self._properties.keys()
 
     def values(self) -> ValuesView[bytes]:
-        """Return the values as of now. O(properties)."""
+        """Return the values at this moment. O(properties)."""
         return self._properties.values()
 
     def items(self) -> ItemsView[str, bytes]:
-        """Return names and values as of now. O(properties)."""
+        """Return names and values at this moment. O(properties)."""
         return self._properties.items()
 
     async def set(self, name: str, value: bytes) -> None:
-        """Set a property. PropertiesFull, StoreFull: nothing was changed."""
+        """Set a property. PropertiesFull or StoreFull: nothing has changed."""
         await self.update({name: value})
 
     async def delete(self, name: str) -> None:
-        """Delete a property; KeyError where there is none of that name."""
+        """Delete a property. KeyError: there is none of that name."""
         await self.pop(name)
 
     async def update(self, changes: Any = (), /, **named: Any) -> None:
-        """Set properties with one record: after a crash all of them are there, or none."""
+        """Set properties with one record. After a crash all of them are there, or none."""
         await self._caller.call(lambda: self._properties.update(changes, **named))
 
     async def pop(self, name: str, *default: Any) -> Any:
-        """Delete a property and return its value, or the default; KeyError where there is neither."""
+        """Delete a property and return its value, or the default. KeyError: there is neither."""
         return await self._caller.call(self._properties.pop, name, *default)
 
     async def clear(self) -> None:

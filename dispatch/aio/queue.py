@@ -1,4 +1,4 @@
-"""AsyncQueue and AsyncTopic: send messages in an event loop, and make its consumers."""
+"""AsyncQueue and AsyncTopic: send messages in an event loop, and make consumers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 PART_MESSAGES_MAX: Final = 2048
 PART_BYTES_MAX: Final = 1 << 21
-"""So much of a batch is written before other tasks run; with sync "always" that much waits in RAM for its sync."""
+"""Bytes of a batch that are written before other tasks run. With sync "always" so many wait in RAM for their sync."""
 
 
 class AsyncSender:
-    """What queue and topic have in common: messages are sent there."""
+    """The common base of AsyncQueue and AsyncTopic, to which messages are sent."""
 
     def __init__(self, context: LoopContext, sender: Sender) -> None:
         caller = context.confirmer
@@ -65,12 +65,11 @@ class AsyncSender:
         timeout: float | None = None,
         retain: bool | str = False,
     ) -> str:
-        """Store one message and return its id. When it returns the message is safe as `sync` promises.
+        """Store one message and return its id. When it returns, the message is as safe as `sync` promises.
 
-        As Queue.send. Sends of one tick of the loop share one sync. One that
-        is cancelled may be stored or not; cancelled while it waits for room,
-        it is not. One with retain is sent by a worker thread, so it is stored
-        all the same.
+        As Queue.send. Sends of one tick of the loop share one sync. A cancelled send may be stored or not; if it was
+        waiting for room, it is not. A worker thread sends a message with retain, so that one is stored even if it is
+        cancelled.
         """
         inner = None if transaction is None else inner_transaction(transaction)
         if retain is not False:
@@ -99,9 +98,9 @@ class AsyncSender:
                     timeout=timeout,
                 )
             except MustAwait as must:
-                async with self._turn(None):  # which nobody has
+                async with self._turn(None):  # no other send has it
                     own_id = await self._caller.drive(must.steps, must.wait)
-        # Only behind the write: what is called after it must not be stored before it.
+        # Wait only after the write, because a call that is made later must not be stored before it.
         if self._caller.owed:
             await self._caller.confirmed()
         elif self._caller.ends_turn():
@@ -109,7 +108,7 @@ class AsyncSender:
         return own_id
 
     def _for_threads(self) -> Sender:
-        """Return what sends to the same destination from a worker thread."""
+        """Return a sender to the same destination for a worker thread."""
         return self._sender
 
     async def send_many(
@@ -121,11 +120,11 @@ class AsyncSender:
     ) -> list[str]:
         """Store messages in order and return their ids.
 
-        As Queue.send_many. After every 2,048 messages or 2 MiB of bodies it
-        waits for the sync, if there is one, and other tasks run. O(messages).
+        As Queue.send_many. After every 2,048 messages or 2 MiB of bodies it waits for the sync, if there is one, and
+        other tasks run. O(messages).
         """
         if not isinstance(messages, Iterable):
-            return self._sender.send_many(messages)  # which refuses it
+            return self._sender.send_many(messages)  # it refuses this argument
         deadline = deadline_after(timeout, self._monitor.monotonic())
         if transaction is not None:
             self._sender.checked_transaction(inner_transaction(transaction))
@@ -170,7 +169,7 @@ class AsyncSender:
 
 
 class AsyncQueue(AsyncSender):
-    """Made by `Forebay.queue`. Belongs to its loop. Costs next to nothing to hold."""
+    """A queue, made by `Forebay.queue`. It belongs to its loop. Holding it costs next to nothing."""
 
     _sender: Queue
 
@@ -184,11 +183,10 @@ class AsyncQueue(AsyncSender):
         on_slow: Callable[[AsyncConsumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
-        """Return a consumer that competes with the others of this queue for the messages its selector matches.
+        """Return a consumer, which competes with the others of this queue for the messages that its selector matches.
 
-        Await it, or enter it with `async with`. As Queue.subscribe; there is
-        no on_ready, because a task can wait in `take`. on_slow is called in
-        the loop's thread.
+        Await it, or enter it with `async with`. As Queue.subscribe, without on_ready, because a task can wait in
+        `take`. on_slow is called in the loop's thread.
         """
 
         async def subscribe() -> AsyncConsumer:
@@ -208,13 +206,13 @@ class AsyncQueue(AsyncSender):
 
     @property
     def _synchronous(self) -> Queue:
-        """The same queue for worker threads, where calls wait."""
+        """The same queue for worker threads, in which calls wait."""
         return Queue(self._sender.parts, self._sender.current)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
-        """Yield every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
+        """Yield every pending message that matches, in order, with its id. As Queue.browse; other threads read.
 
-        They are read, and their headers decoded, up to 512 messages or 1 MiB at a time: a hop to a thread for each.
+        Messages are read, and their headers decoded, up to 512 messages or 1 MiB at a time, with one hop to a thread.
         """
         chosen = compiled(selector)
         self._monitor.raise_if_closed()
@@ -240,7 +238,7 @@ class AsyncQueue(AsyncSender):
     async def get(self, timeout: float | None = None) -> Message:
         """Take the next message for good: it is acknowledged before this returns. As Queue.get.
 
-        One that is cancelled has taken nothing, or has lost to its ack only the answer.
+        A cancelled get has taken nothing; or only its answer is lost, if its ack had begun.
         """
         check_bounds(timeout, None)
         async with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
@@ -253,11 +251,11 @@ class AsyncQueue(AsyncSender):
 
     @awaited("queue.peek()")
     async def peek(self) -> Message | None:
-        """Return the first of what `browse` yields, what is in flight included; None: the queue is empty."""
+        """Return the first message of `browse`, which may be in flight. None: the queue is empty."""
         return await asyncio.to_thread(self._synchronous.peek)
 
     async def join(self, timeout: float | None = None) -> bool:
-        """Wait until every message is acknowledged, expired or otherwise gone; returns whether the queue is empty.
+        """Wait until every message is acknowledged, expired or otherwise gone; return whether the queue is empty.
 
         As Queue.join; other tasks run meanwhile.
         """
@@ -274,17 +272,17 @@ class AsyncQueue(AsyncSender):
 
     @awaited("queue.find(message_id)")
     async def find(self, message_id: str) -> Message | None:
-        """Return the pending message with this id; None: there is none. As Queue.find."""
+        """Return the pending message with this id. None: there is none. As Queue.find."""
         return await asyncio.to_thread(self._synchronous.find, message_id)
 
     async def purge(self) -> int:
-        """Remove everything that is pending and not in flight; returns how many messages. They never come again."""
+        """Remove all pending messages that are not in flight; return how many. They never come again."""
         return await asyncio.to_thread(self._synchronous.purge)
 
     async def move(self, to: AsyncQueue | str, selector: str | None = None, limit: int | None = None) -> int:
-        """Move what is pending and matches to another queue of this store, in order; returns how many messages.
+        """Move pending messages that match to another queue of this store, in order; return how many.
 
-        As Queue.move. Cancelled, it goes on to its end.
+        As Queue.move. If it is cancelled, it still goes on to its end.
         """
         target = to._synchronous if isinstance(to, AsyncQueue) else to
         return await asyncio.to_thread(self._synchronous.move, target, selector, limit)
@@ -298,7 +296,7 @@ class AsyncQueue(AsyncSender):
         self._sender.pause()
 
     def resume(self) -> None:
-        """Hand out again, and wake who waits."""
+        """Hand out again, and wake waiting takes."""
         self._sender.resume()
 
     @property
@@ -307,12 +305,12 @@ class AsyncQueue(AsyncSender):
 
     @property
     def depth(self) -> int:
-        """Messages that are not acknowledged, those in flight included. O(1)."""
+        """Number of messages that are not acknowledged, including those in flight. O(1)."""
         return self._sender.depth
 
     @property
     def depth_bytes(self) -> int:
-        """Return the bytes of the pending messages' bodies and headers. O(1)."""
+        """Bytes of the pending messages' bodies and headers. O(1)."""
         return self._sender.depth_bytes
 
     def __len__(self) -> int:
@@ -320,16 +318,16 @@ class AsyncQueue(AsyncSender):
         return self.depth
 
     def __bool__(self) -> bool:
-        """Return True, with or without messages: who asks for emptiness asks for `depth`."""
+        """Return True, with or without messages. To ask whether there are any, use `depth`."""
         return True
 
     def statistics(self) -> DestinationStatistics:
-        """Return a snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        """Return a snapshot: the part of Forebay.statistics for this queue. O(consumers), no disk."""
         return self._sender.statistics()
 
 
 class AsyncTopicSubscription:
-    """Made by `AsyncTopic.subscription`. Belongs to its loop."""
+    """A durable subscription, made by `AsyncTopic.subscription`. It belongs to its loop."""
 
     def __init__(self, caller: LoopConfirmer, subscription: TopicSubscription) -> None:
         self._caller = caller
@@ -347,8 +345,9 @@ class AsyncTopicSubscription:
         time: Moment | float | None = None,
         priority: int = DEFAULT_PRIORITY,
     ) -> Landing:
-        """Move the cursor, back or forward. As TopicSubscription.seek, in another thread. Cancelled, it may have
-        happened.
+        """Move the cursor, back or forward. As TopicSubscription.seek, in another thread.
+
+        A cancelled one may have happened.
         """
         seek = self._subscription.seek
         return await self._caller.call(partial(seek, to, sequence=sequence, time=time, priority=priority))
@@ -358,7 +357,7 @@ class AsyncTopicSubscription:
 
 
 class AsyncTopic(AsyncSender):
-    """Made by `Forebay.topic`. Belongs to its loop. Costs next to nothing to hold."""
+    """A topic, made by `Forebay.topic`. It belongs to its loop. Holding it costs next to nothing."""
 
     _sender: Topic
 
@@ -378,7 +377,7 @@ class AsyncTopic(AsyncSender):
         on_slow: Callable[[AsyncConsumer], None] | None = None,
         ack_deadline_seconds: float | None = None,
     ) -> Opening[AsyncConsumer]:
-        """Return a consumer of what is sent from now on. Await it, or enter it with `async with`.
+        """Return a consumer of messages that are sent from now on. Await it, or enter it with `async with`.
 
         As Topic.subscribe, without on_ready. on_slow is called in the loop's thread.
         """
@@ -404,7 +403,10 @@ class AsyncTopic(AsyncSender):
         return Opening(subscribe, "topic.subscribe()")
 
     async def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
+        """End a durable subscription.
+
+        Messages that only it had not acknowledged are deleted, which frees their data logs.
+        """
         await self._caller.call(self._sender.unsubscribe, durable)
 
     def reader(
@@ -416,8 +418,9 @@ class AsyncTopic(AsyncSender):
         priority: int = DEFAULT_PRIORITY,
         selector: str | None = None,
     ) -> Opening[AsyncTopicReader]:
-        """Return a reader of what exists from a place on, and then of what is sent. Await it, or enter it by `async
-        with`. As Topic.reader.
+        """Return a reader of existing messages from a place on, and then of new ones. As Topic.reader.
+
+        Await it, or enter it with `async with`.
         """
 
         async def read() -> AsyncTopicReader:
@@ -429,11 +432,11 @@ class AsyncTopic(AsyncSender):
         return Opening(read, "topic.reader()")
 
     def subscription(self, name: str) -> AsyncTopicSubscription:
-        """Return a handle of a durable subscription, to move its cursor. Costs nothing; nothing is looked up."""
+        """Return a handle of a durable subscription, to move its cursor. This costs nothing and checks nothing."""
         return AsyncTopicSubscription(self._caller, self._sender.subscription(name))
 
     async def delete(self) -> None:
-        """Delete the topic with its subscriptions, durable ones too, and close its consumers. As Topic.delete."""
+        """Delete the topic with all its subscriptions, and close its consumers. As Topic.delete."""
         await self._caller.call(self._sender.delete)
 
     def subscriptions(self) -> list[str]:
@@ -447,12 +450,15 @@ class AsyncTopic(AsyncSender):
 
 @asynchronous("a temporary destination of forebay.aio", block="async with bay.temporary_queue() as replies:")
 class _AsyncTemporary(AsyncSender):
-    """What a temporary queue and a temporary topic have besides: they end with their handle."""
+    """The common part of temporary queues and topics, which end with their handle."""
 
     _sender: TemporaryQueue | TemporaryTopic
 
     async def close(self) -> None:
-        """Delete the destination with all that is in it. As TemporaryQueue.close; cancelled, it goes on to its end."""
+        """Delete the destination with everything in it.
+
+        As TemporaryQueue.close; if it is cancelled, it goes on to its end.
+        """
         if not self._monitor.is_closed:
             await self._caller.call(self._sender.close)
 
@@ -464,26 +470,32 @@ class _AsyncTemporary(AsyncSender):
 
 
 class AsyncTemporaryQueue(_AsyncTemporary, AsyncQueue):
-    """Made by `Forebay.temporary_queue`. An async context manager: the queue is gone at the end of its block."""
+    """A temporary queue, made by `Forebay.temporary_queue`.
+
+    An async context manager, which deletes the queue at its end.
+    """
 
     _sender: TemporaryQueue
 
 
 class AsyncTemporaryTopic(_AsyncTemporary, AsyncTopic):
-    """Made by `Forebay.temporary_topic`. An async context manager: the topic is gone at the end of its block."""
+    """A temporary topic, made by `Forebay.temporary_topic`.
+
+    An async context manager, which deletes the topic at its end.
+    """
 
     _sender: TemporaryTopic
 
 
 def _told_slow(bell: ConsumerWaker, on_slow: Any) -> Any:
-    """Return what a Consumer is to call when it has become slow. What cannot be called is refused by `subscribe`."""
+    """Return what a Consumer calls when it has become slow. `subscribe` refuses what can't be called."""
     return bell.tell_slow if callable(on_slow) else on_slow
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Divide a batch into parts. What came before a wrong message is a part too.
+    """Split a batch into parts. Messages before an invalid one are a part of their own.
 
-    So is what needs a sync before what needs none, which would overtake it.
+    So are messages that need a sync before ones that need none, which would overtake them.
     """
     part: list[Message] = []
     part_bytes = 0

@@ -17,20 +17,20 @@ from .consumer import AsyncConsumer, AsyncDelivery
     block="async with topic.reader(…) as reader:",
 )
 class AsyncTopicReader:
-    """Made by `AsyncTopic.reader`. Belongs to its loop, and to one task at a time. As TopicReader."""
+    """A reader, made by `AsyncTopic.reader`. It belongs to its loop, and to one task at a time. As TopicReader."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
         self._taken: list[AsyncDelivery] = []
+        # Messages that an iteration took and has not yielded yet; the next one is last.
         self._ahead: list[AsyncDelivery] = []
-        """What an iteration took and has not yielded yet, the next one last."""
 
     async def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[AsyncDelivery]:
         """Return up to max_messages that come next, at least one if there is one; [] after timeout seconds.
 
-        As TopicReader.take. One that is cancelled has taken nothing.
+        As TopicReader.take. A cancelled take has taken nothing.
         """
         await self._settle()
         self._taken = await self._consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes)
@@ -40,7 +40,7 @@ class AsyncTopicReader:
         return self
 
     async def __anext__(self) -> AsyncDelivery:
-        """Return what comes next, and wait for it; the iteration ends when reader or store is closed."""
+        """Return the next message and wait for it; the iteration ends when reader or store is closed."""
         if not self._ahead:
             try:
                 taken = await self.take(ITERATED_MESSAGES, timeout=None)
@@ -56,7 +56,7 @@ class AsyncTopicReader:
             await self._consumer.ack(held)
 
     async def close(self) -> None:
-        """End it: nothing stays in the store for it any more. Twice is once."""
+        """End the reader, so that the store keeps nothing for it. A second call does nothing."""
         self._ahead = []
         with suppress(Closed):
             await self._settle()

@@ -1,9 +1,8 @@
-"""Send order: what one event loop sends to one destination is stored in the order of the calls.
+"""SendOrder: store what one event loop sends to one destination in the order of the calls.
 
-A send that is stored at once is in order by itself, because it is stored
-before its task lets others run. One that takes several turns of the loop, a
-long batch or a send that waits for room, holds its destination meanwhile:
-those that are called after it come after it.
+A send that is stored at once is in order by itself, because it is stored before its task lets others run. A send that
+takes several turns of the loop, such as a long batch or a send that waits for room, holds its destination meanwhile:
+later calls come after it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class _Line:
     __slots__ = ("lock", "users")
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()  # serves in the order of arrival
+        self.lock = asyncio.Lock()  # serves in order of arrival
         self.users = 0
 
 
@@ -27,15 +26,15 @@ class SendOrder:
     """Keeps the sends of one event loop in order. Only its thread may use it."""
 
     def __init__(self) -> None:
+        # Destinations to which a send is under way, so that the next one must wait for its turn.
         self.held: dict[object, _Line] = {}
-        """Destinations to which a send is under way, so that another one must wait for its turn."""
 
     @asynccontextmanager
     async def turn(self, destination: object, timeout: float | None) -> AsyncIterator[None]:
-        """Hold the destination when those that came before are through.
+        """Hold the destination once earlier sends have finished.
 
-        timeout: seconds to wait for them; None: until they are. StoreFull: it is over, and nothing was stored. Where
-        nobody is before, no other task runs.
+        timeout: seconds to wait for them; None: no limit. StoreFull: the time is over, and nothing was stored. If there
+            is no earlier send, no other task runs.
         """
         line = self.held.get(destination)
         if line is None:

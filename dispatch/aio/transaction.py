@@ -12,11 +12,10 @@ from .loop import LoopConfirmer
 
 @asynchronous("a transaction of forebay.aio", block="async with bay.transaction() as transaction:")
 class AsyncTransaction:
-    """Made by `Forebay.transaction`, or found by `Forebay.prepared`. Belongs to its loop.
+    """A transaction, made by `Forebay.transaction` or found by `Forebay.prepared`. It belongs to its loop.
 
-    An async context manager, as Transaction is one for threads. Its outcome
-    is written by a worker thread: a call that is cancelled meanwhile happens
-    all the same. A block that is cancelled is rolled back.
+    An async context manager, like Transaction for threads. A worker thread writes its outcome, so a cancelled call
+    still happens. If the block is cancelled, the transaction is rolled back.
     """
 
     def __init__(self, caller: LoopConfirmer, transaction: Transaction) -> None:
@@ -25,7 +24,7 @@ class AsyncTransaction:
 
     @property
     def xid(self) -> bytes | None:
-        """The name that it was prepared under."""
+        """The name under which it was prepared."""
         return self._transaction.xid
 
     @property
@@ -38,19 +37,19 @@ class AsyncTransaction:
 
     @property
     def properties(self) -> Properties:
-        """Return what it sets with its commit. Nothing is written before, so nothing is awaited."""
+        """The properties as its commit would leave them. Nothing is written before that, so nothing is awaited."""
         return self._transaction.properties
 
     async def commit(self) -> None:
-        """Make all of it count from now on; as safe as `sync` promises when this returns. As Transaction.commit."""
+        """Make all of it take effect now; it is as safe as `sync` promises when this returns. As Transaction.commit."""
         await self._caller.call(self._transaction.commit)
 
     async def rollback(self) -> None:
-        """Undo all of it: what it sent is gone, what it acknowledged goes back to its place."""
+        """Undo all of it: sent messages are deleted, and acknowledged ones go back to their places."""
         await self._caller.call(self._transaction.rollback)
 
     async def prepare(self, xid: bytes) -> None:
-        """Make it survive whatever comes, until somebody commits it or rolls it back. As Transaction.prepare."""
+        """Make it survive a crash, until somebody commits it or rolls it back. As Transaction.prepare."""
         await self._caller.call(self._transaction.prepare, xid)
 
     async def __aenter__(self) -> AsyncTransaction:
@@ -64,5 +63,5 @@ class AsyncTransaction:
 
 
 def inner_transaction(transaction: AsyncTransaction | None) -> Any:
-    """Return the inner transaction; anything else the store refuses itself."""
+    """Return the inner transaction; the store refuses anything else itself."""
     return transaction._transaction if isinstance(transaction, AsyncTransaction) else transaction

@@ -1,4 +1,4 @@
-"""Queues and topics of values in an event loop: what dispatch/typed.py is for threads."""
+"""Queues and topics of values in an event loop, as dispatch/typed.py for threads."""
 
 from __future__ import annotations
 
@@ -40,53 +40,53 @@ class AsyncSendKeywords(TypedDict, total=False):
 
 @asynchronous("a delivery of forebay.aio", block="async with delivery:")
 class AsyncTypedDelivery(Generic[T]):
-    """What `AsyncTypedConsumer.take` returns: an AsyncDelivery with a `value`. Settle it once."""
+    """A delivery with a `value`, returned by `AsyncTypedConsumer.take`. Settle it once."""
 
     __slots__ = ("_decoder", "delivery")
 
     def __init__(self, delivery: AsyncDelivery, codec: Codec[T]) -> None:
+        # The delivery itself, with all its members.
         self.delivery = delivery
-        """The delivery itself, with all its members."""
         self._decoder = Decoder(codec)
 
     @property
     def value(self) -> T:
-        """Return the value that was sent, decoded once. As TypedDelivery.value.
+        """The value that was sent, decoded once. As TypedDelivery.value.
 
-        Of a lazy delivery it reads the disk, as `body` does: await `read_value` there.
+        For a lazy delivery it reads the disk, as `body` does: await `read_value` then.
         """
         return self._decoder.value(self.delivery)
 
     async def read_value(self) -> T:
-        """Return the value, read and decoded by another thread where the delivery is lazy."""
+        """Return the value. For a lazy delivery, another thread reads and decodes it."""
         return await asyncio.to_thread(lambda: self.value) if self.delivery.is_lazy else self.value
 
     @property
     def body(self) -> bytes:
-        """Return the bytes of the value."""
+        """The bytes of the value."""
         return self.delivery.body
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """Return a new dict each time; decoded now."""
+        """The headers, as a new dict each time."""
         return self.delivery.headers
 
     @property
     def id(self) -> str:
-        """Return the message id that send returned."""
+        """The message id that send returned."""
         return self.delivery.id
 
     @property
     def attempts(self) -> int:
-        """Return which delivery it is; 1: the first."""
+        """Which delivery of the message it is; 1: the first."""
         return self.delivery.attempts
 
     async def ack(self, transaction: AsyncTransaction | None = None) -> None:
-        """Settle it as done."""
+        """Settle it as processed."""
         await self.delivery.ack(transaction)
 
     async def nack(self, delay: float = 0.0) -> None:
-        """Give it back as not done."""
+        """Give it back as a failed attempt."""
         await self.delivery.nack(delay)
 
     async def release(self) -> None:
@@ -98,7 +98,7 @@ class AsyncTypedDelivery(Generic[T]):
         await self.delivery.reject(reason, transaction)
 
     async def __aenter__(self) -> AsyncTypedDelivery[T]:
-        """Settle it at the end of the block: `ack`, or `nack` where the block raises."""
+        """Settle it at the end of the block: `ack`, or `nack` if the block raises."""
         await self.delivery.__aenter__()
         return self
 
@@ -115,18 +115,18 @@ class AsyncTypedDelivery(Generic[T]):
     block="async with queue.subscribe() as consumer:",
 )
 class AsyncTypedConsumer(Generic[T]):
-    """Made by `subscribe` of a queue or topic with a codec: an AsyncConsumer whose deliveries have a `value`."""
+    """A consumer whose deliveries have a `value`, made by `subscribe` of a queue or topic with a codec."""
 
     def __init__(self, consumer: AsyncConsumer, codec: Codec[T]) -> None:
+        # The consumer itself, with all its members.
         self.consumer = consumer
-        """The consumer itself, with all its members."""
         self._codec = codec
 
     @awaited("consumer.take(…)")
     async def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
     ) -> list[AsyncTypedDelivery[T]]:
-        """Return up to so many messages. As AsyncConsumer.take."""
+        """Return up to max_messages deliveries. As AsyncConsumer.take."""
         return self._typed(await self.consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes))
 
     async def __aiter__(self) -> AsyncIterator[AsyncTypedDelivery[T]]:
@@ -136,7 +136,7 @@ class AsyncTypedConsumer(Generic[T]):
     async def batches(
         self, max_messages: int, timeout: float | None = None
     ) -> AsyncIterator[list[AsyncTypedDelivery[T]]]:
-        """Yield what comes in lists of up to so many. As AsyncConsumer.batches."""
+        """Yield lists of up to max_messages deliveries. As AsyncConsumer.batches."""
         async for deliveries in self.consumer.batches(max_messages, timeout):
             yield self._typed(deliveries)
 
@@ -147,7 +147,7 @@ class AsyncTypedConsumer(Generic[T]):
         *,
         reject_on: ExceptionTypes = (),
     ) -> None:
-        """Call the handler with each message, and settle it by how that ends. As AsyncConsumer.process."""
+        """Call the handler for each message and settle it. As AsyncConsumer.process."""
         checked: Any = handler
         if callable(handler):
             checked = lambda delivery: handler(AsyncTypedDelivery(delivery, self._codec))  # noqa: E731
@@ -159,17 +159,17 @@ class AsyncTypedConsumer(Generic[T]):
         *,
         transaction: AsyncTransaction | None = None,
     ) -> None:
-        """Settle some as done."""
+        """Settle deliveries as processed."""
         await self.consumer.ack(inner_deliveries(deliveries), transaction=transaction)
 
     async def nack(
         self, deliveries: AsyncTypedDelivery[T] | Sequence[AsyncTypedDelivery[T]], delay: float = 0.0
     ) -> None:
-        """Give some back as not done."""
+        """Give deliveries back as failed attempts."""
         await self.consumer.nack(inner_deliveries(deliveries), delay)
 
     async def close(self) -> None:
-        """Close the consumer: what it holds goes back."""
+        """Close the consumer and give its deliveries back."""
         await self.consumer.close()
 
     def _typed(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncTypedDelivery[T]]:
@@ -186,7 +186,7 @@ class AsyncTypedConsumer(Generic[T]):
 
 
 class AsyncTypedSender(Generic[T]):
-    """What queue and topic with a codec have in common: values are sent there."""
+    """The common base of queues and topics with a codec, to which values are sent."""
 
     def __init__(self, sender: AsyncSender, codec: Codec[T]) -> None:
         self._sender = sender
@@ -216,15 +216,15 @@ class AsyncTypedSender(Generic[T]):
 
 
 class AsyncTypedQueue(AsyncTypedSender[T]):
-    """Made by `await bay.queue(name, codec=…)`: a queue of values. Belongs to its loop."""
+    """A queue of values, made by `await bay.queue(name, codec=…)`. It belongs to its loop."""
 
     def __init__(self, queue: AsyncQueue, codec: Codec[T]) -> None:
         super().__init__(queue, codec)
+        # The queue itself, with all its members; its messages are bytes.
         self.queue = queue
-        """The queue itself, with all its members; its messages are bytes."""
 
     def subscribe(self, **keywords: Any) -> Opening[AsyncTypedConsumer[T]]:
-        """Return a consumer of values: await it, or enter it with `async with`. Keywords as of AsyncQueue.subscribe."""
+        """Return a consumer of values: await it, or enter it with `async with`. Keywords as in AsyncQueue.subscribe."""
 
         async def subscribe() -> AsyncTypedConsumer[T]:
             return AsyncTypedConsumer(await self.queue.subscribe(**keywords), self.codec)
@@ -233,7 +233,7 @@ class AsyncTypedQueue(AsyncTypedSender[T]):
 
     @awaited("queue.get()")
     async def get(self, timeout: float | None = None) -> T:
-        """Take the next value for good. DecodeError: the message was no value, and is a dead letter. See TypedQueue."""
+        """Take the next value for good. DecodeError: it can't be decoded, and is a dead letter now. See TypedQueue."""
         check_bounds(timeout, None)
         async with self.subscribe(prefetch=1, ack_deadline_seconds=0) as consumer:
             deliveries = await consumer.take(1, timeout=timeout)
@@ -250,15 +250,15 @@ class AsyncTypedQueue(AsyncTypedSender[T]):
 
 
 class AsyncTypedTopic(AsyncTypedSender[T]):
-    """Made by `await bay.topic(name, codec=…)`: a topic of values. Belongs to its loop."""
+    """A topic of values, made by `await bay.topic(name, codec=…)`. It belongs to its loop."""
 
     def __init__(self, topic: AsyncTopic, codec: Codec[T]) -> None:
         super().__init__(topic, codec)
+        # The topic itself, with all its members; its messages are bytes.
         self.topic = topic
-        """The topic itself, with all its members; its messages are bytes."""
 
     def subscribe(self, **keywords: Any) -> Opening[AsyncTypedConsumer[T]]:
-        """Return a consumer of what is sent from now on. Keywords as of AsyncTopic.subscribe."""
+        """Return a consumer of values that are sent from now on. Keywords as in AsyncTopic.subscribe."""
 
         async def subscribe() -> AsyncTypedConsumer[T]:
             return AsyncTypedConsumer(await self.topic.subscribe(**keywords), self.codec)

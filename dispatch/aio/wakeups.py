@@ -1,9 +1,8 @@
-"""FairWaiters: the takes of one event loop that wait for the messages of one consumer group, first come, first served.
+"""FairWaiters: the takes of one event loop that wait for messages of one consumer group, first come, first served.
 
-Of all their consumers one is armed at a time. So an arrival wakes one take,
-however many wait, and a take that leaves wakes the next. While anybody waits,
-somebody is armed or has been called. A bell brings what
-other threads report into the loop: one hand-over for a burst of reports.
+Of all their consumers, one is armed at a time. So an arrival wakes one take, however many wait, and a take that leaves
+wakes the next. While a take waits, a consumer is armed or a take has been called. A LoopWaker brings reports of other
+threads into the loop: one hand-over for a burst of reports.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import suppress
 
 
 class LoopWaker:
-    """Calls functions in its loop's thread, whichever thread asks for it. A loop that is closed hears nothing."""
+    """Calls functions in its loop's thread, for any thread. If the loop is closed, it does nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -25,7 +24,7 @@ class LoopWaker:
         self._is_ringing = False
 
     def ring(self, function: Callable[[], None]) -> None:
-        """Wake in any thread, with or without locks."""
+        """Call a function in the loop. Any thread may ask, with or without locks."""
         self._rung.append(function)
         if self._is_ringing:
             return
@@ -37,40 +36,41 @@ class LoopWaker:
                 self._loop.call_soon_threadsafe(self._hear)
 
     def _hear(self) -> None:
-        # Before the first look: who rings from now on makes the loop look again.
+        # Reset it before the first look, so that later calls make the loop look again.
         self._is_ringing = False
         for _ in range(len(self._rung)):
             self._rung.popleft()()
 
 
 class FairWaiters:
-    """A line of takes of one event loop, first come, first served. Belongs to the loop's thread."""
+    """A line of takes of one event loop, first come, first served. It belongs to the loop's thread."""
 
     __slots__ = ("_waiting", "_is_called", "_called", "is_armed")
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        # Whether a take was called that has neither passed on nor joined again. It handles all arrivals so far.
         self._is_called = False
-        """One was called and has neither passed on nor joined again. It looks after all that came so far."""
+        # The take that was called, until it leaves the line. Takes that were woken because their consumer ended don't
+        # count.
         self._called: asyncio.Future[None] | None = None
-        """What was called until it leaves the line, apart from those that were woken because their consumer ended."""
+        # Whether the next arrival calls a take of this line.
         self.is_armed = False
-        """The next arrival calls one of this line."""
 
     @property
     def is_busy(self) -> bool:
-        """Somebody waits, or is about to look: who comes now stands behind."""
+        """Whether a take waits or is about to look, so that a new one must stand behind it."""
         return self._is_called or bool(self._waiting)
 
     def join(self, future: asyncio.Future[None], *, was_called: bool) -> None:
-        """was_called: out of this line. It found nothing, and is the first again."""
+        """Join the line. was_called: the take was called out of it and found nothing, so it is first again."""
         self._waiting[future] = None
         if was_called:
             self._is_called = False
             self._waiting.move_to_end(future, last=False)
 
     def leave(self, future: asyncio.Future[None]) -> bool:
-        """True: it was called, and must pass on or join again when it has looked."""
+        """Leave the line. True: the take was called, and must pass on or join again after it has looked."""
         self._waiting.pop(future, None)
         is_called = future is self._called
         if is_called:
@@ -78,7 +78,7 @@ class FairWaiters:
         return is_called
 
     def call(self) -> None:
-        """Let the first in line look, if nobody is about to, because something may have come."""
+        """Let the first take in line look, if none is about to, because there may be a message."""
         self.is_armed = False
         while self._waiting and not self._is_called:
             future, _ = self._waiting.popitem(last=False)
@@ -88,6 +88,6 @@ class FairWaiters:
                 self._is_called = True
 
     def pass_on(self) -> None:
-        """Wake the next one: who was called has got something, or gives up."""
+        """Wake the next take, because the one that was called has got a message or gives up."""
         self._is_called = False
         self.call()

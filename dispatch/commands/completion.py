@@ -1,6 +1,6 @@
-"""Scripts by which a shell completes `forebay`: made from the parsers, so that they name what there is.
+"""Scripts by which a shell completes `forebay`. They are made from the parsers, so that they name exactly what exists.
 
-A script holds all names, so that a shell starts nothing when it completes one.
+A script holds all names, so that a shell starts no process when it completes one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 class CommandLine(NamedTuple):
-    """One command. name: as one writes it behind `forebay`."""
+    """One command, with its name as it is written behind `forebay`."""
 
     name: str
     help: str
@@ -32,7 +32,7 @@ class CommandLine(NamedTuple):
 
 
 def script_for(shell: str, commands: Sequence[CommandLine]) -> str:
-    """Return what a shell is to evaluate."""
+    """Return the script that a shell is to evaluate."""
     if shell == "fish":
         return "\n".join(_fish(commands))
     begin = ["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []

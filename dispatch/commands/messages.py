@@ -1,7 +1,7 @@
 """The commands for the messages of a store that no process has open: `forebay browse`, `send` and `take`.
 
-They open the store themselves, and what they do is durable when they end. A store
-that a process has open is that process's: it alone can hand out its messages.
+They open the store themselves, and their effects are durable when they end. If a process has the store open, only that
+process can hand out its messages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_browse(parser: ArgumentParser) -> None:
 
 
 def run_browse(arguments: Namespace, streams: Streams) -> int:
-    """Show what is pending in a queue."""
+    """Show the pending messages of a queue."""
     limit = _at_least_one("n", arguments.limit)
     with _opened(only_store(arguments.directory), arguments, streams) as bay:
         queue = known_queue(bay, arguments.queue)
@@ -211,7 +211,7 @@ def _header(text: str) -> tuple[str, HeaderValue]:
 
 
 def _row(message: Message, *, with_body: bool) -> dict[str, Any]:
-    """Return a message as plain data that JSON can hold. A body that is no UTF-8 is body_base64."""
+    """Return a message as plain data that JSON can hold. A body that is no UTF-8 is given as body_base64."""
     row: dict[str, Any] = {
         "message_id": message.message_id,
         "priority": message.priority,
@@ -237,7 +237,7 @@ def _cells(message: Message) -> list[str]:
 
 
 def _body_text(body: bytes) -> str:
-    """Return a body as text. What is no UTF-8 is escaped."""
+    """Return a body as text. Bytes that are no UTF-8 are escaped."""
     return escaped(body.decode(errors="backslashreplace"))
 
 

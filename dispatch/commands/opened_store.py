@@ -1,4 +1,4 @@
-"""A store that a command opens for itself: without threads, by the settings of a file or of the environment."""
+"""A store that a command opens for itself, without threads, by the settings of a file or of the environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chosen_settings(file: str | None) -> Settings:
 
 @contextmanager
 def opened(disk: OsDisk, file: str | None, streams: Streams) -> Iterator[Forebay]:
-    """Open a store for one command, and close it however that ends. StoreLocked where a process has it open."""
+    """Open a store for one command, and close it however the block ends. StoreLocked: a process has it open."""
     settings = replace(
         chosen_settings(file),
         broker_name=broker_of(disk),
@@ -50,7 +50,7 @@ def opened(disk: OsDisk, file: str | None, streams: Streams) -> Iterator[Forebay
 
 
 def known_queue(bay: Forebay, name: str) -> Queue:
-    """Return a queue that is there: a name that is mistaken makes none. SettingsError."""
+    """Return an existing queue. A mistaken name makes none. SettingsError: there is no such queue."""
     names = bay.destinations()
     if name not in names:
         there = ", ".join(map(printable, names[:10])) or "none"

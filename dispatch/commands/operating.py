@@ -1,8 +1,7 @@
 """The commands that change queues and memory: `forebay resize`, `pause`, `resume`, `move` and `purge`.
 
-They ask the process that has the store open, through its admin socket. Where no
-process has it open, `move` and `purge` open it themselves; the other three change
-a process, and there is none.
+They ask the process that has the store open, through its admin socket. Where no process has it open, `move` and `purge`
+open it themselves. The other three change only a process, so they need one.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def add_purge(parser: ArgumentParser) -> None:
 
 
 def run_purge(arguments: Namespace, streams: Streams) -> int:
-    """Remove what is pending in a queue."""
+    """Remove the pending messages of a queue."""
 
     def work(bay: Forebay) -> int:
         return known_queue(bay, arguments.queue).purge()
@@ -106,7 +105,7 @@ def add_move(parser: ArgumentParser) -> None:
 
 
 def run_move(arguments: Namespace, streams: Streams) -> int:
-    """Move what is pending in a queue to another one."""
+    """Move the pending messages of a queue to another one."""
     options = {name: getattr(arguments, name) for name in ("selector", "limit")}
     request = {"do": "move", "queue": arguments.queue, "to": arguments.to}
     request |= {name: value for name, value in options.items() if value is not None}
@@ -129,7 +128,7 @@ def _add_queue(parser: ArgumentParser) -> None:
 
 
 def ask(disk: OsDisk, request: dict[str, Any]) -> Result:
-    """Return the answer of the process that has a store open. StateError where no process listens."""
+    """Return the answer of the process that has a store open. StateError: no process listens."""
     result = ask_store(disk.root, request)
     if result is None:
         raise StateError(_nobody_listens(disk.root))
@@ -146,7 +145,7 @@ def _nobody_listens(root: str) -> str:
 def _by_whom_it_may_be(
     arguments: Namespace, request: dict[str, Any], work: Callable[[Forebay], int], streams: Streams
 ) -> int:
-    """Have the process do it that has the store open, or open the store where there is none. Return the messages."""
+    """Ask the process that has the store open, or open the store where there is none. Return the number of messages."""
     disk = only_store(arguments.directory)
     result = ask_store(disk.root, request)
     if result is not None:

@@ -1,7 +1,7 @@
 """The commands that look at a running store: `forebay queues`, `top` and `health`.
 
-They read what the store's process writes about itself, and `queues` the journal
-where nobody does. They write nothing and take no lock.
+They read what the store's process writes about itself. Where no process does, `queues` reads the journal. They write no
+file and take no lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_queues(parser: ArgumentParser) -> None:
 
 
 def run_queues(arguments: Namespace, streams: Streams) -> int:
-    """Print a line for each queue, of each store there. With --watch again until interrupted."""
+    """Print a line for each queue of each store. With --watch, print again until interrupted."""
     _check_interval(arguments.interval)
     while True:
         for disk in stores_of(arguments.directories):
@@ -74,7 +74,7 @@ def add_health(parser: ArgumentParser) -> None:
 
 
 def run_health(arguments: Namespace, streams: Streams) -> int:
-    """Return 0 if each store there is open and well, else 1, with a line for each problem.
+    """Return 0 if each store is open and well, else 1, with a line for each problem.
 
     Paused queues are named and are no problem: a probe that ended the process for them would resume them.
     """
@@ -106,7 +106,10 @@ def add_top(parser: ArgumentParser) -> None:
 
 
 def run_top(arguments: Namespace, streams: Streams) -> int:
-    """Show the screen until interrupted; with --once print one and return 1 where nobody tells."""
+    """Show the screen until interrupted.
+
+    With --once, print one screen, and return 1 where no process writes a status.
+    """
     _check_interval(arguments.interval)
     disk = only_store(arguments.directory)
 

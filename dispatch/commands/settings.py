@@ -1,4 +1,6 @@
-"""The command `forebay settings`: all settings, those of a TOML file, or what becomes of an activemq.xml."""
+"""The command `forebay settings`, which prints all settings, those of a TOML file, or those that an activemq.xml
+becomes.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +65,14 @@ def run_settings(arguments: Namespace, streams: Streams) -> int:
 
 
 def _effective(settings: Settings, name: str) -> str | None:
-    """Return the bytes that a size stands for on this machine; None for what is no size."""
+    """Return the bytes that a size stands for on this machine, or None for a value that is no size."""
     attribute = "max_message_size_bytes" if name == "max_message_bytes" else f"{name}_bytes"
     size_bytes = getattr(settings, attribute, None)
     return None if size_bytes is None else format_size(size_bytes)
 
 
 def _print_activemq(file: str, is_json: bool, streams: Streams) -> int:
-    """Print a line a property, then the settings."""
+    """Print a line for each property, then the settings."""
     fields, findings = read_activemq(file, Settings)
     chosen = Settings(**fields)
     if is_json:
@@ -100,7 +102,7 @@ def _changed(chosen: Settings) -> dict[str, object]:
 
 
 def _chosen(chosen: Settings | DestinationPolicy) -> Iterator[str]:
-    """Yield the fields that are not at their defaults, as one writes them in a call."""
+    """Yield the fields that are not at their defaults, as they are written in a call."""
     for field in dataclasses.fields(chosen):
         value = getattr(chosen, field.name)
         if field.name == "policies":

@@ -1,8 +1,7 @@
-"""Streams: what a command prints to, reads from and waits with, so that a test can hold all of it.
+"""Streams: what a command prints to, reads from and waits with, so that a test can replace all of it.
 
-A table is drawn by rich where that is installed and a terminal reads it; else
-it is plain text. Progress is shown on a terminal only, on standard error, so
-that what is printed stays whole in a file.
+A table is drawn by rich where that is installed and the output is a terminal, and otherwise printed as plain text.
+Progress is shown only on a terminal, on standard error, so that results stay whole in a file.
 """
 
 from __future__ import annotations
@@ -20,12 +19,15 @@ Row = Sequence[str]
 _SHOW_SECONDS: Final = 0.1
 """The least time between two lines of progress."""
 _QUIET_SECONDS: Final = 0.5
-"""Work that is done by then shows no progress."""
+"""Work that is done within this time shows no progress."""
 _CLEAR: Final = "\r\x1b[K"
 
 
 def escaped(text: str) -> str:
-    """Return a text for a terminal, with what could steer it, and what is no character, as Python writes it."""
+    """Return a text for a terminal.
+
+    Characters that could steer it, or are not valid, are escaped as Python writes them.
+    """
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
@@ -53,7 +55,7 @@ class Streams:
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody reads the results in a terminal, and rich is there to draw them."""
+        """Whether the output is a terminal, and rich is there to draw results."""
         return self.out.isatty() and find_spec("rich") is not None
 
     @property
@@ -66,12 +68,12 @@ class Streams:
         self.out.write(f"{line}\n")
 
     def print_now(self, line: str) -> None:
-        """Print a line, and let it be seen at once, also by what reads it through a pipe."""
+        """Print a line and flush it, so that a reader of a pipe sees it at once."""
         self.print(line)
         self.flush()
 
     def flush(self) -> None:
-        """Hand everything printed to whoever reads it. BrokenPipeError where that one has gone."""
+        """Hand everything printed to the reader. BrokenPipeError: the reader has gone."""
         self.out.flush()
 
     def print_json(self, value: Any) -> None:
@@ -88,19 +90,22 @@ class Streams:
         binary.write(content)
 
     def remark(self, line: str) -> None:
-        """Say something beside the results."""
+        """Print a remark beside the results."""
         self._err.write(f"{line}\n")
         self._err.flush()
 
     def read_at_most(self, size_bytes: int) -> bytes:
-        """Return the whole of standard input. SettingsError where it has more than so many bytes."""
+        """Return the whole of standard input. SettingsError: it has more than so many bytes."""
         content = self._read(size_bytes + 1)
         if len(content) > size_bytes:
             raise SettingsError(f"standard input has more than {size_bytes:,} bytes")
         return content
 
     def print_table(self, head: Row, rows: Sequence[Row], *, numbers: Sequence[str] = (), indent: str = "") -> None:
-        """Print cells in columns, with a head over them. numbers: the columns that are set to the right."""
+        """Print cells in columns, with a head over them.
+
+        numbers: the columns that are aligned to the right.
+        """
         if self.is_live:
             from rich.console import Console
             from rich.table import Table
@@ -121,13 +126,16 @@ class Streams:
             self.print(f"{indent}{'  '.join(cells)}".rstrip())
 
     def progress(self, total_bytes: int = 0) -> Progress:
-        """Return what shows how far a command is, of so many bytes; 0: not known yet."""
+        """Return an object that shows how far a command is.
+
+        total_bytes: the bytes of the whole work, or 0 if that is not known yet.
+        """
         show = self._err.write if self._err.isatty() else None
         return Progress(show, self._err.flush, self._monotonic, total_bytes)
 
 
 class Progress:
-    """How far a command is: a line that is written over again and again, with the time that is left."""
+    """Shows how far a command is, as a line that is written over again and again, with the time that is left."""
 
     def __init__(
         self,
@@ -136,7 +144,10 @@ class Progress:
         monotonic: Callable[[], float],
         total_bytes: int,
     ) -> None:
-        """show: gets what is to be seen; None: nobody looks."""
+        """Make a display of progress.
+
+        show: gets the text to show, or is None if nobody looks.
+        """
         self._show = show
         self._flush = flush
         self._monotonic = monotonic
@@ -146,7 +157,10 @@ class Progress:
         self._is_shown = False
 
     def __call__(self, done_bytes: int, total_bytes: int | None = None, what: str = "") -> None:
-        """Say how far it is. total_bytes: where that has become known, or another."""
+        """Show how far the command is.
+
+        total_bytes: the bytes of the whole work, where that has become known or has changed.
+        """
         if self._show is None:
             return
         if total_bytes is not None:
@@ -160,7 +174,7 @@ class Progress:
         self._flush()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._show is not None and self._is_shown:
             self._show(_CLEAR)
             self._flush()
@@ -196,7 +210,7 @@ def _time_text(seconds: float) -> str:
 
 
 def _unmarked(cell: str) -> Any:
-    """Return a cell as rich's own text, of which nothing is taken for markup."""
+    """Return a cell as rich's own text, in which nothing is taken for markup."""
     from rich.text import Text
 
     return Text(cell)

@@ -1,4 +1,4 @@
-"""What the help of several commands says in the same words."""
+"""Arguments and help texts that several commands share."""
 
 from __future__ import annotations
 
@@ -19,5 +19,8 @@ def add_directories(parser: ArgumentParser) -> None:
 
 
 def add_json(parser: ArgumentParser, what: str) -> None:
-    """Add the option --json. what: one JSON object of what is a line."""
+    """Add the option --json.
+
+    what: says which lines are one JSON object each.
+    """
     parser.add_argument("--json", action="store_true", help=f"print JSON: {what}")

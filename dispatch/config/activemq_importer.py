@@ -40,7 +40,7 @@ from .activemq_xml import Element, read_xml
 from .policy import DestinationPolicy, pattern_problem
 
 EVERYWHERE: Final = ""
-"""Stands in place of a pattern: a field of every policy that does not set it itself."""
+"""Stands in place of a pattern, for a field of every policy that does not set it itself."""
 EVERY_NAME: Final = ">"
 SHOWN_CHARACTERS_MAX: Final = 60
 PROPERTIES_MAX: Final = 50_000
@@ -48,7 +48,7 @@ PROPERTIES_MAX: Final = 50_000
 _PLACEHOLDER = re.compile(r"[$#]\{[^}]*\}?")
 _PATTERN_ATTRIBUTES: Final = ("queue", "topic", "tempQueue", "tempTopic")
 _ENTRIES: Final = ("policyEntry", "redeliveryPolicy")
-"""Elements that say something about the destinations of a pattern."""
+"""Elements that configure the destinations of a pattern."""
 _IS_SO_ANYWAY: Final = "is always so"
 
 
@@ -61,7 +61,7 @@ class ImportFinding(NamedTuple):
     becomes: str
     problem: str
     warning: str
-    """How what it becomes differs from what it is in ActiveMQ, where that may surprise."""
+    """How the setting differs from the property in ActiveMQ, where that may surprise."""
 
 
 class _Entry(NamedTuple):
@@ -69,23 +69,23 @@ class _Entry(NamedTuple):
 
     element: str
     shown: str
-    """What findings call it."""
+    """The name of the entry in findings."""
     patterns: str
     kind: str
     """QUEUE or TOPIC; "": of every destination that no entry names; of temporary ones: what stands in the file."""
 
 
 _TOP: Final = _Entry("", "", EVERYWHERE, "")
-"""Stands in place of an entry outside of all."""
+"""Stands in place of an entry for properties outside of all entries."""
 
 
 class Configuration(NamedTuple):
     """An ActiveMQ configuration in forebay's words."""
 
     fields: dict[str, Any]
-    """Those that the file sets, by name; the settings dataclass accepts all of them together."""
+    """The fields that the file sets, by name. The settings dataclass accepts all of them together."""
     findings: list[ImportFinding]
-    """One for each property, in the order of the file."""
+    """One finding for each property, in the order of the file."""
 
 
 @dataclass(slots=True)
@@ -93,14 +93,14 @@ class _Property:
     """A property on its way to a finding."""
 
     place: str
-    """What findings call its element."""
+    """The name of its element in findings."""
     name: str
     text: str
     line: int
     row: Row | None = None
     entry: _Entry = _TOP
     pattern: str | None = None
-    """Pattern of the policy that the property belongs to; None: it belongs to no policy."""
+    """The pattern of the policy that the property belongs to, or None if it belongs to no policy."""
     value: object = None
     becomes: str = ""
     problem: str = ""
@@ -150,7 +150,10 @@ def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> C
 
 
 def _properties_of(element: Element, entry: _Entry | None) -> Iterator[_Property]:
-    """Yield the properties of an element and of the elements in it. entry: the one around them."""
+    """Yield the properties of an element and of the elements in it.
+
+    entry: the entry around them.
+    """
     name = SAME_ELEMENTS.get(element.name, element.name)
     place, attributes = element.name, element.attributes
     if name in _ENTRIES:
@@ -223,7 +226,7 @@ def _property(element: str, found: _Property, attributes: dict[str, str]) -> Ite
 
 
 def _without_effect(row: Row, kind: str, attributes: dict[str, str]) -> str:
-    """Return why a property has no effect where it stands, there as here; "": it has."""
+    """Return why a property has no effect in its place, here as in ActiveMQ, or "" if it has an effect."""
     if kind not in ("", QUEUE, TOPIC):
         return "there are no temporary destinations"
     if row.kind and kind and row.kind != kind:
@@ -377,11 +380,11 @@ def field_names(dataclass_type: Any) -> list[str]:
 
 
 def written(value: object) -> str:
-    """Return the value as one writes it in a call."""
+    """Return the value as it is written in a call."""
     return '"' + value + '"' if isinstance(value, str) and value.isprintable() and '"' not in value else repr(value)
 
 
 def _shown(text: str) -> str:
-    """Return the text printable and short enough for a line of a terminal."""
+    """Return the text in printable form and short enough for a line of a terminal."""
     kept = text if len(text) <= SHOWN_CHARACTERS_MAX else text[: SHOWN_CHARACTERS_MAX - 1] + "…"
     return "".join(character if character.isprintable() else "?" for character in kept)

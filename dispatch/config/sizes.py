@@ -1,8 +1,8 @@
 """Sizes: a number of bytes, given as an int or as a string such as "64MiB".
 
-kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s, and a letter alone, as in "64M", too, as in systemd and a
-JVM. Capitals and small letters mean the same. What is not certainly a size is refused, never guessed: "64" and 1.5 are
-SettingsError. Nothing here is stored.
+kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s. A letter alone, as in "64M", counts in 1,024s too, as in
+systemd and a JVM. Capitals and small letters mean the same. A value that is not certainly a size is refused, never
+guessed: "64" and 1.5 are SettingsError.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_number(value: object, least: float, most: float) -> bool:
 
 
 SIZE_MAX: Final = (1 << 63) - 1
-"""What no disk and no memory passes: more than that is a slip of a finger."""
+"""More than any disk or memory has, so that a larger number is certainly a typing error."""
 
 
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
@@ -53,9 +53,9 @@ def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | Non
 
 
 def parse_share(name: str, value: object) -> float | None:
-    """Return the share that a percentage such as "80%" stands for; None when the value is no percentage.
+    """Return the share that a percentage such as "80%" stands for, or None when the value is no percentage.
 
-    SettingsError below 1% and above 100%.
+    SettingsError: it is below 1% or above 100%.
     """
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:

@@ -1,9 +1,9 @@
-"""Consumer: takes messages of one queue and settles them.
+"""Consumer: take messages of one queue and settle them.
 
-It is what a user has and what the core knows as Taker, and is composed of parts that each have a job: its stage says
-whether it takes, its collector hands out what is in RAM, a Search finds what is not, Settlements end deliveries, Waits
-wake who waits, and its Activity is for those who look once a second. Written out here are the two paths that every
-single message goes: the take from RAM and the ack.
+It is the object that a user has, and the core knows it as Taker. It is composed of parts: its stage says whether it
+takes, its collector hands out from RAM, a Search finds messages that are not in RAM, Settlements end deliveries, Waits
+wake waiting threads, and its Activity is for observers. Only the two paths of every single message are written here:
+the take from RAM and the ack.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ PUBLIC: Final = (
     "statistics",
     "take",
 )
-"""What a consumer has for users."""
+"""The names that `dir` of a consumer shows."""
 DRAIN_POLL_SECONDS: Final = 0.025
-"""Between two looks of a drain, so that no ack pays for those who wait for the last one."""
+"""A drain checks this often whether all is settled, so that no ack has to wake it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParts:
-    """What each consumer of a store reaches beside its queue."""
+    """The parts of a store that each consumer needs in addition to its queue."""
 
     monitor: Monitor
     journal: Journal
@@ -88,10 +88,13 @@ class ConsumerParts:
 
 
 class Consumer(Taker):
-    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
+    """A consumer, made by `Queue.subscribe`.
 
-    # docs/internals/dispatch-consumer.md has its states, who brings it into each, and who ends it: all under the lock.
-    # Thousands of consumers of a queue are nothing unusual: a dict of so many attributes takes 1.2 KiB each.
+    It is thread-safe and a context manager; iteration takes one message at a time.
+    """
+
+    # docs/internals/dispatch-consumer.md has its states, and who changes them: always under the lock.
+    # A queue may have thousands of consumers, and a dict of so many attributes takes 1.2 KiB each.
     __slots__ = (
         "__weakref__",
         "confirmer",
@@ -110,25 +113,25 @@ class Consumer(Taker):
         consumer_group: ConsumerGroup,
         options: ConsumerOptions,
     ) -> None:
-        """Requires: the lock."""
+        """Make an open consumer. Requires: the lock."""
         self.monitor = monitor = parts.monitor
         self._parts = parts
         self._dispatch_area, self._memory = parts.dispatch_area, destination.memory
         self.confirmer: Confirmer = parts.confirmer
         self.destination = destination
         self.consumer_group = consumer_group
+        # Consumers of higher priority are served first. Read-only for callers.
         self.priority = options.priority
-        """Consumers of higher priority are served first. Read-only for callers."""
         self.ack_deadline_seconds = options.deadline_seconds or None
         self.is_polling = options.on_ready is None
+        # Whether an event loop drives its searches. Then a take that finds nothing in RAM returns at once.
         self._is_of_a_loop = options.is_of_a_loop
-        """Whether an event loop drives its searches: a take that finds nothing in RAM returns at once."""
         self.is_exclusive = False
         self.prefetch_limit = options.prefetch
+        # Number of deliveries not settled yet. Read-only for callers.
         self.in_flight = 0
-        """Deliveries not settled yet. Read-only for callers."""
+        # Number of deliveries so far; each delivery keeps its number. Read-only for callers.
         self.delivered = 0
-        """Deliveries so far, which numbers them. Read-only for callers."""
         slow_seconds = parts.policies.of(destination.name).slow_consumer_seconds
         self.activity = Activity(slow_seconds, options.on_slow, monitor.monotonic())
         self.waits = Waits(options.on_ready, is_limited=destination.admission is not None)
@@ -138,26 +141,26 @@ class Consumer(Taker):
 
     @property
     def is_draining(self) -> bool:
-        """Whether it takes nothing more and only settles what it holds. The lock may be free."""
+        """Whether it takes nothing more and only settles what it holds. The lock need not be held."""
         return self.stage.is_draining
 
     @property
     def is_slow(self) -> bool:
-        """Whether it has been slow for as long as its policy says. The lock may be free."""
+        """Whether it has been slow for as long as its policy says. The lock need not be held."""
         return self.activity.is_slow
 
     @property
     def is_over(self) -> bool:
-        """Whether every take raises Closed. The lock may be free."""
+        """Whether every take raises Closed. The lock need not be held."""
         return self.stage.is_over
 
     # ------------------------------------------------------------------ taking
 
     @property
     def prefetch(self) -> int:
-        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time.
+        """Most unsettled deliveries it may hold; 0: only max_messages limits a take. May be set at any time.
 
-        While it drains that is 0, and setting it does nothing.
+        While the consumer drains, it is 0, and setting it does nothing.
         """
         return 0 if self.is_draining else self.prefetch_limit
 
@@ -177,15 +180,15 @@ class Consumer(Taker):
     ) -> list[Delivery]:
         """Return up to max_messages deliveries in order, at least one if there is one; [] after timeout seconds.
 
-        With a selector, a take without a timeout searches one load and may return [] though a later message matches:
-        the search goes on in the background, or with the next take. O(messages) without a disk read where the eager
-        loader is ahead; else one load, counted as misses. The loader stands back from a thread that takes and never
-        pauses: that loads for itself.
+        With a selector and no timeout, a take searches one load. It may return [] although a later message matches; the
+        search goes on in the background or with the next take. O(messages), without a disk read if the eager loader is
+        ahead; otherwise one load, which counts as misses. The loader leaves the lists of a thread that takes without
+        ever pausing to that thread, which then loads for itself.
 
         Args:
-            max_messages: From 1 on. Never more than `prefetch` leaves.
-            timeout: Seconds to wait for the first message; 0: not at all; None: for ever.
-            max_bytes: Bounds the bodies and headers together, but for the first message; None: no bound.
+            max_messages: At least 1. A take returns no more than `prefetch` allows.
+            timeout: Seconds to wait for the first message; 0: do not wait; None: wait for ever.
+            max_bytes: Limit for bodies and headers together, which the first message may exceed; None: no limit.
 
         Raises Closed, also while the consumer drains.
         """
@@ -203,7 +206,8 @@ class Consumer(Taker):
                 if monitor.lock.failure is not None:
                     raise monitor.lock.failure
                 monitor.entries += 1
-                # Room for one message: `credit`, written out. Who drains or is closed has nobody that hands out.
+                # `credit` for one message, written inline. A consumer that drains or is closed has a collector that
+                # hands out nothing.
                 if (
                     max_messages == 1 and (self.in_flight < self.prefetch_limit or not self.prefetch_limit)
                 ) or self.prefetch_limit - self.in_flight == 1:
@@ -230,30 +234,33 @@ class Consumer(Taker):
 
     @property
     def credit(self) -> int:
-        """See Taker."""
+        """How many more messages its prefetch allows it to take, and none while it drains."""
         if self.stage.is_draining:
             return 0
         return self.prefetch_limit - self.in_flight if self.prefetch_limit else UNLIMITED
 
     @property
     def demand(self) -> int:
-        """See Taker."""
+        """How many messages may be kept for it: its credit, or one with prefetch 0 while it waits."""
         if self.prefetch_limit or self.stage.is_draining:
             return self.credit
         return int(self.consumer_group.is_awaited)
 
     def room(self, most: int) -> int:
-        """See Taker. Where memory is full of what is in flight, only who holds none gets one."""
+        """Return how many of `most` messages it may take now.
+
+        If deliveries in flight fill memory, only a consumer that holds none gets a message.
+        """
         if self.stage.gets_nothing:
             return 0
         if self.in_flight and self._dispatch_area.is_short_for(self._memory):
             return 0
-        if not self.prefetch_limit:  # the rest is min(most, self.credit), without its call
+        if not self.prefetch_limit:  # the rest is min(most, self.credit), written inline
             return most
         return min(most, self.prefetch_limit - self.in_flight)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Blocks for the next message; ends when the consumer or the store is closed."""
+        """Yield messages, waiting for each; end when the consumer or the store is closed."""
         while True:
             try:
                 deliveries = self.take(1, timeout=None)
@@ -264,11 +271,10 @@ class Consumer(Taker):
                 yield delivery
 
     def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[Delivery]]:
-        """Yield lists of 1 to max_messages deliveries, each as soon as there are any, in the order of `take`.
+        """Yield lists of 1 to max_messages deliveries, each as soon as there is a message, in the order of `take`.
 
-        Ends when nothing came for timeout seconds (None: waits for ever), or
-        the consumer or the store was closed. An attempt is counted as after a
-        take: where somebody looks at a delivery, not because it was yielded.
+        The iteration ends when no message came for timeout seconds (None: never), or the consumer or the store was
+        closed. An attempt counts as after a take: when somebody looks at a delivery, not because it was yielded.
         """
         check_max_messages(max_messages)
         check_bounds(timeout, None)
@@ -287,21 +293,23 @@ class Consumer(Taker):
     def process(
         self, handler: Callable[[Delivery], object], concurrency: int = 1, *, reject_on: ExceptionTypes = ()
     ) -> None:
-        """Call handler(delivery) for each message, and settle it; return when the consumer is closed or has drained.
+        """Call handler(delivery) for each message and settle it; return when the consumer is closed or has drained.
 
-        A handler that returns acknowledges. One that raises an Exception gives the message back, to be tried again as
-        the policy says. What the handler settled itself stays as it is. Each failure is logged (event
-        `handler_raised`). Messages of one group are handled one after the other and in order, whatever the concurrency.
+        If the handler returns, the message is acknowledged. If it raises an Exception, the message is given back and
+        tried again as the policy says. A delivery that the handler settled itself is left alone. Each failure is logged
+        (event `handler_raised`). Messages of one group are handled one after the other and in order, whatever the
+        concurrency.
 
-        KeyboardInterrupt gives back what this thread works on, uncounted. It, SystemExit and an error of an ack let the
-        consumer drain, and are raised when all handlers have returned.
+        KeyboardInterrupt gives back the message that this thread works on, without counting an attempt.
+        KeyboardInterrupt, SystemExit and an error of an ack make the consumer drain, and are raised once all handlers
+        have returned.
 
         Args:
-            handler: Any callable but a coroutine function.
-            concurrency: So many calls at a time, in this thread and others; never more than `prefetch`. 1: strictly in
-                order, where nothing comes back after a delay.
-            reject_on: Exceptions that make a dead letter of the message at once, with their text as the reason; none by
-                default.
+            handler: Any callable except a coroutine function.
+            concurrency: Number of calls at the same time, in this thread and others; `prefetch` limits it too. With 1,
+                messages are handled strictly in order, unless one comes back after a delay.
+            reject_on: Exceptions that make the message a dead letter at once, with their text as the reason.
+                Default: none.
 
         Raises ArgumentError, StoreFull, StoreFailed.
         """
@@ -311,15 +319,12 @@ class Consumer(Taker):
         run_in_threads(processing.run, concurrency, self.begin_drain)
 
     def fileno(self) -> int:
-        """Return a file descriptor that is readable when a take would find something after one that found nothing.
+        """Return a file descriptor that becomes readable when there may be messages after a take found none.
 
-        For select, poll, kombu's hub or trio, in the place of on_ready or
-        beside it. It may be readable for nothing, and is so for ever when the
-        queue was deleted or the store closed: take, which says Closed then.
-        Take until there is nothing, then wait again. Made on the first call,
-        two descriptors; closed with the consumer, so unregister it before
-        that. Another process that was forked has no part in it. Raises
-        TooManyFiles, Closed.
+        Use it with select, poll, kombu's hub or trio, instead of on_ready or in addition. It may be readable although
+        there is no message. It stays readable once the queue is deleted or the store closed; take then raises Closed.
+        Take until there is nothing, then wait again. The first call makes two descriptors. They are closed with the
+        consumer, so unregister the descriptor before that. A forked process can't use it. Raises TooManyFiles, Closed.
         """
         with self.monitor.lock:
             if self.stage.is_over:
@@ -327,36 +332,36 @@ class Consumer(Taker):
             return self.waits.readiness.fileno()
 
     def arm(self) -> None:
-        """Call on_ready with the next arrival: a take found nothing, or there was none yet. Requires: the lock."""
+        """Call on_ready at the next arrival, because a take found nothing or there was none yet. Requires: the lock."""
         self.waits.arm(self.consumer_group)
 
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """See Taker."""
+        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
         self.waits.tell(deferred)
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether a take waits, or a callback is due for the next arrival. Requires: the lock."""
+        """Return whether a take waits, or a callback is due at the next arrival. Requires: the lock."""
         return not self.stage.is_over and self.waits.are_any
 
     @property
     def charge_bytes(self) -> int:
-        """What it costs in RAM, without its consumer group and lists."""
+        """The charge of the consumer in RAM, without its consumer group and lists."""
         return consumer_charge(is_of_a_loop=self._is_of_a_loop)
 
     # ------------------------------------------------------------------ settling
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
-        """Settle deliveries as done: after this returns none is ever delivered again. O(deliveries).
+        """Settle deliveries as processed. Once this returns, none of them is ever delivered again. O(deliveries).
 
         It writes one journal record for each run of sequences.
 
         Args:
-            deliveries: One, or a list or tuple of them.
+            deliveries: One delivery, or a list or tuple of them.
             transaction: They are acknowledged with its commit, and in flight until then; None: now.
 
-        Raises SettingsError when one of them is another consumer's, StateError when it was settled before,
-        TransactionError when it is a transaction's; then none of them is settled.
+        Raises SettingsError if one of them belongs to another consumer, StateError if it was settled before,
+        TransactionError if a transaction holds it. None of them is settled then.
         """
         if transaction is not None:
             self._parts.settlements.ack_in(self, transaction, deliveries)
@@ -383,8 +388,8 @@ class Consumer(Taker):
                     if delivery.consumer is not self or lane.in_flight.get(sequence) is not delivery:
                         self._parts.settlements.check_held(self, (delivery,))
                     lane.acknowledged += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
-                    # Before the sync, so that credit and memory come back early: what a power cut loses of an ack
-                    # is an ack that was not confirmed, and the message comes again.
+                    # Settle before the sync, so that credit and memory are free early. An ack that a power cut loses
+                    # was not confirmed yet, and the message comes again.
                     self._dispatch_area.settle(delivery)
                     if lane.delivery_counts is not None:
                         lane.forget_attempts(sequence, sequence)
@@ -410,28 +415,26 @@ class Consumer(Taker):
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
-        """Give back as not done: deliveries return to their places, with attempts + 1. O(deliveries).
+        """Give deliveries back as failed attempts. They return to their places with attempts + 1. O(deliveries).
 
-        The attempts are in the journal when this returns. After `max_attempts` a message comes no more, but from the
+        The attempts are in the journal when this returns. After `max_attempts` a message is delivered only by the
         dead-letter queue.
 
         Args:
-            deliveries: One, or a list or tuple of them.
-            delay: Seconds before which nobody is handed them again; where the queue's policy has a longer delay, that
-                counts.
-        """
+            deliveries: One delivery, or a list or tuple of them.
+            delay: Seconds until they may be handed out again. A longer delay of the queue's policy counts instead."""
         batch = batch_of(deliveries)
         check_seconds("delay", delay)
         if self._parts.settlements.nack(self, batch, delay):
-            self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
+            self.confirmer.confirm(0)  # the index has the times of delayed messages and may need a checkpoint
         self.monitor.run_deferred()
 
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
-        """Give back as not tried: deliveries return to their places at once, and no attempt counts.
+        """Give deliveries back as not tried. They return to their places at once, and no attempt counts.
 
-        For what was taken ahead and is left to other consumers. Where a kill
-        may have left it in flight once, one attempt stays. SettingsError,
-        StateError, TransactionError: as ack. O(deliveries).
+        Use it for messages that were taken ahead and are left to other consumers. If a killed process may have had a
+        message in flight before, one attempt of it stays counted. Raises SettingsError, StateError, TransactionError as
+        `ack` does. O(deliveries).
         """
         self._parts.settlements.release(self, batch_of(deliveries))
         self.monitor.run_deferred()
@@ -445,40 +448,40 @@ class Consumer(Taker):
     ) -> None:
         """Make deliveries dead letters now, however many attempts they had.
 
-        They go to the dead-letter queue of their policy. Without one, and from a dead-letter queue itself, they are
-        gone. A crash leaves each in exactly one of the two.
+        They go to the dead-letter queue of their policy. If there is none, or they are taken from a dead-letter queue,
+        they are deleted. A crash leaves each message in exactly one of the two places.
 
         Args:
-            deliveries: One, or a list or tuple of them.
-            reason: What the header `dead_letter_reason` of the dead letter has.
-            transaction: They are dead letters from its commit on; None: now.
+            deliveries: One delivery, or a list or tuple of them.
+            reason: Value of the header `dead_letter_reason` of the dead letters.
+            transaction: They become dead letters with its commit; None: now.
 
-        Raises SettingsError, StateError, TransactionError as `ack`. StoreFull: what is left is still held, and a
-        transaction is to be rolled back.
+        Raises SettingsError, StateError, TransactionError as `ack` does. StoreFull: the remaining deliveries are still
+        held; roll the transaction back if there is one.
         """
         if type(reason) is not str:
             raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
         self._parts.settlements.reject(self, deliveries, reason, transaction)
 
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
-        """Give deliveries so many seconds from now on until their ack deadline passes, more or fewer than were left.
+        """Move the ack deadline of deliveries to so many seconds from now, which may be later or earlier than before.
 
-        Call it again and again for work that takes long. Does nothing where the consumer has no deadline.
+        Call it again and again for work that takes long. It does nothing if the consumer has no deadline.
         O(deliveries).
 
         Args:
-            deliveries: One, or a list or tuple of them.
-            seconds: From 0 on.
+            deliveries: One delivery, or a list or tuple of them.
+            seconds: At least 0.
 
-        Raises AckTooLate where the deadline has passed already; SettingsError, StateError, TransactionError as `ack`;
-        StoreFull where memory has no room to note it, and nothing was changed.
+        Raises AckTooLate if the deadline has passed already; SettingsError, StateError, TransactionError as `ack` does;
+        StoreFull if memory has no room for the new deadline. Nothing has changed after StoreFull.
         """
         batch = batch_of(deliveries)
         check_seconds("seconds", seconds)
         self._parts.settlements.extend(self, batch, seconds)
 
     def check_held(self, deliveries: Sequence[object]) -> None:
-        """Raise what `ack` raises where one of these is not its to settle. Requires: the lock."""
+        """Raise what `ack` raises if one of these is not its to settle. Requires: the lock."""
         self._parts.settlements.check_held(self, deliveries)
 
     # ------------------------------------------------------------------ what it takes, and when
@@ -500,7 +503,7 @@ class Consumer(Taker):
                 self.consumer_group.arm()
 
     def reconfigure(self) -> None:
-        """Take as its queue demands it now: not at all, by its distribution, or as usual. Requires: the lock."""
+        """Follow the queue: take nothing, take as its distribution says, or take as usual. Requires: the lock."""
         if self.stage.is_closed:
             return
         if self.destination.holds_up(self):
@@ -515,7 +518,7 @@ class Consumer(Taker):
             self.on_credit()
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """Take messages from there from now on. Requires: the lock."""
+        """Take messages from another consumer group from now on. Requires: the lock."""
         self.consumer_group = consumer_group
         self.reconfigure()
         self.waits.moved(consumer_group)
@@ -535,19 +538,18 @@ class Consumer(Taker):
     # ------------------------------------------------------------------ the rest
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing more, and wait until all that it holds is settled; return whether it is.
+        """Take nothing more, and wait until all deliveries are settled; return whether they are.
 
-        From now on takes raise Closed, those that wait among them, and iterations end. It can't be undone. Other
-        consumers get at once what this one was to get, and each of its groups as soon as it holds no message of the
-        group. An exclusive consumer stays exclusive until it is closed. Settle what is in flight meanwhile, then close:
-        no attempt is lost.
+        From now on takes raise Closed, including those that wait, and iterations end. This can't be undone. Other
+        consumers get at once the messages that were assigned to this one, and each of its groups as soon as this one
+        holds no message of it. An exclusive consumer stays exclusive until it is closed. Settle the deliveries in
+        flight meanwhile, then close: no attempt is lost.
 
         In a handler inside a call of the store, the drain begins when that call has ended, and this returns False. It
-        looks 40 times a second.
+        checks 40 times a second.
 
         Args:
-            timeout: Seconds to wait; None: for ever. When they have passed the consumer goes on draining: call again,
-                or close.
+            timeout: Seconds to wait; None: for ever. After the timeout the consumer still drains: call again, or close.
 
         Raises Closed: the store is closed.
         """
@@ -566,7 +568,7 @@ class Consumer(Taker):
         return True
 
     def begin_drain(self) -> None:
-        """Do what `drain` does, without a wait. Twice is once. Requires: no lock."""
+        """Begin to drain as `drain` does, without waiting. A second call does nothing. Requires: no lock."""
         with self.monitor.lock, self.monitor.whole:
             if not self.stage.is_over:
                 self._stop_taking()
@@ -587,20 +589,21 @@ class Consumer(Taker):
         distribution.offer_passed_over()
         self.waits.wake_takes(self.consumer_group)
         self.wake_on_failure()
-        # A wake-up may have gone to this consumer: its messages are for others now.
+        # This consumer may have used up a wake-up for messages that others can take now.
         distribution.wake_others(self.consumer_group)
 
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
-        """Give back what it holds, for others to take in its place, and wake its own waiting takes. Twice is once.
+        """Give back all deliveries, for other consumers to take, and wake its own waiting takes.
 
-        From a signal handler or finalizer inside a call of the store it is done when that call has ended.
+        A second call does nothing.
+
+        From a signal handler or finalizer inside a call of the store, it is done when that call has ended.
 
         Args:
-            processed: An attempt counts at these deliveries and at no others, whatever the policy says; what of them is
-                settled is passed over. None: an attempt counts at what somebody has looked at, see `count_on_close` of
-                the policy.
+            processed: Count an attempt at these deliveries and at no others, whatever the policy says; settled ones are
+                ignored. None: count one at those that somebody has looked at; see `count_on_close` of the policy.
 
-        Raises ArgumentError, and SettingsError for another consumer's delivery; then it is not closed.
+        Raises ArgumentError, and SettingsError for a delivery of another consumer; the consumer is not closed then.
         """
         tried: frozenset[Delivery] | None = None
         if processed is not None:
@@ -627,7 +630,10 @@ class Consumer(Taker):
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
-        """See Taker. A host that takes only after on_ready learns of it from the Closed of its next take."""
+        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
+
+        A host that takes only after on_ready then learns of the end by the Closed of its next take.
+        """
         if not self.stage.is_closed:
             self._close(held)
         self.waits.readiness.tell(self.monitor.deferred)
@@ -647,12 +653,12 @@ class Consumer(Taker):
         distribution.offer_passed_over()
         self.waits.wake_takes(consumer_group)
         self.waits.end()
-        # It may have been told of messages, and leaves them to others.
+        # This consumer may have used up a wake-up for messages that it leaves to others.
         distribution.wake_others(consumer_group)
         self.destination.on_consumer_closed()
 
     def wake_on_failure(self) -> None:
-        """Make the descriptor readable, wake the loop, and call on_ready. The next take says what failed.
+        """Make the descriptor readable, wake the loop, and call on_ready. The next take raises the failure.
 
         Requires: the lock.
         """
@@ -660,11 +666,11 @@ class Consumer(Taker):
         self.waits.readiness.tell(self.monitor.deferred)
 
     def held_in_transactions(self) -> list[Delivery]:
-        """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
+        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
         return self._parts.transactions.held_by(self)
 
     def die(self) -> None:
-        """Take and return nothing any more: the process was forked and this is the child's copy."""
+        """Take and return nothing any more, because this is the copy in a forked child."""
         self._take_no_more()
         self.waits.close()
 
@@ -673,7 +679,7 @@ class Consumer(Taker):
         self.collector = NO_HAND_OUT
 
     def statistics(self) -> ConsumerStatistics:
-        """Return a snapshot. O(lists and consumers of the consumer group), no disk.
+        """Return a snapshot. O(lists and consumers of the consumer group); it reads no disk.
 
         The watermarks of all consumers of a consumer group add up to those of its lists.
         """
@@ -681,7 +687,7 @@ class Consumer(Taker):
             return consumer_statistics(self)
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public names; the others are for the engine."""
         return list(PUBLIC)
 
     def __repr__(self) -> str:
@@ -696,5 +702,5 @@ class Consumer(Taker):
 
 
 def as_message(delivery: Delivery) -> Message:
-    """Return the message of a delivery, with its id. A lazy one is read for each of its parts."""
+    """Return the message of a delivery, with its id. A lazy delivery is read once for each part."""
     return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, delivery.persistent, delivery.group)

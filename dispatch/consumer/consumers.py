@@ -1,4 +1,4 @@
-"""Consumers: makes the consumers of an open store."""
+"""Consumers: make the consumers of an open store."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from .options import ConsumerOptions
 
 
 class Consumers:
-    """One for each open store. The state lock guards it."""
+    """Makes the consumers of an open store. The state lock guards it."""
 
     def __init__(self, parts: ConsumerParts, overhead: DestinationOverhead) -> None:
-        """parts: what each consumer reaches. overhead: refuses a consumer for which memory has no room."""
+        """Make the one Consumers of a store.
+
+        parts: what each consumer needs.
+        overhead: refuses a consumer for which memory has no room.
+        """
         self._parts = parts
         self._overhead = overhead
         self.deadlines = parts.deadlines
+        # Durations of takes that found nothing in RAM and returned messages.
         self.take_durations = parts.searches.take_durations
-        """How long those takes took that found nothing in RAM and returned messages."""
 
     def require_room(self, topics: Collection[DestinationState], options: ConsumerOptions) -> None:
-        """Make room for a consumer of new subscriptions of these topics, before these are made.
+        """Make room for a consumer of new subscriptions of these topics, before the subscriptions are made.
 
-        StoreFull: memory has none. Requires: the lock.
+        StoreFull: memory has no room. Requires: the lock.
         """
         self._overhead.require_subscriber(topics, options.selector, options.charge_bytes)
 

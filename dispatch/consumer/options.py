@@ -1,4 +1,4 @@
-"""What a `subscribe` asks for, checked."""
+"""ConsumerOptions: the checked arguments of `subscribe`."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ CONSUMER_PRIORITY_MAX: Final = 127
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """What a `subscribe` asks for, checked."""
+    """The checked arguments of `subscribe`."""
 
     selector: Selector | None
     prefetch: int
     is_exclusive: bool
-    """It gets all, or waits to take over."""
+    """Whether it gets all messages, or waits to take over."""
     priority: int
     on_ready: Callable[[], None] | None
     on_slow: Callable[[Any], None] | None
-    """See Activity."""
+    """Called with the consumer when it is found to be slow."""
     deadline_seconds: float
-    """0: it has all time."""
+    """Ack deadline in seconds; 0: there is none."""
 
     @property
     def is_of_a_loop(self) -> bool:
-        """Whether an event loop takes from it, which has a consumer of its own for this one and never waits in a take.
+        """Whether an event loop takes from it.
 
-        Its callback says so. It inherits nothing: a class of an event loop is interpreted, and none of machine code can
-        be its base.
+        The loop's own consumer wraps this one, which then never waits in a take.
+
+        Its callback says so. The wrapper inherits nothing: classes of an event loop are interpreted, and a compiled
+        class can't be their base.
         """
         return bool(getattr(self.on_ready, "is_of_a_loop", False))
 
     @property
     def charge_bytes(self) -> int:
-        """What the consumer is charged, without its consumer group and lists."""
+        """The charge of the consumer, without its consumer group and lists."""
         return consumer_charge(is_of_a_loop=self.is_of_a_loop)
 
 
 def consumer_charge(*, is_of_a_loop: bool) -> int:
-    """Return what a consumer is charged, without its consumer group and lists."""
+    """Return the charge of a consumer, without its consumer group and lists."""
     return CONSUMER_BYTES + LOOP_BYTES if is_of_a_loop else CONSUMER_BYTES
 
 
@@ -61,7 +63,7 @@ def consumer_options(
     on_slow: Callable[[Any], None] | None,
     ack_deadline_seconds: object,
 ) -> ConsumerOptions:
-    """Check what `subscribe` of a queue or topic is given, beside the policy. SelectorError, SettingsError."""
+    """Check the arguments of `subscribe` against the policy. SelectorError, SettingsError."""
     if prefetch is None:
         prefetch = policy.prefetch
     check_prefetch(prefetch)
@@ -80,7 +82,7 @@ def consumer_options(
 
 
 def _deadline_of(given: object, policy: DestinationPolicy) -> float:
-    """Return the ack deadline that a `subscribe` asks for, else that of the policy; 0: none. SettingsError."""
+    """Return the ack deadline of a `subscribe`, or else that of the policy; 0: none. SettingsError."""
     if given is None:
         return policy.ack_deadline_seconds or 0.0
     if given != 0 or type(given) is bool:
@@ -90,7 +92,7 @@ def _deadline_of(given: object, policy: DestinationPolicy) -> float:
 
 
 def compiled(selector: object) -> Selector | None:
-    """SelectorError, SettingsError."""
+    """Compile a selector; None stays None. SelectorError, SettingsError."""
     if selector is not None and not isinstance(selector, str):
         raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None

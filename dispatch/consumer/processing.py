@@ -1,8 +1,7 @@
-"""Processing: what becomes of a delivery that was handed to a function, and threads that do so until a consumer ends.
+"""Processing: call a handler for each delivery and settle it, in threads, until the consumer ends.
 
-A handler that returns acknowledges, one that raises gives back, and what it
-settled itself stays as it is. A crash while it works leaves a delivery in
-flight, which comes again.
+If a handler returns, the delivery is acknowledged; if it raises, the delivery is given back. A delivery that the
+handler settled itself is left alone. After a crash, a delivery that a handler was working on comes again.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from ..core.model import lane_of
 logger = LateLogger("forebay.dispatch")
 
 REASON_LENGTH_MAX: Final = 500
-"""Characters of an exception's text that the header of a dead letter has; the rest is cut off."""
+"""How many characters of an exception's text a dead letter's header keeps."""
 
 ExceptionTypes = type[Exception] | tuple[type[Exception], ...]
 
 
 class Rejections:
-    """Which exceptions of a handler mean that a message can never be processed."""
+    """The exceptions of a handler that mean that a message can never be processed."""
 
     def __init__(self, handler: object, concurrency: object, reject_on: object) -> None:
-        """Check what every `process` is given. ArgumentError, SettingsError."""
+        """Check the arguments of `process`. ArgumentError, SettingsError."""
         if not callable(handler):
             raise ArgumentError(f"a handler must be callable, not {type(handler).__name__}")
         if type(concurrency) is not int or concurrency < 1:
@@ -42,12 +41,12 @@ class Rejections:
         self._types: tuple[Any, ...] = types
 
     def reason(self, error: BaseException) -> str | None:
-        """Return why a message is a dead letter now; None: it may be tried again."""
+        """Return the reason for which a message is a dead letter now. None: it may be tried again."""
         if not isinstance(error, self._types):
             return None
         try:
             text = str(error)
-        except Exception:  # the class of a caller
+        except Exception:  # a class of the caller may raise anything
             text = ""
         name = type(error).__name__
         said = f"{name}: {text}" if text else name
@@ -55,25 +54,26 @@ class Rejections:
 
 
 class GroupTurns:
-    """Lets handlers have the messages of one group one after the other, each when the one before it is settled.
+    """Gives handlers the messages of one group one after the other, each when the one before it is settled.
 
-    What is taken while another message of its group is with a handler waits here, in flight; so `prefetch` bounds it,
-    and memory. Where that other one goes back, all that wait go back with it, or they would overtake it. Thread-safe.
+    A message that is taken while a handler has another one of its group waits here, in flight; so `prefetch` and memory
+    limit how many wait. If that other message is given back, all that wait are given back too, because they must not
+    overtake it. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # By message group: deliveries that wait until the handler of an earlier one has ended.
         self._waiting: dict[str, deque[Delivery]] = {}
-        """By message group: what waits until the handler of the message before it is done."""
+        # The group of each delivery that a handler has, because a settled delivery can't be asked for it.
         self._groups: dict[Delivery, str] = {}
-        """The message group of each delivery that a handler has. A settled delivery can't be asked for it any more."""
+        # How often a delivery went back. Deliveries that were taken before that may belong behind it.
         self.returns = 0
-        """How often something went back: what was taken before may be behind it."""
 
     def begin(self, delivery: Delivery, returns: int) -> bool:
-        """Return whether the delivery is to be handled now. If not, it waits or has gone back to its place.
+        """Return whether to handle the delivery now. If not, it waits here, or has gone back to its place.
 
-        returns: as they were before it was taken. Requires: deliveries come here in the order in which they are taken.
+        returns: the value of `returns` before it was taken. Requires: deliveries come here in the order of taking.
         """
         group = _group(delivery)
         if group is None:
@@ -91,7 +91,7 @@ class GroupTurns:
         return False
 
     def end(self, delivery: Delivery) -> Delivery | None:
-        """Go on behind a delivery that is settled: return the next of its group, to be handled now."""
+        """End the turn of a settled delivery; return the next one of its group, to be handled now."""
         group = self._groups.pop(delivery, None)
         if group is None:
             return None
@@ -105,12 +105,12 @@ class GroupTurns:
         return None
 
     def go_back(self, delivery: Delivery) -> None:
-        """Give back what waits behind a delivery that went back itself."""
+        """Give back the deliveries that wait behind one that went back itself."""
         group = self._groups.pop(delivery, None)
         if group is None:
             return
         with self._lock:
-            # All in one: who is taken from here on is behind all that went back, and handled in its turn.
+            # All at once: a delivery that is taken from here on is behind all that went back, and handled in its turn.
             for behind in self._waiting.pop(group):
                 give_back(behind)
             self.returns += 1
@@ -125,7 +125,10 @@ class Processing:
         rejections: Rejections,
         take: Callable[[], Delivery | None],
     ) -> None:
-        """take: waits for the next delivery; None: there will be no more."""
+        """Make it for one call of `process`.
+
+        take: waits for the next delivery; None: there are no more.
+        """
         if iscoroutinefunction(handler):
             raise ArgumentError("the handler is a coroutine function: a consumer of forebay.aio can await it")
         self._handler = handler
@@ -135,14 +138,14 @@ class Processing:
         self._turns = GroupTurns()
 
     def run(self) -> None:
-        """Handle until there is no more."""
+        """Handle deliveries until there are no more."""
         while (delivery := self._next()) is not None:
             following: Delivery | None = delivery
             while following is not None:
                 following = self._handle(following)
 
     def _next(self) -> Delivery | None:
-        with self._taking:  # one waits in take and the others for it, so that groups begin in order
+        with self._taking:  # one thread waits in take and the others for it, so that groups begin in order
             while True:
                 returns = self._turns.returns
                 delivery = self._take()
@@ -150,9 +153,9 @@ class Processing:
                     return delivery
 
     def _handle(self, delivery: Delivery) -> Delivery | None:
-        """Call the handler and settle the delivery; return the next of its group.
+        """Call the handler and settle the delivery; return the next one of its group.
 
-        Raises what is no Exception, and what settling it raises.
+        Raises errors that are no Exception, and errors of settling.
         """
         is_done = False
         try:
@@ -163,11 +166,11 @@ class Processing:
         return self._turns.end(delivery) if is_done else None
 
     def _settle(self, delivery: Delivery) -> bool:
-        """Return whether it is done with, and not back in its place."""
+        """Call the handler and settle the delivery; return whether it is settled for good, not given back."""
         try:
             result = self._handler(delivery)
         except KeyboardInterrupt:
-            give_back(delivery)  # it says nothing about the message
+            give_back(delivery)  # KeyboardInterrupt says nothing about the message
             raise
         except Exception as error:
             report(delivery, error)
@@ -187,7 +190,7 @@ class Processing:
         return not came_back(delivery)
 
     def _give_up(self, delivery: Delivery, error: Exception) -> bool:
-        """Return whether it is done with."""
+        """Settle a delivery whose handler raised; return whether it is settled for good, not given back."""
         if is_in_flight(delivery):
             reason = self._rejections.reason(error)
             with LostRaces(delivery):
@@ -199,7 +202,7 @@ class Processing:
 
 
 class LostRaces:
-    """Ignores that a delivery was settled elsewhere while a handler worked: the queue was deleted, for example."""
+    """Ignores a StateError if a delivery was settled elsewhere meanwhile, for example because its queue was deleted."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -212,14 +215,14 @@ class LostRaces:
 
 
 def give_back(delivery: Delivery) -> None:
-    """Return a delivery to its place, uncounted, unless it is settled. Raises nothing of ours."""
+    """Return a delivery to its place without counting an attempt, unless it is settled. Ignores ForebayError."""
     if is_in_flight(delivery):
         with suppress(ForebayError):
             delivery.release()
 
 
 def came_back(delivery: Delivery) -> bool:
-    """Return whether a delivery that is settled is in its place again, to be delivered once more."""
+    """Return whether a settled delivery is in its place again, to be delivered once more."""
     lane = lane_of(delivery)
     with lane.destination.monitor.lock:
         if delivery.sequence in lane.parked:
@@ -228,7 +231,7 @@ def came_back(delivery: Delivery) -> bool:
 
 
 def _group(delivery: Delivery) -> str | None:
-    """Return the group of a message; one that can't be read any more is in none."""
+    """Return the group of a message, or None if the message can't be read any more."""
     try:
         return delivery.group
     except StoreFailed:
@@ -248,9 +251,9 @@ def report(delivery: Delivery, error: BaseException) -> None:
 
 
 def run_in_threads(work: Callable[[], None], threads: int, stop: Callable[[], None]) -> None:
-    """Run work in this thread and in others until it has returned in all, and raise what it raised first.
+    """Run work in this thread and in others until it has returned in all of them; raise the first error.
 
-    stop: makes it return in all threads, when it has raised in one.
+    stop: called when work has raised in one thread, to make it return in the others.
     """
     errors: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Readiness: tells whoever does not wait in a take that there is something to take, by a callback or a descriptor."""
+"""Readiness: tell a host that does not wait in a take that there are messages, by a callback or a descriptor."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from ...store.disk.ready_signal import ReadySignal
 
 
 class Readiness:
-    """Tells a consumer's host to take. Armed when a take found nothing, until it has told. The state lock guards it."""
+    """Tells the host of a consumer to take. The state lock guards it.
+
+    It is armed when a take found nothing, until it has told the host.
+    """
 
     __slots__ = ("_on_ready", "_signal", "_is_asked", "is_armed")
 
     def __init__(self, on_ready: Callable[[], None] | None) -> None:
-        """on_ready: called, never under a lock, when there is something; None: nobody asks to be called."""
+        """Make it for one consumer.
+
+        on_ready: called when there are messages, never under a lock; None: there is no callback.
+        """
         self._on_ready = on_ready if on_ready is not None else _tell_nobody
         self._is_asked = on_ready is not None
+        # Made when the host asks for a file descriptor.
         self._signal: ReadySignal | None = None
-        """Made when somebody asks for a file descriptor."""
         self.is_armed = False
 
     def arm(self) -> bool:
-        """Note that a take found nothing; return whether anybody waits to be told of what comes next."""
+        """Note that a take found nothing; return whether the host wants to be told of the next message."""
         if self._signal is not None:
             self._signal.clear()
         self.is_armed = self._is_asked
@@ -35,28 +41,28 @@ class Readiness:
             due.append(self._on_ready)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is something, made by the first call. TooManyFiles."""
+        """Return a descriptor that is readable when there are messages; the first call makes it. TooManyFiles."""
         signal = self._signal
         if signal is None:
             signal = self._signal = ReadySignal()
             self._on_ready = partial(_both, self._on_ready, signal.ring) if self._is_asked else signal.ring
             self._is_asked = True
-            signal.ring()  # what is there already: the first take that finds nothing clears it
+            signal.ring()  # there may be messages already; the first take that finds none clears it
         return signal.fileno()
 
     def end(self) -> None:
-        """Make the descriptor readable for ever: the next take says why."""
+        """Make the descriptor readable for ever, because the next take raises the reason."""
         if self._signal is not None:
             self._signal.end()
 
     def close(self) -> None:
-        """Give the descriptor back. Twice is once."""
+        """Close the descriptor. A second call does nothing."""
         if self._signal is not None:
             self._signal.close()
 
 
 def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
-    """Call the signal also where the user's callback raises."""
+    """Call the signal even if the user's callback raises."""
     try:
         one()
     finally:
@@ -64,4 +70,4 @@ def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
 
 
 def _tell_nobody() -> None:
-    """Stand in for a callback."""
+    """Do nothing, in place of a callback."""

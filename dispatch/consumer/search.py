@@ -1,6 +1,6 @@
-"""Search: a take that found nothing in RAM, which threads and event loops drive alike.
+"""Search: a take that found nothing in RAM; threads and event loops use it alike.
 
-It loads what comes next, or waits for it, for credit or for memory. Nothing here survives the process.
+It loads the next messages, or waits for messages, credit or memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOAD_WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SearchParts:
-    """What each search of a store reaches beside its consumer."""
+    """The parts of a store that each search needs in addition to its consumer."""
 
     monitor: Monitor
     dispatch_area: DispatchArea
@@ -31,22 +31,22 @@ class SearchParts:
     loader: EagerLoader
     due: DueMessages
     take_durations: DurationHistogram = field(default_factory=DurationHistogram)
-    """How long those takes took that found nothing in RAM and returned messages. The state lock guards it."""
+    """Durations of takes that found nothing in RAM and returned messages. The state lock guards it."""
 
 
 class Search:
-    """A take that found nothing in RAM, and what came of its last round.
+    """A take that found nothing in RAM, and the result of its last round.
 
-    Where `look` returns None, whoever drives the take does what these three say:
+    If `look` returns None, the caller must do what these three attributes say:
 
     load      is_coming  has_credit  what to do
     a load    True       True        finish the load, without the lock, and look again
-    None      True       True        wait for the end of another's load, which is near
+    None      True       True        wait for another thread's load, which is about to end
     None      False      True        wait for messages to arrive
     None      False      False       wait for credit: an ack, or memory that comes free
 
-    When its time is up it waits for nothing but a load that is under way, and returns no deliveries. `run` is what
-    drives it in a thread.
+    After its timeout it waits only for a load that is under way, and otherwise returns no deliveries. `run` does all
+    this in a thread.
     """
 
     __slots__ = (
@@ -74,28 +74,28 @@ class Search:
         *,
         is_timed_out: bool = False,
     ) -> None:
-        """waits: the consumer's."""
+        """Begin a search for a consumer. waits: those of the consumer."""
         self._parts = parts
         self._consumer = consumer
         self._waits = waits
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._began_at = parts.monitor.monotonic()
+        # Whether its timeout has passed.
         self.is_timed_out = is_timed_out
-        """Its timeout has passed."""
+        # Whether some messages were examined with its selector already.
         self.is_scanned = False
-        """A part of what there is was examined with its selector already."""
+        # Whether it had to wait for a load.
         self._is_missed = False
-        """It had to wait for a load."""
+        # A load that was begun for it, to be finished without the lock.
         self.load: Load[TargetList] | None = None
-        """Begun for it: to be finished without the lock."""
+        # Whether a load is under way, its own or another one.
         self.is_coming = False
-        """A load is under way, this one or another's."""
+        # Whether it waits for messages, not for credit or memory.
         self.has_credit = False
-        """It waits for messages, not for room to hold any."""
 
     def run(self, timeout: float | None) -> list[Delivery]:
-        """Load something, or wait for it, at most `timeout` seconds; None: for ever. Requires: no lock."""
+        """Load messages or wait for them, at most `timeout` seconds; None: no limit. Requires: no lock."""
         parts, monitor, consumer = self._parts, self._parts.monitor, self._consumer
         deadline = None if timeout is None else self._began_at + timeout
         try:
@@ -118,7 +118,7 @@ class Search:
             raise
 
     def look(self) -> list[Delivery] | None:
-        """Look once more; None: load or wait, as the attributes say. Closed: the consumer's end. Requires: the lock."""
+        """Look again. None: load or wait, as the attributes say. Closed: the consumer has ended. Requires: the lock."""
         parts, consumer = self._parts, self._consumer
         if consumer.stage.is_over:
             raise consumer.stage.refusal()
@@ -138,7 +138,7 @@ class Search:
             target = parts.dispatch_area.starving(consumer.consumer_group)
             if self.is_scanned and self.is_timed_out:
                 if target is not None:
-                    # The loader may have given it up while memory was short.
+                    # The loader may have given the list up while memory was short.
                     parts.loads.request(target)
                 self._waits.arm(consumer.consumer_group)
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
@@ -152,27 +152,27 @@ class Search:
         return None
 
     def _seek(self, target: TargetList) -> bool:
-        """Begin a load of the list that starves, unless one is under way; False: all that it had is settled."""
+        """Begin a load of the list that starves, unless one is under way. Return False if the list has nothing left."""
         self._parts.loads.missed(target)
         if not target.is_loading:
             self.load = self._parts.loader.begin(target, is_needed=True)
             if self.load is None and not target.has_supply:
                 return False
         self.is_coming = self.has_credit = target.is_loading
-        # A load that another thread has under way counts too: its message was not there in time.
+        # A load that another thread has begun counts too, because its message was not there in time.
         self._is_missed |= self.is_coming and (self.load is None or bool(self.load.regions))
         return True
 
     def _stand_in_line(self, *, is_for_memory: bool) -> None:
-        """Wait for credit, or for memory: for its load, or because what is in flight fills it. Requires: the lock."""
+        """Join those who wait for credit or for memory. Requires: the lock."""
         dispatch_area, consumer = self._parts.dispatch_area, self._consumer
         self._waits.begin_for_credit()
-        consumer.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
+        consumer.consumer_group.arrived.notify()  # the wake-up may have been meant for a consumer with credit
         if is_for_memory or dispatch_area.is_short_for(consumer.destination.memory):
             dispatch_area.waits_for_memory[consumer] = None
 
     def _wait(self, deadline: float | None) -> bool:
-        """Wait for something to change; False: the time is up. A load that is under way ends soon."""
+        """Wait until something changes; return False if the time is up. A load under way is about to end."""
         lock, now = self._parts.monitor.lock, self._parts.monitor.monotonic()
         if self.is_coming:
             wait_seconds: float | None = LOAD_WAIT_SECONDS

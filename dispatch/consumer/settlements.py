@@ -1,7 +1,7 @@
-"""Settlements: what ends deliveries, for all consumers of a store: acks of several, nacks, releases, dead letters.
+"""Settlements: end deliveries for all consumers of a store: acks of several, nacks, releases, dead letters.
 
-The ack of a single message is `Consumer.ack`, which is written out for its speed and comes here where anything is
-unusual. An ack is in the journal when it returns, a nack's count too; a crash before that brings the message again.
+The ack of a single message is `Consumer.ack`, which is written inline for speed and calls this class for unusual cases.
+When an ack or a nack returns, its record is in the journal; after a crash before that, the message comes again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..transactions.transaction import Transaction, TransactionRegistry
 
 Check = Callable[[Sequence[Delivery]], None]
 Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
-"""Deliveries, the reason, a transaction, and what is asked under the lock whether they may be settled."""
+"""Gets deliveries, the reason, a transaction, and a check that is called under the lock before they are settled."""
 
 
 class Settlements:
-    """One for each open store. Requires: no lock, where a method does not say otherwise."""
+    """The settlements of an open store. Requires: no lock, unless a method says otherwise."""
 
     def __init__(
         self,
@@ -40,7 +40,10 @@ class Settlements:
         transactions: TransactionRegistry,
         reject: Reject,
     ) -> None:
-        """reject: makes dead letters of deliveries. Requires: no lock."""
+        """Make the one Settlements of a store.
+
+        reject: makes dead letters of deliveries. Requires: no lock.
+        """
         self._monitor = monitor
         self._store = store
         self._cleanup = cleanup
@@ -53,7 +56,7 @@ class Settlements:
     # ------------------------------------------------------------------ acknowledging
 
     def ack(self, consumer: Taker, rest: tuple[Delivery, ...], confirmer: Confirmer) -> None:
-        """Acknowledge deliveries run by run, in as many sections as the index and the disk demand."""
+        """Acknowledge deliveries run by run, in as many sections as the index and the disk need."""
         while rest:
             try:
                 with self._monitor.lock, self._monitor.whole:
@@ -62,7 +65,7 @@ class Settlements:
                         settled, position = self._ack_runs(rest)
                         rest = rest[settled:]
                     finally:
-                        self.after_ack(consumer)  # for what is settled, also where the rest is refused
+                        self.after_ack(consumer)  # for the settled ones, even if the rest is refused
             except StoreFull as full:
                 self._monitor.run_deferred()
                 self.make_disk_room(full)
@@ -71,9 +74,9 @@ class Settlements:
             confirmer.confirm(position)
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> tuple[int, int]:
-        """Settle run by run; return how many deliveries, and the position that must be durable, 0 if none must.
+        """Settle run by run; return how many deliveries, and the position that must become durable (0: none).
 
-        They are fewer than all where the index wants a checkpoint first.
+        It stops before the end if the index needs a checkpoint first.
         """
         dispatch_area, store = self._dispatch_area, self._store
         begin = position = 0
@@ -93,19 +96,22 @@ class Settlements:
         return begin, position
 
     def after_ack(self, consumer: Taker) -> None:
-        """Go on where an ack made room: for the consumer's takes, for senders. Requires: the lock."""
+        """Let takes of the consumer and waiting senders use the room that an ack made. Requires: the lock."""
         consumer.on_credit()
         limits = consumer.destination.admission
         if limits is not None:
             limits.room_came()
 
     def make_disk_room(self, full: StoreFull) -> None:
-        """Delete at once what earlier acks have freed: even the reserve is full. Raises `full` if that is nothing."""
+        """Delete at once what earlier acks have freed, because even the reserve is full.
+
+        Raise `full` if that is nothing.
+        """
         if not self._cleanup.run().deleted:
             raise full
 
     def ack_in(self, consumer: Taker, transaction: object, deliveries: object) -> None:
-        """Have a transaction acknowledge deliveries with its commit."""
+        """Add acks of deliveries to a transaction, which acknowledges them with its commit."""
         checked = self._transactions.checked(transaction)
         batch = batch_of(deliveries)
         with self._monitor.lock, self._monitor.whole:
@@ -115,7 +121,7 @@ class Settlements:
     # ------------------------------------------------------------------ the other ways
 
     def nack(self, consumer: Taker, batch: Sequence[Delivery], delay: float) -> bool:
-        """Return deliveries to their places with an attempt more; return whether any of them waits for its time."""
+        """Return deliveries to their places with one more attempt; return whether any of them waits for its time."""
         with self._monitor.lock, self._monitor.whole:
             self.check_held(consumer, batch)
             is_put_off = self._redelivery.take_back(batch, delay)
@@ -130,7 +136,7 @@ class Settlements:
             consumer.on_credit()
 
     def reject(self, consumer: Taker, deliveries: object, reason: str, transaction: object) -> None:
-        """Make dead letters of deliveries, now or with the commit of a transaction."""
+        """Make deliveries dead letters, now or with the commit of a transaction."""
         checked = None if transaction is None else self._transactions.checked(transaction)
         batch = batch_of(deliveries)
         with self._monitor.lock:
@@ -138,13 +144,13 @@ class Settlements:
         self._reject(batch, reason, checked, partial(self.check_held, consumer))
 
     def extend(self, consumer: Taker, batch: Sequence[Delivery], seconds: float) -> None:
-        """Give deliveries so many seconds from now on."""
+        """Move the ack deadline of deliveries to so many seconds from now."""
         with self._monitor.lock, self._monitor.whole:
             self.check_held(consumer, batch)
             self._deadlines.extend(consumer, batch, seconds)
 
     def check_held(self, consumer: Taker, deliveries: Sequence[object]) -> None:
-        """Raise what `ack` raises where one of these is not the consumer's to settle. Requires: the lock."""
+        """Raise what `ack` raises if one of these is not the consumer's to settle. Requires: the lock."""
         last_number = -1
         is_ascending = True
         for delivery in deliveries:
@@ -160,7 +166,7 @@ class Settlements:
                 raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery.number > last_number
             last_number = delivery.number
-        # In the order in which they were taken there can be none twice, and nothing to remember.
+        # Deliveries in the order of taking contain no duplicate, so no set is needed.
         if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
             raise SettingsError("the same delivery is in the batch twice")
 

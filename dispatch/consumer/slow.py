@@ -1,9 +1,8 @@
-"""Slow consumers: those that neither take nor settle anything, while they hold messages or could have some.
+"""Slow consumers: those that neither take nor settle, although they hold messages or could have some.
 
-Once a second each consumer's counters are compared with those of before, so
-no take and no ack does anything for it. Nobody waits for a slow consumer; it
-is told to whoever asked and loses its precedence. What it was assigned and
-has not taken others may have, but for what belongs to groups that it keeps.
+Once a second the counters of each consumer are compared with those of a second ago, so takes and acks do no work for
+this. Nobody waits for a slow consumer. Its on_slow is called, and it loses its precedence: messages that are assigned
+to it and not taken become free for others, except those of groups that it keeps.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ logger = LateLogger("forebay.dispatch")
 def notice(
     dispatch_area: DispatchArea, monitor: Monitor, consumers: Iterable[Taker], now: float, seconds: float
 ) -> int:
-    """Measure each consumer's rate and return how many have become slow. Requires: the lock.
+    """Measure the rate of each consumer and return how many have become slow. Requires: the lock.
 
-    seconds: since the last look. Callbacks join those that are due.
+    seconds: time since the last call. Callbacks are added to those that are due.
     """
     noticed = 0
     for consumer in consumers:
@@ -44,14 +43,14 @@ def notice(
 
 
 def _is_at_rest(dispatch_area: DispatchArea, consumer: Taker) -> bool:
-    """Tell whether the consumer holds nothing and there is nothing for it."""
+    """Return whether the consumer holds no message and there is none for it."""
     if consumer.in_flight:
         return False
     return consumer.destination.holds_up(consumer) or not dispatch_area.has_any(consumer.consumer_group)
 
 
 def _has_moved(consumer: Taker) -> bool:
-    """Tell whether the consumer has taken or settled something since the last look."""
+    """Return whether the consumer has taken or settled something since the last check."""
     seen = consumer.delivered, consumer.in_flight
     if seen == consumer.activity.counts_seen:
         return False

@@ -1,4 +1,4 @@
-"""What a consumer tells of itself."""
+"""ConsumerStatistics: the figures that a consumer reports."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from ..core.model import Taker
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatistics:
-    """A consumer and its part of the TargetLists that it shares with the consumers of the same selector.
+    """Figures of a consumer and its share of the TargetLists of its consumer group.
 
-    Counts of messages; the watermarks in bytes.
+    Counts are in messages, watermarks in bytes.
     """
 
     direct_entries: int
-    """Messages in RAM that the next `take` of this consumer, or of another of its consumer group, finds."""
+    """Messages in RAM that the next `take` of this consumer, or of another one of its consumer group, finds."""
     references: int
-    """Messages behind the watermark that are known to be for them."""
+    """Messages behind the watermark that are known to match."""
     watermark_bytes: int
-    """This consumer's part of what is in RAM for its consumer group, by how fast it takes beside the others."""
+    """This consumer's share of the bytes in RAM for its consumer group, by its rate compared with the others."""
     high_watermark_bytes: int
-    """And of what the lists may hold: four seconds of its own rate, within its fair share of the limit."""
+    """This consumer's share of the bytes that the lists may hold: four seconds of its rate, within a fair share of the
+    limit.
+    """
     messages_per_second: float
-    """How fast this consumer took in the last second that was measured."""
+    """Its rate of taking in the last measured second."""
     misses: int
     in_flight: int
     delivered: int
     is_slow: bool
-    """It has neither taken nor settled anything for `slow_consumer_seconds`, and holds messages or could have some."""
+    """Whether it has neither taken nor settled for `slow_consumer_seconds`, though it holds messages or could have
+    some.
+    """
 
 
 def consumer_statistics(consumer: Taker) -> ConsumerStatistics:

@@ -1,8 +1,7 @@
 """Stuck consumers: those that wait for messages and get none, although their queue has some.
 
-Once a second each consumer's counters are compared with those of before. One
-that has waited for two seconds is explained in the log, once until it moves
-again. Nothing else is done about it.
+Once a second the counters of each consumer are compared with those of a second ago. If a consumer has waited for two
+seconds, the log explains why, once until it moves again. Nothing else is done about it.
 """
 
 from __future__ import annotations
@@ -19,27 +18,33 @@ logger = LateLogger("forebay.dispatch")
 
 STUCK_SECONDS: Final = 2.0
 TOLD_AGAIN_SECONDS: Final = 600.0
-"""A consumer that was told of is not told of again for so long, also where it moved in between."""
+"""Shortest time between two log messages about the same consumer, even if it moved in between."""
 LOOK_AGAIN_SECONDS: Final = 10.0
-"""The same where there was nothing to tell after all."""
+"""Time until the next check if there was no reason to report."""
 LOOK_MAX: Final = 2_000
-"""Looked at a second, some 10 ms under the lock. Of more consumers each is looked at less often."""
+"""Consumers that are checked in one second, which takes about 10 ms under the lock.
+
+If there are more, they take turns.
+"""
 TELL_MAX: Final = 10
-"""Explained at a time: each costs what is in flight in its queue."""
+"""Consumers that are explained at a time. Each costs time in proportion to what is in flight in its queue."""
 
 
 class StuckConsumers:
-    """Looks for them, and says why they are."""
+    """Finds stuck consumers and logs why they are stuck."""
 
     def __init__(self, why: Callable[[Taker], tuple[int, str] | None]) -> None:
-        """why: the level of the log and the sentence for a consumer; None where there is nothing to tell."""
+        """Make the one StuckConsumers of a store.
+
+        why: returns the log level and the sentence for a consumer, or None if there is nothing to report.
+        """
         self._why = why
         self._stuck: list[Taker] = []
+        # Number of consumers before those that are checked next.
         self._at = 0
-        """How many are before those that are looked at next."""
 
     def check(self, consumers: Sequence[Taker], now: float) -> None:
-        """Find those that are stuck, among at most LOOK_MAX of all consumers, in turns. Requires: the lock."""
+        """Find those that are stuck among at most LOOK_MAX of the consumers, in turns. Requires: the lock."""
         if self._at >= len(consumers):
             self._at = 0
         begin, self._at = self._at, self._at + LOOK_MAX
@@ -47,7 +52,8 @@ class StuckConsumers:
             activity = consumer.activity
             seen = (consumer.delivered, consumer.in_flight)
             if seen == activity.counts_seen:
-                seen = activity.counts_seen  # one tuple for both: there are thousands
+                # One tuple for both attributes, because there are thousands of consumers.
+                seen = activity.counts_seen
             if not consumer.is_waiting or seen != activity.counts_when_stuck or not consumer.destination.depth:
                 activity.counts_when_stuck = seen
                 activity.stuck_since = now
@@ -57,7 +63,7 @@ class StuckConsumers:
                     activity.stuck_told_again_at = now + TOLD_AGAIN_SECONDS
 
     def tell(self) -> int:
-        """Log why those that were found are stuck; return how many there were. Requires: no lock."""
+        """Log why the consumers that were found are stuck; return how many there were. Requires: no lock."""
         stuck, self._stuck = self._stuck, []
         for consumer in stuck:
             found = self._why(consumer)
@@ -76,7 +82,7 @@ class AckReminder:
         self._is_said = False
 
     def closes(self, consumer: Taker, held: Sequence[Delivery]) -> None:
-        """Look at a consumer that closes, and at what it holds. O(held) until it is said. Requires: the lock."""
+        """Check a consumer that closes, and the deliveries it holds. O(held) until the warning. Requires: the lock."""
         if not self._is_said and 0 < len(held) == consumer.delivered and any(map(is_seen, held)):
             self._is_said = True
             logger.warning(
@@ -89,5 +95,5 @@ class AckReminder:
 
 
 def level_of(*, is_stuck: bool) -> int:
-    """Return the level for what only somebody's doing ends, and for what may be meant so."""
+    """Return WARNING for a state that only an action of the host ends, and INFO for one that may be intended."""
     return logging.WARNING if is_stuck else logging.INFO

@@ -1,7 +1,7 @@
-"""Waits: who waits on one consumer, and how they are woken.
+"""Waits: who waits for one consumer, and how they are woken.
 
-There are its takes, for messages or for credit; its host, for a callback or a descriptor; and the senders of its
-queue, for the room that its acks make. Nothing here survives the process.
+These are its takes, which wait for messages or for credit; its host, with a callback or a descriptor; and the senders
+of its queue, for room that its acks make.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .readiness import Readiness
 
 
 class Waits:
-    """Of one consumer. The state lock guards it; every method but `close` requires it held."""
+    """The waits of one consumer. The state lock guards it; every method except `close` requires it held."""
 
     __slots__ = (
         "hears_of_acks",
@@ -27,41 +27,44 @@ class Waits:
     )
 
     def __init__(self, on_ready: Callable[[], None] | None, *, is_limited: bool) -> None:
-        """on_ready: see Readiness. is_limited: senders may wait for room in the queue."""
+        """Make it for one consumer.
+
+        on_ready: see Readiness. is_limited: senders may wait for room in the queue.
+        """
         self.readiness = Readiness(on_ready)
+        # Whether takes wait for credit, for memory, or for a queue that is held up. Read-only for callers.
         self.is_for_credit = False
-        """Takes wait for credit, or for memory, or for a queue that hands something out. Read-only for callers."""
+        # Whether anybody waits for room that an ack makes. The path of a single ack checks only this.
         self.hears_of_acks = is_limited
-        """Whether anybody waits for what an ack makes free: one question for the path of a single ack."""
+        # Takes without credit wait for this condition. Arrivals notify the condition of the consumer group instead, so
+        # that no consumer without credit uses up a wake-up that is meant for one with credit.
         self._credited = UNAWAITED
-        """Takes that lack credit wait for it. Arrivals notify another one, the consumer group's, so that no consumer
-        without credit swallows what is meant for one with credit."""
+        # Number of takes of this consumer that wait for messages.
         self._takes = 0
-        """How many takes of this consumer wait for messages."""
+        # Called under the lock when the consumer moves to another consumer group, for an event loop.
         self.when_moved: Callable[[], None] | None = None
-        """Called under the lock when the consumer moves to another consumer group, for an event loop."""
+        # Called under the lock when the consumer closes, for an event loop.
         self.when_closed: Callable[[], None] | None = None
-        """Called under the lock when the consumer closes, for an event loop."""
 
     @property
     def are_any(self) -> bool:
-        """Return whether a take waits, or a callback is due for the next arrival."""
+        """Return whether a take waits, or a callback is due at the next arrival."""
         return self.is_for_credit or self.readiness.is_armed or self._takes > 0
 
     def arm(self, consumer_group: ConsumerGroup) -> None:
-        """Call on_ready with the next arrival: a take found nothing, or there was none yet."""
+        """Call on_ready at the next arrival, because a take found nothing or there was none yet."""
         if self.readiness.arm():
             consumer_group.arm()
 
     def tell(self, due: list[Callable[[], None]]) -> None:
-        """Have on_ready called of what arrived, unless nothing may be taken for want of credit."""
+        """Have on_ready called for an arrival, unless the consumer has no credit."""
         if not self.is_for_credit:
             self.readiness.tell(due)
 
     # ------------------------------------------------------------------ waiting
 
     def begin_for_credit(self) -> None:
-        """Note that takes wait for credit: arrivals are for others from now on."""
+        """Note that takes wait for credit, so that arrivals are for other consumers from now on."""
         self.is_for_credit = self.hears_of_acks = True
 
     def end_for_credit(self, *, is_limited: bool) -> None:
@@ -71,13 +74,13 @@ class Waits:
         self._credited.notify_all()
 
     def wait_for_credit(self, lock: OwnedLock, seconds: float | None) -> None:
-        """Wait until there is credit, or so long. Lets go of the lock meanwhile."""
+        """Wait until there is credit, or the time is over. The lock is released meanwhile."""
         if self._credited is UNAWAITED:
             self._credited = condition_of(lock)
         self._credited.wait(seconds)
 
     def wait_for_messages(self, consumer_group: ConsumerGroup, lock: OwnedLock, seconds: float | None) -> None:
-        """Wait until something arrives, or so long. The consumer may have another group when that is over."""
+        """Wait until a message arrives, or the time is over. The consumer may have another group afterwards."""
         self._takes += 1
         try:
             consumer_group.wait(lock, seconds)
@@ -87,23 +90,23 @@ class Waits:
     # ------------------------------------------------------------------ waking
 
     def wake_takes(self, consumer_group: ConsumerGroup) -> None:
-        """Wake all takes, whatever they wait for: they raise Closed now."""
+        """Wake all takes, whatever they wait for, because they must raise Closed."""
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
 
     def end(self) -> None:
-        """Make the descriptor readable for ever, and tell the event loop: the next take says why."""
+        """Make the descriptor readable for ever, and tell the event loop. The next take raises the reason."""
         self.readiness.end()
         if self.when_closed is not None:
             self.when_closed()
 
     def moved(self, consumer_group: ConsumerGroup) -> None:
-        """Wait on another consumer group from now on."""
+        """Wait for messages of another consumer group from now on."""
         if self.readiness.is_armed:
             consumer_group.arm()
         if self.when_moved is not None:
             self.when_moved()
 
     def close(self) -> None:
-        """Give the descriptor back. Twice is once."""
+        """Close the descriptor. A second call does nothing."""
         self.readiness.close()

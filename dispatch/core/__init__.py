@@ -1,9 +1,10 @@
-"""Queues, lanes, TargetLists and deliveries: the state under the one lock.
+"""Queues, lanes, TargetLists and deliveries: the state under the state lock.
 
-The rooms, from the top down: `destinations` opens and closes queues, `settling` removes messages and brings them back,
-`areas` fills the lists and hands out, `lanes` says where an arrival goes, `lists` has what a list knows, `counting` the
-counters, `consumer_groups` the members, `deliveries` the states of a message, `memory` who is charged.
+The packages, from the top down: `destinations` opens and closes queues. `settling` removes messages and brings them
+back. `areas` fills the lists and hands out. `lanes` decides where an arrival goes. `lists` has the contents of a list,
+`counting` the counters, `consumer_groups` the members, `deliveries` the states of a message, and `memory` the charges.
 
-Read `monitor.py`, which has the lock; then `deliveries/delivery.py`, and `model.py` for what points at each other.
-docs/internals/dispatch-core.md has each file; docs/internals/overview.md says who owns what.
+Begin with `monitor.py` for the lock, `deliveries/delivery.py` for the states of a message, and `model.py` for the
+classes that refer to each other. docs/internals/dispatch-core.md explains each file;
+docs/internals/overview.md says who owns what.
 """

@@ -1,7 +1,7 @@
-"""Confirming: what a write still owes before its caller may rely on it, as a publisher confirm of RabbitMQ does.
+"""Confirmer: does what a write still owes before its caller may rely on it, like a publisher confirm of RabbitMQ.
 
-That is a sync with sync "always", and then the publication of what has become durable, and a checkpoint where one is
-due. Whoever sends or settles has a Confirmer: that of threads, which waits, or that of its event loop, which does not.
+With sync "always" this is a sync. Then it publishes what has become durable, and makes a checkpoint if one is due.
+Every sender and consumer has a Confirmer: that of threads, which waits, or that of its event loop, which does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Confirmer(ABC):
-    """Confirms calls on behalf of a thread, which may wait, or of an event loop, which may not."""
+    """Confirms calls for a thread, which may wait, or for an event loop, which may not."""
 
     @abstractmethod
     def confirm(self, position: int) -> None:
@@ -34,11 +34,11 @@ class Confirmer(ABC):
 
     @abstractmethod
     def run(self, steps: Generator[Wait, None, T]) -> T:
-        """Go through the steps of a send to its end, and wait where they do. Requires: no lock."""
+        """Run the steps of a send to its end, waiting where they ask for it. Requires: no lock."""
 
 
 class ThreadConfirmer(Confirmer):
-    """Confirms for threads: the one that calls does what is owed, and waits."""
+    """Confirms for threads: the calling thread does what is owed, and waits."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ class ThreadConfirmer(Confirmer):
         publisher: Publisher,
         leave_checkpoint: Callable[[], bool],
     ) -> None:
-        """leave_checkpoint: leaves the checkpoint that is due to another thread, or returns False."""
+        """Make the one ThreadConfirmer of a store.
+
+        leave_checkpoint: passes a due checkpoint on to another thread; returns False if no thread takes it.
+        """
         self._monitor = monitor
         self._store = store
         self._journal = journal
@@ -57,12 +60,12 @@ class ThreadConfirmer(Confirmer):
         self._publisher = publisher
         self._syncs_always = publisher.syncs_always
         self.leave_checkpoint = leave_checkpoint
+        # The entry that had waited longest for publication at the last `confirm_left`. If the next call finds the same,
+        # an interrupted call has left it behind.
         self._first_seen: object = None
-        """What waited longest for its publication at the last `confirm_left`. If the next one finds the same, a call
-        has left it behind."""
 
     def confirm(self, position: int) -> None:
-        """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
+        """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if one is due.
 
         Requires: no lock.
         """
@@ -71,7 +74,7 @@ class ThreadConfirmer(Confirmer):
             publisher = self._publisher
             if publisher.unpublished or publisher.postponed:
                 publisher.publish_durable()
-        store = self._store  # asked here, not by a call: each message comes by twice
+        store = self._store  # read here and not by a call, because each message passes here twice
         if (store.adds >= store.next_checkpoint_adds or self._block_cache.is_filling) and not self.leave_checkpoint():
             store.checkpoint()
         if self._monitor.deferred:
@@ -82,7 +85,7 @@ class ThreadConfirmer(Confirmer):
         return condition_of(self._monitor.lock)
 
     def run(self, steps: Generator[Wait, None, T]) -> T:
-        """Go through the steps of a send; the calling thread waits. Requires: no lock."""
+        """Run the steps of a send; the calling thread waits. Requires: no lock."""
         try:
             wait = next(steps)
             while True:
@@ -110,7 +113,7 @@ class ThreadConfirmer(Confirmer):
                 woken.wait(wait_seconds)
 
     def confirm_left(self) -> int:
-        """Confirm what an interrupted call has written and left unpublished; return 1 if there was something.
+        """Confirm what an interrupted call has written but not published; return 1 if there was something.
 
         No other call syncs for it. Requires: no lock.
         """
@@ -120,10 +123,10 @@ class ThreadConfirmer(Confirmer):
         if was_left:
             self.confirm(self.position())
             if not self._syncs_always:
-                self._publisher.publish_durable()  # memory, or tmp-storage, had no room for it
+                self._publisher.publish_durable()  # memory or tmp-storage had no room for it
         return int(was_left)
 
     def position(self) -> int:
-        """Return where the journal ends now. Requires: no lock."""
+        """Return where the journal ends. Requires: no lock."""
         with self._monitor.lock:
             return self._journal.end

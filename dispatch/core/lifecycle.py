@@ -1,13 +1,12 @@
-"""DestinationLifecycle: whether a destination is open, paused or in use, and what its policy says of that.
+"""DestinationLifecycle: whether a destination is open, paused or in use, and what its policy says.
 
-A destination object begins open. It ends in one of three ways, which say what
-becomes of a call that still has it:
+A destination object begins open. It ends in one of three ways, which decide what a call does that still has the object:
 
-open ──> closed    it is a row of the store's table again: the call opens it again, by its number
-     ──> unused    it was deleted for want of use: the call makes one of its name
-     ──> deleted   by somebody who meant it: the call raises Closed
+    open ──> closed    only its row in the store's table is left: the call opens it again by its number
+         ──> unused    it was deleted as inactive: the call makes a new one of its name
+         ──> deleted   a caller deleted it: the call raises Closed
 
-Nothing comes back from there: what is opened again is another object. Nothing here survives the process.
+An object never becomes open again; a destination that is opened again is another object.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .counting.counters import CountedDestination
 
 
 class Lifecycle(Enum):
-    """What has become of a destination object: one of the four states above."""
+    """The states of a destination object; see the top of this module."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -29,7 +28,7 @@ class Lifecycle(Enum):
 
 
 class DestinationLifecycle(CountedDestination):
-    """A destination as far as one can tell without its lanes and consumers. The state lock guards it."""
+    """A destination without its lanes and consumers. The state lock guards it."""
 
     __slots__ = (
         "number",
@@ -47,44 +46,44 @@ class DestinationLifecycle(CountedDestination):
     def __init__(self, number: int, name: str) -> None:
         super().__init__(name)
         self.number = number
+        # The limits of a queue or topic whose policy has any. A subscription has those of its topic.
         self.admission: DestinationLimits | None = None
-        """The limits of a queue or topic whose policy has any. A subscription has those of its topic."""
+        # Whether a message with a group was ever sent here.
         self.has_groups = False
-        """Messages with a group were sent there, once at least."""
+        # Whether its policy has `group_rebalance`.
         self.rebalances_groups = False
-        """Its policy has `group_rebalance`."""
+        # Whether nothing is handed out until it is resumed.
         self.is_paused = False
-        """Nothing is handed out until it is resumed."""
         self.lifecycle = Lifecycle.OPEN
+        # Number of calls that use it but do not hold the lock now. It stays open for them.
         self.calls_under_way = 0
-        """How many calls know it between two holds of the lock: it stays open for them."""
+        # The value of `enqueued` at the last look if it was idle then; None: it was not.
         self.enqueued_when_idle: int | None = None
-        """What `enqueued` was at the last look, where it was idle then; None: it was not."""
+        # After how many seconds without use its policy deletes it. None: never.
         self.inactive_seconds: float | None = None
-        """After how long without use it is deleted, as its policy says. None: it stays, used or not."""
+        # Whether its policy has a duplicate window.
         self.is_watched = False
-        """Its policy has a duplicate window."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it is neither closed nor deleted: there are lanes, and consumers may come."""
+        """Whether it is neither closed nor deleted, so that it has lanes and consumers may come."""
         return self.lifecycle is Lifecycle.OPEN
 
     @property
     def is_reopenable(self) -> bool:
-        """Whether a call that still has it goes on with another object of its name, opened again or made anew."""
+        """Whether a call that still has it can go on with another object of its name, opened again or made anew."""
         return self.lifecycle is Lifecycle.CLOSED or self.lifecycle is Lifecycle.UNUSED
 
     @property
     def subscription_name(self) -> str | None:
-        """Return the name of a durable subscription; None: it is none."""
+        """Return the name of a durable subscription. None: it is not one."""
         return None
 
     def raise_if_deleted(self) -> None:
-        """Raise Closed where it is open no more. Requires: the lock."""
+        """Raise Closed if it is not open any more. Requires: the lock."""
         if not self.is_open:
             raise Closed(f"the {self.noun}")
 
     def raise_if_not_sendable(self) -> None:
-        """Raise what a send to it raises before it has a lane. Closed: it is deleted. Requires: the lock."""
+        """Raise what a send raises before it has a lane. Closed: the destination is deleted. Requires: the lock."""
         self.raise_if_deleted()

@@ -1,14 +1,13 @@
-"""The circle of dispatch: open destinations, their lanes and TargetLists, consumer groups, consumers, distributions.
+"""The core classes of dispatch: destinations, lanes, TargetLists, consumer groups, consumers and distributions.
 
-These classes are one module because each names the next in the types of its attributes, and the last names the first:
-a destination its lanes, a lane its only list, a list its consumer group, a consumer group its consumers, a consumer
-its destination. A distribution is given all of them and returns them; a lane and a list call the TargetArea, which has
-them all, as ListKeeper. Split over files, they would import each other.
+These classes are one module because they refer to each other in a circle: a destination has lanes, a lane has a list, a
+list a consumer group, a consumer group consumers, and a consumer a destination. A distribution takes and returns all of
+them. Lanes and lists call the TargetArea, which keeps them all, as ListKeeper. In separate files they would import each
+other.
 
-So what names none of the others is elsewhere. Below: messages and deliveries (delivery.py), what a list holds and how
-long it lasts (list_contents.py, list_supply.py, load.py), who is in a group and waits (members.py), how far a consumer
-is and how it moves (consumer_stage.py, activity.py), counters (counters.py). Above: how messages arrive and leave RAM
-(persistent.py, non_persistent.py). The state lock guards all of them. Nothing here survives the process.
+Classes that need none of the others are elsewhere. Below this module: messages and deliveries (deliveries), the
+contents of a list and how long they last (lists), the members of a group (consumer_groups), and counters (counting).
+Above it: how messages arrive and leave RAM (lanes). The state lock guards all of them.
 """
 
 from __future__ import annotations
@@ -55,10 +54,12 @@ from .memory.memories import Memories
 from .monitor import Monitor
 
 LANE_STATE_BYTES: Final = 1024
-"""Charged for a lane that is open, beside its messages and what the index has of it."""
+"""Charged for an open lane, without its messages and its part of the index."""
 NON_PERSISTENT_LANE_BYTES: Final = 3072
-"""Charged for a lane of non-persistent messages that is open, with what tmp-storage knows of it. Measured with
-tracemalloc over 1,000 of each, used once."""
+"""Charged for an open lane of non-persistent messages, with its part of tmp-storage.
+
+Measured with tracemalloc over 1,000 lanes, each used once.
+"""
 
 
 NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
@@ -66,9 +67,9 @@ NO_LANES: Final[tuple[None, ...]] = (None,) * PRIORITIES
 
 
 class Taker(Settler):
-    """A consumer, as far as lists, consumer groups, distributions and transactions know it.
+    """A consumer as lists, consumer groups, distributions and transactions see it.
 
-    It declares what these ask of a consumer; dispatch/consumer defines all of it. The state lock guards it.
+    It declares what these need of a consumer; dispatch/consumer defines all of it. The state lock guards it.
     """
 
     __slots__ = (
@@ -87,38 +88,41 @@ class Taker(Settler):
 
     destination: DestinationState
     consumer_group: ConsumerGroup
-    """Has the lists that it takes from."""
+    """Has the lists that the consumer takes from."""
     stage: ConsumerStage
     """Whether it takes, is held up, drains or is closed."""
     collector: Collector
-    """Hands out to it what is in RAM."""
+    """Hands out to it from RAM."""
     activity: Activity
     priority: int
     """Consumers of higher priority are served first."""
     prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
+    """Most unsettled deliveries it may hold; 0: only the size of a take limits it."""
     delivered: int
-    """Deliveries so far, which numbers them."""
+    """Number of deliveries so far; each delivery keeps its number."""
     is_exclusive: bool
-    """It gets all messages, or waits to take over."""
+    """Whether it gets all messages, or waits to take over."""
     ack_deadline_seconds: float | None
-    """What it does not settle in that time comes back; None: it has all time. Read-only for callers."""
+    """A delivery that is not settled within this time comes back. None: there is no limit. Read-only for callers."""
     is_polling: bool
     """Whether it has no `on_ready`: it takes when it wants to, in a thread that may load what is missing."""
 
     @property
     @abstractmethod
     def credit(self) -> int:
-        """How many messages its prefetch lets it take beside those that it holds, 0 or less: none.
+        """How many more messages its prefetch allows it to take; 0 or less: none.
 
-        UNLIMITED where only the size of a take bounds it. Whether its queue holds it up, and whether memory is short,
-        are other questions: see `room`.
+        UNLIMITED if only the size of a take limits it. This does not say whether its queue holds it up or memory is
+        short; see `room`.
         """
 
     @property
     @abstractmethod
     def demand(self) -> int:
-        """How many messages may be kept for it: its credit. One that pulls (prefetch 0) wants one, while it waits."""
+        """How many messages may be kept for the consumer: its credit.
+
+        With prefetch 0 it wants one, and only while it waits.
+        """
 
     @abstractmethod
     def room(self, most: int) -> int:
@@ -126,25 +130,25 @@ class Taker(Settler):
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
-        """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+        """Add its callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
 
     @property
     @abstractmethod
     def charge_bytes(self) -> int:
-        """Return what it costs in RAM, without its consumer group and lists."""
+        """Return its charge in RAM, without its consumer group and lists."""
 
     @property
     @abstractmethod
     def is_waiting(self) -> bool:
-        """Whether it waits for messages, or for room to hold any. Requires: the lock."""
+        """Whether it waits for messages, or for room to hold more. Requires: the lock."""
 
     @abstractmethod
     def on_credit(self) -> None:
-        """Go on if the consumer waited for credit and has some now. Requires: the lock."""
+        """Go on if it waited for credit and has some now. Requires: the lock."""
 
     @abstractmethod
     def reconfigure(self) -> None:
-        """Take from now on as the queue demands it. Requires: the lock."""
+        """Follow a change of the queue's distribution. Requires: the lock."""
 
     @abstractmethod
     def move_to(self, consumer_group: ConsumerGroup) -> None:
@@ -152,9 +156,9 @@ class Taker(Settler):
 
     @abstractmethod
     def end(self, held: Sequence[Delivery]) -> None:
-        """Close the consumer, whose queue or store ends, and have its on_ready called. Requires: the lock.
+        """Close the consumer, because its queue or the store ends, and have its on_ready called. Requires: the lock.
 
-        held: what it holds, highest priority first.
+        held: its deliveries, highest priority first.
         """
 
     @abstractmethod
@@ -163,30 +167,30 @@ class Taker(Settler):
 
     @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:
-        """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
+        """Return its deliveries that open transactions hold. O(deliveries held). Requires: the lock."""
 
     @abstractmethod
     def die(self) -> None:
-        """Take and return nothing any more: this is the copy of a forked child."""
+        """Take and return nothing any more, because this is the copy in a forked child."""
 
 
 class Collector(ABC):
-    """Hands out what is in RAM. A consumer keeps the one that its queue has for it, so that no take asks for that."""
+    """Hands out from RAM. A consumer keeps the one of its queue, so that no take has to ask for it."""
 
     @abstractmethod
     def collect_one(self, consumer: Taker) -> Delivery | None:
-        """Hand out one message, sooner than `collect` would; None: `collect` is to be asked. Requires: the lock."""
+        """Hand out one message, faster than `collect`. None: call `collect`. Requires: the lock."""
 
     @abstractmethod
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to so many messages, of up to so many bytes together where that is not None.
+        """Hand out up to so many messages, with up to so many bytes in total unless that is None.
 
         Requires: the lock.
         """
 
 
 class NoHandOut(Collector):
-    """Hands out nothing: the collector of a consumer that is held up, drains or is closed."""
+    """The collector of a consumer that is held up, drains or is closed: it hands out nothing."""
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
         return None
@@ -200,23 +204,26 @@ NO_HAND_OUT: Final = NoHandOut()
 
 @trait
 class Dispatcher:
-    """The role in which a distribution hands out: who takes part, and who gets what. Every method requires the lock."""
+    """The role in which a distribution hands out messages to its members. Every method requires the lock."""
 
     is_ordinary: ClassVar[bool] = False
-    """All consumers of a consumer group share its lists, and whoever takes gets the next message."""
+    """Whether all consumers of a consumer group share its lists, and the next take gets the next message."""
     honours_groups: ClassVar[bool] = False
-    """It honours message groups and priorities, or has one consumer, for which they mean nothing."""
+    """Whether it honours message groups and priorities.
+
+    True also for a single consumer, to which they make no difference.
+    """
     keeps_open: ClassVar[bool] = True
-    """It knows something of its queue that is lost with it, so the queue is not closed for being idle."""
+    """Whether it knows something of its queue that closing the queue would lose, so that an idle queue stays open."""
 
     @property
     @abstractmethod
     def collector(self) -> Collector:
-        """Return what hands out to consumers of the queue: the distribution itself, or whoever does so sooner."""
+        """Return the object that hands out to consumers of the queue: the distribution itself, or a faster one."""
 
     @property
     def is_held_up(self) -> bool:
-        """Return whether nothing is handed out for now, to nobody."""
+        """Return whether nothing is handed out to any consumer for now."""
         return False
 
     def make_consumer_group(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
@@ -224,78 +231,84 @@ class Dispatcher:
         return destination.make_consumer_group(selector)
 
     def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
-        """Return those consumer groups that are of one consumer alone, beside those of the queue."""
+        """Return the consumer groups that belong to a single consumer, beside those of the queue."""
         return ()
 
     def join(self, consumer: Taker, consumer_group: ConsumerGroup) -> None:
-        """Take in a new consumer of a consumer group."""
+        """Add a new consumer of a consumer group."""
 
     @abstractmethod
     def leave(self, consumer: Taker) -> None:
-        """Let a closed consumer go, before what it holds is given back."""
+        """Remove a closed consumer, before its deliveries are given back."""
 
     def revoke(self, consumer: Taker) -> None:
-        """Give the consumer nothing more: what is kept for it is for others."""
+        """Give a consumer nothing more, and free what is kept for it for others."""
 
     def offer_passed_over(self) -> None:
-        """Offer again what was passed over for want of credit."""
+        """Offer messages again that were passed over for want of credit."""
 
     def wake_others(self, consumer_group: ConsumerGroup) -> None:
-        """Wake others of a consumer group: one that was woken takes nothing any more. After `offer_passed_over`."""
+        """Wake other consumers of a consumer group, because one that was woken takes nothing.
+
+        Call after `offer_passed_over`.
+        """
 
 
 NO_LISTS: Final[list[TargetList]] = []
-"""The lists of all consumer groups that have none. Nothing is ever put in."""
+"""The lists of all consumer groups that have none. It always stays empty."""
 
 
 class ConsumerGroup(GroupMembers[Taker]):
-    """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
+    """All consumers of a queue with the same selector (or none), and their lists, highest priority first."""
 
     __slots__ = ("lists", "misses", "is_charged")
     notes_groups: ClassVar[bool] = False
-    """A load tells it the groups of messages that are too large for RAM."""
+    """Whether a load tells this group the message groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None) -> None:
         super().__init__(selector)
         self.lists = NO_LISTS
         self.misses = 0
+        # Whether it is charged. This happens once, however many destinations it reads.
         self.is_charged = False
-        """It is charged once, however many destinations it reads."""
 
     @property
     def shared(self) -> ConsumerGroup:
-        """Return what its consumers share with all that have the same selector."""
+        """Return the part that all consumers with the same selector share."""
         return self
 
     def add_list(self, target: TargetList) -> None:
-        """Take a new list in, behind the others."""
+        """Add a new list behind the others."""
         if self.lists is NO_LISTS:
             self.lists = []
         self.lists.append(target)
 
     def in_turn(self) -> Iterable[TargetList]:
-        """Return the lists in the order in which a hand-out looks at them."""
+        """Return the lists in the order in which messages are handed out from them."""
         return self.lists
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Wake its consumers, because something may be there. Callbacks that are due join ready. Requires: the lock."""
+        """Wake the consumers, because there may be a message. Callbacks that are due are added to ready.
+
+        Requires: the lock.
+        """
         if self.waiting:
             self.arrived.notify_all()
         if self.is_armed:
             self.is_armed = False
             for consumer in self.consumers:
                 consumer.become_ready(ready)
-            # Whoever is called first may take all there is: the next time that is another one.
+            # The consumer that is woken first may take all messages, so next time another one is first.
             self.rotate_consumers()
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """Wake as wake does, and those who wait for the load, whatever it brought. Requires: the lock."""
+        """Wake as `wake` does, and also those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
     def part_of(self, consumer: Taker) -> float:
-        """Return a consumer's part of what the lists hold, by how fast it takes beside the others. O(consumers).
+        """Return a consumer's share of the lists' messages, by its rate compared with the others. O(consumers).
 
-        Equal parts while nobody takes.
+        The shares are equal while no consumer takes.
         """
         if consumer not in self.consumers:
             return 0.0
@@ -303,10 +316,10 @@ class ConsumerGroup(GroupMembers[Taker]):
         return consumer.activity.messages_per_second / total if total else 1.0 / len(self.consumers)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Take a message that a list names for a hand-out; return False where another has it, or it is gone.
+        """Claim a message that a list names for a hand-out; return False if another consumer has it or it is gone.
 
-        Its copies leave the caches, also where False is returned: whoever has the message has its body. Those of a
-        non-persistent message stay until a delivery holds it: they may be the only ones that others find.
+        Copies in the caches are dropped in both cases, because whoever has the message has its body. Copies of a
+        non-persistent message stay until a delivery holds it: they may be the only ones.
         """
         if lane.is_persistent:
             lane.drop_copies(message[0])
@@ -317,9 +330,9 @@ class ConsumerGroup(GroupMembers[Taker]):
 
 
 class TargetList(ListSupply):
-    """What the consumers of one consumer group get next from one lane: direct messages in front, the rest not loaded.
+    """The messages of one lane that one consumer group gets next: direct ones in front, the rest not loaded.
 
-    What lies behind the frontier comes from the store, by loads that keep `direct_bytes` between the watermarks. The
+    Messages behind the frontier come from the store, by loads that keep `direct_bytes` between the watermarks. The
     state lock guards it.
     """
 
@@ -338,19 +351,20 @@ class TargetList(ListSupply):
         super().__init__(lane.destination.target_area.consumer_memory)
         self.lane = lane
         self.consumer_group = consumer_group
+        # Headers by which its scan skips blocks. If empty, the scan examines each block.
         self.skip_names = lane.skip_names(consumer_group.selector)
-        """Headers by which its scan passes over blocks; empty: it examines each one."""
+        # The load under way. It reads outside the lock, and no other load of this list begins meanwhile.
         self.load: Load[TargetList] | None = None
-        """The one that is under way: somebody reads for this list outside the lock; nobody else may."""
+        # Whether other consumer groups may take these messages too, so that each must be claimed before it is handed
+        # out.
         self.is_shared = False
-        """Other consumer groups may take, or may have taken, what stands here: check before handing out."""
+        # The list of the same consumer group and priority for messages of the other delivery mode.
         self.counterpart: TargetList | None = None
-        """The list of the same consumer group and priority that has the messages of the other delivery mode."""
+        # Whether direct messages can be handed out without checks: the list is neither shared nor timed, and has no
+        # counterpart and no quota.
         self.is_plain = not lane.is_timed and lane.memory.is_common
-        """Neither shared nor timed nor with a counterpart, and without a quota: what is direct can be handed out
-        without a second look."""
+        # Whether messages may have expired, so that each must be checked before it is handed out.
         self.is_timed = lane.is_timed
-        """Some of what stands here may have expired: look before handing out."""
 
     @property
     def is_loading(self) -> bool:
@@ -358,18 +372,18 @@ class TargetList(ListSupply):
 
     @property
     def has_supply(self) -> bool:
-        """Something may be behind the watermark, or has come back."""
+        """Whether there may be messages behind the watermark, or messages that came back."""
         return self.frontier < self.lane.published or self.references.count > 0 or self.returned.count > 0
 
     @property
     def has_room_for_all(self) -> bool:
-        """Everything that is pending in its lane would fit under its watermark."""
+        """Whether all pending messages of the lane would fit under the watermark."""
         messages, content_bytes = self.lane.pending_lane.depth
         return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
 
     @property
     def next_sequence(self) -> int | None:
-        """No message of this list that is still to be handed out comes before this one; None: there is none."""
+        """Lowest sequence that this list may still hand out. None: it has no more."""
         first = self.direct[0][0] if self.direct else None
         if first is None and self.references:
             first = self.references.first
@@ -380,9 +394,9 @@ class TargetList(ListSupply):
         return first
 
     def admit(self, messages: Sequence[StoredMessage], charge: int) -> bool:
-        """Take in what arrives at the frontier, if it fits under the high watermark and the budget has room.
+        """Take in arrivals at the frontier if they fit under the high watermark and the budget has room.
 
-        Returns whether it does; all of it or nothing. charge: of the messages. Requires: there are no references.
+        Return whether they were taken in, all or none. charge: that of the messages. Requires: there are no references.
         """
         if self.direct_bytes + charge > self.high_watermark_bytes or not self.lane.memory.lists_holder.reserve(charge):
             return False
@@ -394,7 +408,7 @@ class TargetList(ListSupply):
         return True
 
     def move_first_to(self, other: TargetList) -> None:
-        """Put the first direct message, with its charge, behind those of another list over its lane."""
+        """Move the first direct message, with its charge, to the end of another list over the same lane."""
         message = self.direct[0]
         other.append(message, self.pass_first())
 
@@ -411,25 +425,25 @@ class TargetList(ListSupply):
         self.is_plain = False
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
-        """See ListSupply. The lane may let its lists hold less."""
+        """Move the bounds of the watermark, as far as the lane allows its lists to hold so much."""
         super().move_high_watermark(min(high_watermark_bytes, self.lane.list_bytes_max), read_ahead_share)
 
     @property
     def is_next_cached(self) -> bool:
-        """Tell whether a cache has the next message that is to be loaded, nothing having come back."""
+        """Whether a cache has the next message to load, if no message came back."""
         sequence, lane = self.first_to_load, self.lane
         return any(cache.peek(lane.pending_lane.number, sequence) is not None for cache in lane.caches)
 
     def release(self, charge: int) -> None:
-        """Release what messages were charged to it that RAM lets go."""
+        """Release the charge of messages that leave RAM."""
         self.lane.memory.lists_holder.release(charge)
 
     def on_credit(self) -> None:
-        """Let the loader try again, if enough memory came free now: it had given the list up for want of it."""
+        """Let the loader try again if enough memory is free now. It had given the list up for want of memory."""
         self.lane.destination.target_area.try_again(self)
 
     def peek(self, sequence: int) -> StoredMessage | None:
-        """Return a message whose body is direct, or was taken from a cache by the load under way. O(direct)."""
+        """Return a message if its body is direct, or the load under way took it from a cache. O(direct)."""
         held = self.load.held.get(sequence) if self.load is not None else None
         if held is None:
             held = next((message for message in self.direct if message[0] == sequence), None)
@@ -441,7 +455,7 @@ class TargetList(ListSupply):
 
 
 class ListKeeper(ABC):
-    """The TargetArea, as far as the lanes and lists that it keeps know it. The state lock guards it."""
+    """The interface of the TargetArea that its lanes and lists call. The state lock guards it."""
 
     monitor: Monitor
     store: PersistentStore
@@ -450,21 +464,21 @@ class ListKeeper(ABC):
     return_counts: ReturnCounts
     """Where it is written how often messages came back."""
     memories: Memories
-    """What the messages of each destination are charged to."""
+    """The memory of each destination's messages."""
     consumer_memory: Tab
     """Pays for consumers and their lists."""
     destination_memory: Tab
-    """Pays for destinations that are open, and for their lanes."""
+    """Pays for open destinations and their lanes."""
     reader: LaneReader
-    """Reads single messages of lanes for whoever looks at a delivery without a body."""
+    """Reads single messages for callers that look at a delivery without a body."""
     syncs_always: bool
-    """Acks are durable before they are confirmed."""
+    """Whether acks are durable before they are confirmed."""
     distributions: DistributionKeeper
     """Chooses the distribution of each destination."""
 
     @abstractmethod
     def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Offer a message that arrived to every list of its lane. Return whether RAM has it for all who want it."""
+        """Offer an arrived message to every list of its lane. Return whether RAM has it for all lists that want it."""
 
     @abstractmethod
     def offer_slice(self, lane: LaneState, messages: Sequence[StoredMessage]) -> None:
@@ -472,15 +486,15 @@ class ListKeeper(ABC):
 
     @abstractmethod
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
-        """Let everything before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
+        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
 
     @abstractmethod
     def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Let lists go on at `first`: nothing lies between it and what is published."""
+        """Let lists go on at `first`, because no message lies between it and what is published."""
 
     @abstractmethod
     def add_lane(self, lane: LaneState) -> None:
-        """Give each consumer group of its queue a list over a new lane."""
+        """Give each consumer group of the queue a list over a new lane."""
 
     @abstractmethod
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
@@ -488,11 +502,11 @@ class ListKeeper(ABC):
 
     @abstractmethod
     def shorten(self, target: TargetList) -> None:
-        """Let a list hold no more than its lane allows: the rest goes to the lane's cache."""
+        """Cut a list to the bytes that its lane allows; the rest goes to the lane's cache."""
 
     @abstractmethod
     def try_again(self, target: TargetList) -> None:
-        """Load for a list that was given up for want of memory, if enough has come free."""
+        """Load for a list that was given up for want of memory, if enough is free now."""
 
     @abstractmethod
     def on_lane_gone(self, lane: LaneState) -> None:
@@ -500,7 +514,7 @@ class ListKeeper(ABC):
 
 
 class LaneState(LaneMessages):
-    """One lane as the dispatch floor sees it. The state lock guards it."""
+    """One lane as dispatch sees it. The state lock guards it."""
 
     __slots__ = (
         "destination",
@@ -514,42 +528,45 @@ class LaneState(LaneMessages):
         "charged_bytes",
     )
     state_bytes: ClassVar[int] = LANE_STATE_BYTES
-    """What it is charged for itself."""
+    """Charged for the lane itself."""
     joins_slices: ClassVar[bool] = True
-    """Slices that are published together may arrive as one."""
+    """Whether slices that are published together may arrive as one."""
 
     def __init__(self, destination: DestinationState, pending_lane: PendingLane, id_prefix: str) -> None:
-        """destination: what its consumers take from, or its topic."""
+        """Make the state of an open lane.
+
+        destination: the destination that its consumers take from, or its topic.
+        """
         target_area, memory = destination.target_area, destination.memory
         store = target_area.store
         syncs = target_area.syncs_always
         super().__init__(pending_lane, id_prefix, memory, store, target_area.delivery_count_table, syncs=syncs)
         self.destination = destination
+        # The only list of this lane, if there is just one and it has no selector. Arrivals take the fast path to it.
         self.sole: TargetList | None = None
-        """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
+        # How often messages were removed from the middle. A load that began before a removal must check again.
         self.purges = 0
-        """How often messages were taken out of the middle: a load that began before must look again."""
+        # For a subscription with a selector: messages that do not match and are to be acknowledged for it.
         self.unwanted: SequenceSet | None = None
-        """For a subscription with a selector: what does not match and is to be acknowledged for it."""
+        # Whether messages have, or had, a delay or an expiry; see admin/expiry.py.
         self.is_timed = False
-        """Some messages have, or had, times: see admin/expiry.py."""
+        # The cache for messages for which a list has no room.
         self.pending_cache: OverflowCache = memory.pending_cache
-        """Takes what a list has no room for."""
+        # The caches that may hold a message that is in no list.
         self.caches: tuple[LaneCache, ...] = (memory.pending_cache, memory.head_queue_cache)
-        """Where a message may be that is in no list."""
+        # Handles messages that must leave RAM.
         self.pager = READ_AGAIN
-        """What becomes of its messages that RAM has no place for."""
+        # Charge of the lane; 0 once it is gone.
         self.charged_bytes = self.state_bytes
-        """Until it is gone: then nothing."""
         target_area.destination_memory.charge(self.charged_bytes)
 
     @property
     def destination_name(self) -> str:
-        """See LaneMessages."""
+        """Return the name of the destination that the messages were sent to."""
         return self.destination.name
 
     def is_retained(self, sequence: int) -> bool:
-        """See LaneMessages."""
+        """Return False: only a lane of non-persistent messages can hold a retained message."""
         return False
 
     def readers(self) -> Iterator[LaneState]:
@@ -557,30 +574,32 @@ class LaneState(LaneMessages):
         yield self
 
     def every_reader(self) -> list[LaneState]:
-        """Return the readers, and those of durable subscriptions besides that nobody has read since the open."""
+        """Return the readers, and the lanes of durable subscriptions that nobody has read since the open."""
         return list(self.readers())
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """Return the headers by which a scan for a selector may pass over blocks: all that it names, or none."""
+        """Return the headers by which a scan for a selector may skip blocks: all that the selector names, or none."""
         return NO_NAMES
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """Return where the next message may be that a selector matches; None: nowhere. Requires: the lock.
+        """Return where the next message may be that a selector matches. None: there is none. Requires: the lock.
 
-        names: the `skip_names` of the selector. O(blocks), and none of them is read.
+        names: the `skip_names` of the selector. O(blocks); it reads none of them.
         """
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, survey: BlockSurvey) -> None:
-        """Take in what the headers of examined messages are. Requires: the lock."""
+        """Take in the headers of examined messages. Requires: the lock."""
 
     def passed_over(self, first: int, end: int) -> None:
-        """Note that no message matches from a sequence to before another one. Requires: the lock."""
+        """Note that no message matches from a sequence up to another one, exclusively. Requires: the lock."""
 
     def acknowledge_parked(self, first: int, last: int) -> None:
-        """Count a run as acknowledged that a transaction held, which is committed. Requires: the lock; it is removed.
+        """Count a run as acknowledged that a transaction held and has committed.
 
-        Its distribution and its limits learn of it now.
+        Requires: the lock; the run is removed.
+
+        The distribution and the limits of the lane are told now.
         """
         messages = last - first + 1
         self.acknowledged += messages
@@ -592,49 +611,49 @@ class LaneState(LaneMessages):
             self.destination.admission.room_came()
 
     def count_as_dead_letters(self, messages: int) -> None:
-        """Count as dead letters so many messages that were counted as acknowledged. Requires: the lock."""
+        """Count so many messages as dead letters that were counted as acknowledged. Requires: the lock."""
         self.acknowledged -= messages
         self.destination.dead_lettered += messages
 
     @property
     def reads_for_others(self) -> bool:
-        """Tell whether what is read for one of its lists is what others are about to need."""
+        """Whether messages that are read for one of its lists will soon be needed by others."""
         return False
 
     @property
     def is_recorded(self) -> bool:
-        """Tell whether acks in it are in the journal."""
+        """Whether acks of this lane are in the journal."""
         return self.is_persistent
 
     @property
     def list_bytes_max(self) -> int:
-        """The most that a list over it should hold directly."""
+        """Most bytes that a list over this lane should hold."""
         return UNLIMITED
 
     @property
     def swept_lane(self) -> LaneState:
-        """The lane from which messages of this one are removed when they have expired."""
+        """The lane from which expired messages of this one are removed."""
         return self
 
     @abstractmethod
     def drop(self) -> None:
-        """Become a lane without messages: the queue is deleted, or the subscription has ended."""
+        """Remove all messages, because the queue is deleted or the subscription has ended."""
 
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
-        """Write down how often messages were delivered."""
+        """Write the delivery counts of these runs to the journal."""
         self.destination.target_area.return_counts.count(self.pending_lane.number, runs)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
-        """Record the attempts of runs some of which are offered again later."""
+        """Record the attempts of runs, some of which are offered again later."""
         self.destination.target_area.return_counts.put(self.pending_lane.number, runs, now_ms)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
-        """Count deliveries of a lane of which something came back.
+        """Count deliveries of a lane to which a message has come back before.
 
-        What came back itself, and what a killed process may have had, is written now: so that a message which kills
-        this process, too, does not do it for ever. Requires: `delivery_counts` is not None.
+        Counts of messages that came back, or that a killed process may have had, are written now. Otherwise a message
+        that kills this process as well would do so for ever. Requires: `delivery_counts` is not None.
         """
         known = self.delivery_counts
         assert known is not None
@@ -644,15 +663,15 @@ class LaneState(LaneMessages):
 
     @abstractmethod
     def arrive(self, message: StoredMessage) -> None:
-        """Let a stored message be dispatched. It never waits for memory: at worst it stays a reference."""
+        """Let a stored message be dispatched. This never waits for memory: at worst the message stays a reference."""
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Let a slice of stored messages be dispatched. charge: of the messages; None: it is counted."""
+        """Let a slice of stored messages be dispatched. charge: that of the messages; None: compute it."""
         for message in messages:
             self.arrive(message)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let all before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
+        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
         self.destination.target_area.offer_unloaded(self, end)
 
     @abstractmethod
@@ -660,46 +679,49 @@ class LaneState(LaneMessages):
         """Give up a message that can't be read and that a list has passed."""
 
     def drop_copies(self, sequence: int) -> None:
-        """Drop the copies of a message from the caches: whoever has it needs none of them any more."""
+        """Drop the cached copies of a message, because whoever has it needs no copy."""
         for cache in self.caches:
             cache.take(self.pending_lane.number, sequence)
 
     def peek(self, sequence: int) -> StoredMessage | None:
-        """Return a message that may be nowhere but in RAM."""
+        """Return a message if RAM holds it; the copy in RAM may be the only one."""
         return None
 
     def load_room(self, list_bytes: int, first: int) -> int:
-        """Return how much a load from this sequence on may bring for a list that has room for so much.
+        """Return how many bytes a load from this sequence on may bring for a list that has room for so many.
 
-        Called by EagerLoader.begin as it chooses. Default: as much as the list has room for.
+        EagerLoader.begin calls it. Default: as many as the list has room for.
         """
         return list_bytes
 
     def loaded(self, load: Load[TargetList]) -> None:
-        """Note that a load was put into its list: others may need what it read.
+        """Note that a load was put into its list, because others may need the same messages.
 
-        Called by EagerLoader.install. Default: nobody else needs it.
+        EagerLoader.install calls it. Default: no other list needs them.
         """
 
     def read_one(self, sequence: int) -> StoredMessage:
-        """See LaneMessages."""
+        """Read one pending message into the caller's own memory. Requires: no lock."""
         return self.destination.target_area.reader.read_one(self, sequence)
 
     def read_headers(self, sequence: int) -> StoredMessage:
-        """See LaneReader."""
+        """Read one pending message, in pieces, with an empty body if it is not in RAM. Requires: no lock."""
         return self.destination.target_area.reader.read_headers(self, sequence)
 
     def not_read(self, problem: str) -> StoreFailed:
-        """See LaneMessages."""
+        """Return the error for a message that can't be read."""
         return StoreFailed(f"a message of {self.destination.name!r} can't be read ({problem})")
 
 
 class PersistentLaneState(LaneState):
-    """A lane of messages that are in the journal, of a queue, a topic or a subscription. The state lock guards it.
+    """A lane of messages in the journal, of a queue, a topic or a subscription. The state lock guards it.
 
-    How they arrive is said by the lane of each of these; all else that the journal and the index make different is
-    here. The index has one lane for it in a queue or topic: `pending_lane` is `destination_lane`. It has two in a
-    subscription: its own, in which it acknowledges, and the topic's, which knows what was sent and where that lies.
+    The lane of each of these says how messages arrive; all other differences of lanes in the journal and the index are
+    here.
+
+    The lane of a queue or topic is one lane in the index: `pending_lane` is `destination_lane`. The lane of a
+    subscription is two: its own, in which it acknowledges, and the topic's, which knows the messages and where they
+    are.
     """
 
     __slots__ = ("destination_lane",)
@@ -711,10 +733,14 @@ class PersistentLaneState(LaneState):
         id_prefix: str,
         subscription_lane: JournaledLane | None = None,
     ) -> None:
-        """destination_lane: of a queue or topic. subscription_lane: of a subscription to that topic, or None."""
+        """Make the state of a lane.
+
+        destination_lane: the lane of the queue or topic.
+        subscription_lane: the lane of a subscription to that topic, or None.
+        """
         super().__init__(destination, subscription_lane or destination_lane, id_prefix)
+        # The lane of the queue or topic to which records add messages.
         self.destination_lane = destination_lane
-        """The lane of the queue or topic, which records add messages to."""
 
     def quarantine(self, sequence: int) -> bool:
         """Set aside a message that can't be read, as MessageStore.quarantine does. Requires: no lock."""
@@ -723,31 +749,31 @@ class PersistentLaneState(LaneState):
         return self.destination.store.quarantine(pending_lane, sequence)
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """See LaneState."""
+        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
         names = NO_NAMES if selector is None else selector.header_names
         return names if has_fingerprints(names) else NO_NAMES
 
     def next_candidate(self, selector: Selector, names: frozenset[str], sequence: int) -> Candidate | None:
-        """See LaneState."""
+        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
         if not names:
             return super().next_candidate(selector, names, sequence)
         return self.destination.store.next_candidate(self.destination_lane, names, sequence, selector.may_match)
 
     def note_survey(self, survey: BlockSurvey) -> None:
-        """See LaneState."""
+        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
         self.destination.store.note_survey(self.destination_lane, survey)
 
     def give_up(self, sequence: int) -> None:
-        """See LaneState. It goes on record as lost."""
+        """Hand a message that can't be read to the TargetArea, which has it recorded as lost."""
         self.destination.target_area.pass_unreadable(self, sequence)
 
     def drop(self) -> None:
-        """See LaneState."""
+        """Return the headers that the selector names if the index can keep fingerprints of them; else none."""
         self.pending_lane = self.destination_lane = DeletedLane(self.destination_lane)
 
 
 class NonPersistentLaneState(LaneState):
-    """A lane of messages that end with the process: RAM first, tmp-storage behind. The state lock guards it."""
+    """A lane of messages that end with the process, in RAM and then in tmp-storage. The state lock guards it."""
 
     __slots__ = ("tmp_lane", "persistent_lane", "retained")
     state_bytes = NON_PERSISTENT_LANE_BYTES
@@ -756,59 +782,60 @@ class NonPersistentLaneState(LaneState):
 
     def __init__(self, destination: DestinationState, pending_lane: NonPersistentLane, id_prefix: str) -> None:
         super().__init__(destination, pending_lane, id_prefix)
+        # `pending_lane` with its exact type.
         self.tmp_lane = pending_lane
-        """`pending_lane`, by its own type."""
+        # The lane of persistent messages of the same queue and priority, once there is one.
         self.persistent_lane: LaneState | None = None
-        """Its counterpart: the persistent messages of the same queue and priority, once there are any."""
         self.syncs = False
+        # Sequences of retained messages that the topic gave to a new subscription; empty for other lanes.
         self.retained = range(0)
-        """The sequences of messages that a topic had retained: those of a new subscription, else none."""
 
     def is_retained(self, sequence: int) -> bool:
-        """See LaneState."""
+        """Return whether the topic retained this message and gave it to a new subscription."""
         return sequence in self.retained
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Take in one message; return its sequence. StoreFull, SpillFailed: nothing of it is kept."""
+        """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
         raise NotImplementedError
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
-        """Take in a message that is due later, or expires, or both."""
+        """Add a message that has a delay, an expiry, or both."""
         raise NotImplementedError
 
     def skip_to(self, sequence: int) -> None:
-        """Give the next message that sequence. StoreFull: see NonPersistentLane."""
+        """Give the next message this sequence. StoreFull: see NonPersistentLane."""
         raise NotImplementedError
 
 
 class Distribution(Collector, Dispatcher, LaneListener[LaneState], Explainer[LaneState, Taker]):
-    """Decides which consumer of a queue gets which message. dispatch/distribution says which there are."""
+    """Decides which consumer of a queue gets which message. The package dispatch/distribution has all of them."""
 
 
 class DistributionKeeper(ABC):
-    """The Distributions, as far as destinations know them: there rules are chosen. Every method requires the lock."""
+    """The interface of Distributions that destinations call to choose their rules. Every method requires the lock."""
 
     @abstractmethod
     def first(self, destination: DestinationState) -> Distribution:
-        """Return the rule of a destination that comes into being."""
+        """Return the rule of a new destination."""
 
     @abstractmethod
     def require_assignable(self, destination: DestinationState) -> None:
-        """Raise StateError if its rule neither honours groups and priorities nor may be replaced."""
+        """Raise StateError if a destination's rule honours no groups and priorities and may not be replaced."""
 
     @abstractmethod
     def begin_assigning(self, destination: DestinationState) -> None:
-        """Assign messages of a destination to its consumers from now on, by groups and priorities.
+        """Assign messages of a destination to its consumers by groups and priorities from now on.
 
-        Does nothing where its rule honours both already. StateError as `require_assignable`; nothing has changed.
+        Does nothing if its rule honours both already. Raise StateError as `require_assignable` does; nothing has
+        changed then.
         """
 
 
 class DestinationState(DestinationLifecycle):
-    """A queue, a topic, a subscription or a pattern of topics that is open. The state lock guards it.
+    """An open queue, topic, subscription, or pattern of topics. The state lock guards it.
 
-    Lanes are made on first use. Consumers take from the lanes of a queue or a subscription; what is sent to a topic
-    goes to the lanes of its subscriptions.
+    Lanes are made on first use. Consumers take from the lanes of a queue or a subscription. Messages that are sent to a
+    topic go to the lanes of its subscriptions.
     """
 
     __slots__ = (
@@ -822,26 +849,26 @@ class DestinationState(DestinationLifecycle):
     )
 
     has_lists: ClassVar[bool] = True
-    """Consumers take from its own lanes."""
+    """Whether consumers take from its own lanes."""
     keeps_groups: ClassVar[bool] = True
-    """Messages of one group are for one of its consumers."""
+    """Whether all messages of one group go to one consumer."""
     spans_others: ClassVar[bool] = False
-    """Its consumer takes from the lanes of other destinations: see `sources`."""
+    """Whether its consumer takes from the lanes of other destinations; see `sources`."""
 
     def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
         super().__init__(number, name)
         self.target_area = target_area
+        # By priority: see `put_lane`.
         self.lanes: tuple[PersistentLaneState | None, ...] = NO_LANES
-        """By priority: see `put_lane`."""
+        # By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`.
         self.non_persistent_lanes: tuple[NonPersistentLaneState | None, ...] = NO_LANES
-        """By priority, the lanes of non-persistent messages: see `put_non_persistent_lane`."""
         self.consumer_groups: dict[str | None, ConsumerGroup] = {}
+        # Decides which consumer gets which message.
         self.distribution: Distribution = target_area.distributions.first(self)
-        """The rule that decides which consumer gets which message."""
+        # The one consumer that gets everything. None: all consumers may take.
         self.exclusive: Taker | None = None
-        """The one consumer that gets everything; None: all may take."""
+        # Its charge after it is closed or deleted, as long as an object such as a Queue refers to it.
         self.lasting_charge: LastingCharge | None = None
-        """What it is charged when it is closed or deleted, as long as anybody holds this object, such as a Queue."""
 
     @property
     def monitor(self) -> Monitor:
@@ -855,25 +882,28 @@ class DestinationState(DestinationLifecycle):
 
     @property
     def memory(self) -> MessageMemory:
-        """What its messages are charged to. O(patterns) where a policy sets memory apart."""
+        """The memory to which its messages are charged. O(patterns) if a policy sets memory apart."""
         return self.target_area.memories.of(self.name)
 
     def make_lane(self, priority: int, store: MessageStore) -> PersistentLaneState:
-        """Return a new lane for what is sent to it in that priority. Requires: it is a queue or a topic."""
+        """Return a new lane of a priority for messages that are sent here. Requires: it is a queue or a topic."""
         raise NotImplementedError
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """Return a new consumer group as the ordinary distribution has it."""
+        """Return a new consumer group as the ordinary distribution uses it."""
         return ConsumerGroup(selector)
 
     def end_admission(self) -> None:
-        """Raise Closed in all who wait for room, and let its limits go, which hold this object. Requires: the lock."""
+        """Raise Closed in all senders that wait for room, and drop its limits, which refer to it.
+
+        Requires: the lock.
+        """
         if self.admission is not None:
             self.admission.close(f"the {self.noun}")
             self.admission = None
 
     def drop_lanes(self) -> None:
-        """Know no lane any more, and no consumer: a sender that still has this object finds none, and makes none.
+        """Forget all lanes and consumers, so that a sender that still has this object finds no lane and makes none.
 
         Requires: the lock, and that its consumers are closed.
         """
@@ -892,56 +922,56 @@ class DestinationState(DestinationLifecycle):
         self.non_persistent_lanes = (*lanes[:priority], lane, *lanes[behind:])
 
     def all_lanes(self) -> Iterator[LaneState]:
-        """Yield the lanes that exist, highest priority first."""
+        """Yield the existing lanes, highest priority first."""
         both = zip(reversed(self.lanes), reversed(self.non_persistent_lanes), strict=True)
         return (lane for pair in both for lane in pair if lane is not None)
 
     def all_consumer_groups(self) -> tuple[ConsumerGroup, ...]:
-        """Return its consumer groups, and those that its distribution has for one consumer alone. O(those)."""
+        """Return its consumer groups, and those that its distribution has for single consumers. O(those)."""
         return (*self.consumer_groups.values(), *self.distribution.single_consumer_groups())
 
     def sources(self) -> Iterable[DestinationState]:
-        """Return the destinations whose lanes its consumers take from: itself."""
+        """Return the destinations whose lanes its consumers take from: by default this one."""
         return (self,)
 
     def lists_over(self, lane: LaneState) -> Iterator[TargetList]:
-        """Return every list of one of its lanes."""
+        """Yield every list over one of its lanes."""
         consumer_groups = self.all_consumer_groups()
         return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.lane is lane)
 
     def holds_up(self, consumer: Taker) -> bool:
-        """Return whether a consumer gets nothing, whatever is there."""
+        """Return whether a consumer gets nothing for now, even if there are messages."""
         is_exclusive = self.exclusive is None or self.exclusive is consumer
         return self.is_paused or not is_exclusive or consumer.stage.is_draining
 
     def stand_by(self, consumer: Taker) -> None:
-        """Have a consumer that gets nothing let go of what is kept for it: what it settles frees its groups."""
+        """Free what is kept for a consumer that gets nothing: what it settles then frees its groups."""
         if not self.is_paused:
             self.distribution.revoke(consumer)
 
     @property
     def lists_a_lane(self) -> int:
-        """How many lists a new lane of it gets. O(consumers) where messages have groups."""
+        """Number of lists that each new lane gets. O(consumers) if messages have groups."""
         return len(self.all_consumer_groups())
 
     @property
     def first_lists(self) -> int:
-        """How many of these are the first of their consumer group."""
+        """Number of these lists that are the first of their consumer group."""
         return sum(not consumer_group.lists for consumer_group in self.consumer_groups.values())
 
     @property
     def lane_bytes(self) -> int:
-        """What another lane of persistent messages costs, without its lists."""
+        """Charge of one more lane of persistent messages, without its lists."""
         return INDEX_LANE_BYTES + LANE_STATE_BYTES
 
     @property
     def is_unused(self) -> bool:
-        """Return whether it has nothing, and nobody takes from it or waits for it. O(lanes)."""
+        """Whether it is empty, and no consumer takes from it or waits for it. O(lanes)."""
         return not self.depth and not self.is_paused and next(self.consumers(), None) is None
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it could be closed: all there is to it is what it has counted. O(lanes)."""
+        """Whether it could be closed, because nothing but its counters would be lost. O(lanes)."""
         if self.consumer_groups or self.distribution.keeps_open or self.is_paused or self.calls_under_way:
             return False
         if self.admission is not None and self.admission.is_awaited:
@@ -950,7 +980,7 @@ class DestinationState(DestinationLifecycle):
 
     @property
     def missed(self) -> int:
-        """Deliveries that had to be loaded first."""
+        """Number of deliveries that had to be loaded first."""
         return self.misses + sum(consumer_group.misses for consumer_group in self.all_consumer_groups())
 
     def consumers(self) -> Iterator[Taker]:
@@ -966,21 +996,21 @@ class DestinationState(DestinationLifecycle):
             consumer.end(deliveries)
 
     def on_consumer_closed(self) -> None:
-        """Do what is due when one of its consumers has closed. Requires: the lock."""
+        """Act on the close of one of its consumers. Requires: the lock."""
 
     def catch_up(self) -> None:
-        """Make the depth exact: a topic lets go late of what no subscription needs any more."""
+        """Make the depth exact: a topic removes messages that no subscription needs only from time to time."""
 
 
 def lane_of(delivery: Delivery) -> LaneState:
-    """Return the lane that a delivery was handed out from."""
+    """Return the lane from which a delivery was handed out."""
     lane = delivery.lane
     assert isinstance(lane, LaneState)
     return lane
 
 
 def consumer_of(delivery: Delivery) -> Taker:
-    """Return to whom a delivery was handed out."""
+    """Return the consumer that has a delivery."""
     consumer = delivery.consumer
     assert isinstance(consumer, Taker)
     return consumer

@@ -1,4 +1,4 @@
-"""CoreParts: what everything above the core is made from. Nothing here is stored."""
+"""CoreParts: what everything above the core is made from."""
 
 from __future__ import annotations
 

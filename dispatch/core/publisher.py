@@ -1,8 +1,7 @@
-"""Publishing: making stored messages visible to consumers.
+"""Publisher: make stored messages visible to consumers.
 
-With sync "always" a stored message is dispatched once it is durable, in the
-order in which messages were stored, so that no consumer sees what a power cut
-could take back. Who makes it durable is in confirmer.py.
+With sync "always" a stored message is dispatched once it is durable, in the order of storing. So no consumer sees a
+message that a power cut could take back. confirmer.py makes messages durable.
 """
 
 from __future__ import annotations
@@ -27,31 +26,34 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Postponed(ABC):
-    """A non-persistent message that was accepted and that no lane has yet: its transaction is committed."""
+    """A non-persistent message of a committed transaction that is accepted but in no lane yet."""
 
     destination: DestinationState
     charge_bytes: int
-    """What it holds of the budget, until a lane has it."""
+    """Its charge to the budget until a lane has it."""
 
     @abstractmethod
     def release(self) -> None:
-        """Give the charge back, for a lane to take. Requires: the lock."""
+        """Release the charge, so that a lane can take it. Requires: the lock."""
 
     @abstractmethod
     def reserve_again(self) -> None:
-        """Charge for it again, if no lane has the charge by now. Requires: the lock."""
+        """Charge for the message again, unless a lane has the charge by now. Requires: the lock."""
 
     @abstractmethod
     def give(self) -> None:
-        """Put it where its consumers find it. StoreFull, SpillFailed: it is as it was. Requires: the lock; release."""
+        """Add the message to its lane. StoreFull or SpillFailed: nothing has changed.
+
+        Requires: the lock, and a `release`.
+        """
 
 
 STEP_BYTES: Final = 32 * 1024
-"""What waits for its sync is charged so much at a time; one step stays charged once there was something."""
+"""Messages that wait for a sync are charged in steps of this size. After the first one, at least one stays charged."""
 
 
 class Publisher:
-    """Makes stored messages visible to consumers: at once, or with sync "always" as soon as they are durable."""
+    """Makes stored messages visible to consumers: at once, or with sync "always" once they are durable."""
 
     def __init__(
         self,
@@ -62,24 +64,24 @@ class Publisher:
         holder: Holder,
         syncs_always: bool,
     ) -> None:
-        """holder: pays for what waits in RAM."""
+        """Make the one Publisher of a store. holder: pays for messages that wait in RAM."""
         self._monitor = monitor
         self._journal = journal
         self._target_area = target_area
         self._holder = holder
         self._held_bytes = self._paid_bytes = 0
         self.syncs_always = syncs_always
+        # With sync "always": stored messages that are dispatched once they are durable. A range stands for messages for
+        # which RAM has no room.
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range, int]] = deque()
-        """With sync "always": stored messages that may be dispatched once they are durable. A range: RAM has no room
-        for them."""
+        # Non-persistent messages of commits, each with the position to which the journal must be durable first.
         self.postponed: deque[tuple[int, Postponed]] = deque()
-        """Non-persistent messages of commits, and up to where the journal must be durable before they are given."""
 
     @property
     def oldest(self) -> object:
-        """Return what has waited longest for its publication; None: nothing waits. The lock may be free."""
+        """Return the entry that has waited longest for publication. None: nothing waits. The lock need not be held."""
         if self.unpublished:
-            return self.unpublished[0][2]  # not the tuple around it: machine code makes another one of it each time
+            return self.unpublished[0][2]  # not the tuple around it, because machine code makes a new tuple each time
         return self.postponed[0][1] if self.postponed else None
 
     def publish_when_durable(
@@ -87,8 +89,8 @@ class Publisher:
     ) -> int:
         """Publish stored messages: now, or with sync "always" when they are durable. Requires: the lock.
 
-        Returns: the position up to which the journal must be durable first; 0: they are published. charge: of the
-        messages; None: it is counted here.
+        Return the position to which the journal must be durable first; 0: they are published. charge: that of the
+        messages; None: compute it.
         """
         if not self.syncs_always:
             self._target_area.publish(lane, messages, charge)
@@ -98,9 +100,9 @@ class Publisher:
         return self.hold(lane, messages, charge)
 
     def hold(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int) -> int:
-        """Dispatch stored messages once the journal is durable up to its end of now, and return that position.
+        """Dispatch stored messages once the journal is durable up to its present end; return that position.
 
-        From RAM, if it has room until then. charge: of the messages; a range has none. Requires: the lock.
+        They wait in RAM if it has room. charge: that of the messages; a range has none. Requires: the lock.
         """
         held_bytes = self._held_bytes + charge
         if held_bytes > self._paid_bytes and not self._pay(held_bytes):
@@ -112,7 +114,7 @@ class Publisher:
         return position
 
     def _pay(self, held_bytes: int) -> bool:
-        """Charge whole steps, so that a single message seldom does; return whether there was room."""
+        """Charge in whole steps, so that a single message seldom has to; return whether there was room."""
         steps_bytes = -(-(held_bytes - self._paid_bytes) // STEP_BYTES) * STEP_BYTES
         if not self._holder.reserve(steps_bytes):
             return False
@@ -120,7 +122,7 @@ class Publisher:
         return True
 
     def _refund(self) -> None:
-        """Release what is paid beyond one step more than is held."""
+        """Release what is charged beyond one step more than is held."""
         spare_bytes = (self._paid_bytes - self._held_bytes) // STEP_BYTES * STEP_BYTES - STEP_BYTES
         if spare_bytes > 0:
             self._paid_bytes -= spare_bytes
@@ -128,15 +130,15 @@ class Publisher:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what `hold` should have charged. AssertionError where more is held. Requires: the lock."""
+        """Return what `hold` should have charged. AssertionError if more is held than charged. Requires: the lock."""
         held_bytes = sum(charge for _, _, _, charge in self.unpublished)
         assert held_bytes == self._held_bytes <= self._paid_bytes
         return self._paid_bytes
 
     def give(self, messages: Sequence[Postponed]) -> None:
-        """Give non-persistent messages of a commit to their consumers as soon as the commit is safe, in order.
+        """Give non-persistent messages of a commit to their lanes in order, as soon as the commit is durable.
 
-        What finds no room is not lost: it keeps its charge and is tried again. Requires: the lock.
+        A message that finds no room keeps its charge and is tried again. Requires: the lock.
         """
         position = self._journal.end if self.syncs_always else 0
         self.postponed.extend((position, message) for message in messages)
@@ -144,11 +146,11 @@ class Publisher:
             self._give_postponed(0)
 
     def _give_postponed(self, durable: int) -> None:
-        """Requires: the lock."""
+        """Give the postponed messages whose commit is durable to their lanes. Requires: the lock."""
         postponed = self.postponed
         ready = [message for position, message in postponed if position <= durable]
         for message in ready:
-            message.release()  # all of them first: a lane's first message takes more than its own charge
+            message.release()  # release all charges first, because the first message of a lane takes more than its own
         try:
             for message in ready:
                 message.give()
@@ -159,12 +161,12 @@ class Publisher:
             logger.debug("a non-persistent message of a commit waits for room: %s", full, event="commit_waits_for_room")
 
     def is_to_publish(self, destination: DestinationState) -> bool:
-        """Return whether anything waits for a sync in a queue. O(what waits). Requires: the lock."""
+        """Return whether messages of a queue wait for a sync. O(messages that wait). Requires: the lock."""
         is_in_lane = any(lane.destination is destination for _, lane, _, _ in self.unpublished)
         return is_in_lane or any(message.destination is destination for _, message in self.postponed)
 
     def forget(self, destination: DestinationState) -> None:
-        """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
+        """Drop the messages of a deleted queue that wait for a sync. Requires: the lock."""
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].destination is not destination)
         self._held_bytes = sum(charge for _, _, _, charge in self.unpublished)
         self._refund()
@@ -174,7 +176,7 @@ class Publisher:
         self.postponed = deque(entry for entry in self.postponed if entry[1].destination is not destination)
 
     def publish_durable(self) -> None:
-        """Dispatch what has become durable, in the order in which it was stored. Requires: no lock."""
+        """Dispatch what has become durable, in the order of storing. Requires: no lock."""
         with self._monitor.lock:
             try:
                 durable = self._journal.durable
@@ -190,7 +192,7 @@ class Publisher:
                 raise
 
     def _pop_slice(self, durable: int) -> tuple[LaneState, Sequence[StoredMessage] | range, int]:
-        """Remove the first entry of `unpublished`, and what follows on it in its lane and is durable too, as one slice.
+        """Remove the first entry of `unpublished`, joined with durable entries that follow it in the same lane.
 
         Requires: the lock, and an entry.
         """

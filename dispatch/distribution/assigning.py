@@ -1,11 +1,9 @@
-"""Assigning: who of the consumers of a queue gets which message, because of groups or of priorities.
+"""Assigning: decide which consumer of a queue gets which message, if messages have groups or consumers priorities.
 
-The consumers of one consumer group share its lists as in any queue: those are
-the *unassigned* messages, with one frontier, and every message is looked at
-there once. Each consumer has lists of *assigned* messages besides: its own
-already, because it owns the group or is about to take it. A message is
-assigned when somebody takes, or at once when its owner is known. A consumer
-gets what is assigned to it first, so a group stays in order.
+The consumers of one consumer group share its lists as in any queue. Those hold the *unassigned* messages, with one
+frontier, and each message is examined there once. In addition each consumer has lists of *assigned* messages, which are
+its own because it owns their group or is about to take them. A message is assigned when a consumer takes, or at once if
+its owner is known. A consumer gets its assigned messages first, so each group stays in order.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _Passed = dict[LaneState, SequenceSet]
 
 
 class _Promise:
-    """A message is reserved for a consumer of another consumer group: those behind it in groups of its bucket wait."""
+    """A message is reserved for a consumer of another consumer group. Later messages in groups of its bucket wait."""
 
     __slots__ = ("consumer", "waiting")
 
@@ -42,7 +40,7 @@ class _Promise:
 
 
 class SharedConsumerGroup(ConsumerGroup):
-    """What the consumers with one selector share: messages that are assigned to none of them yet."""
+    """The messages that are assigned to no consumer yet, which consumers with one selector share."""
 
     __slots__ = ("assigning", "withheld", "reserved_for", "promises", "_waiting_consumers", "idle")
     notes_groups = True
@@ -50,23 +48,23 @@ class SharedConsumerGroup(ConsumerGroup):
     def __init__(self, assigning: Assigning, selector: Selector | None) -> None:
         super().__init__(selector)
         self.assigning = assigning
+        # Messages that it has passed because a consumer of another consumer group owns their group.
         self.withheld: dict[Taker, _Passed] = {}
-        """What it has passed because another consumer group's consumer owns the group."""
+        # Messages that it has passed because a consumer of another consumer group has a higher priority.
         self.reserved_for: dict[Taker, _Passed] = {}
-        """What it has passed because another consumer group's consumer of higher priority comes first."""
+        # Promises by bucket, for groups without an owner.
         self.promises: dict[int, _Promise] = {}
-        """By bucket of groups that nobody owns."""
+        # By priority, consumers that have found nothing since a message came.
         self._waiting_consumers: dict[int, dict[Taker, None]] = {}
-        """By priority, those who found nothing since something came."""
+        # By priority, consumers whose last take found nothing.
         self.idle: dict[int, IdleConsumers] = {}
-        """By priority, those whose last take found nothing."""
 
     @property
     def is_awaited(self) -> bool:
         return any(consumer.consumer_group.is_awaited for consumer in self.consumers)
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Assign what has an owner at once; for the rest wake everybody who found nothing."""
+        """Assign messages that have an owner at once; for the rest, wake all consumers that found nothing."""
         self.assigning.assign_owned(self)
         if self._waiting_consumers and any(target.direct or target.has_supply for target in self.lists):
             for priority in sorted(self._waiting_consumers, reverse=True):
@@ -80,20 +78,20 @@ class SharedConsumerGroup(ConsumerGroup):
             self._call(waiting[priority], ready)
 
     def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
-        # Whoever was served last comes last: no other is passed over twice for it.
+        # The consumer that was served last comes last, so that no other one is passed over twice for it.
         for consumer in sorted(consumers, key=lambda consumer: self.assigning.assigned_by_consumer[consumer].served):
             consumer.consumer_group.wake(ready)
 
     def note_waiting(self, consumer: Taker) -> None:
-        """Note that the consumer found nothing.
+        """Note that a consumer found nothing.
 
-        A closed one is not asked again, though a transaction may still give it credit.
+        A closed consumer is not asked again, though a transaction may still give it credit.
         """
         if consumer in self.assigning.assigned_by_consumer:
             self._waiting_consumers.setdefault(consumer.priority, {})[consumer] = None
 
     def note_served(self, consumer: Taker) -> None:
-        """Note that the consumer has got something, or wants nothing more."""
+        """Note that a consumer has got a message, or wants no more."""
         if self._waiting_consumers:
             self._waiting_consumers.get(consumer.priority, {}).pop(consumer, None)
 
@@ -106,7 +104,7 @@ class SharedConsumerGroup(ConsumerGroup):
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
     def offer(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """Offer these messages again, of those before the front."""
+        """Offer messages of these runs again, as far as they lie before the front."""
         target = self.list_over(lane)
         front = target.front
         for first, last in runs:
@@ -116,35 +114,35 @@ class SharedConsumerGroup(ConsumerGroup):
         self.assigning.target_area.wake(self)
 
     def withhold(self, owner: Taker, lane: LaneState, first: int, last: int) -> None:
-        """Withhold messages that are in the groups of this owner."""
+        """Put aside messages in groups of this owner."""
         put_aside(lane, self.withheld.setdefault(owner, {}).setdefault(lane, SequenceSet()), first, last)
 
     def reserve_for(self, consumer: Taker, group: str | None, lane: LaneState, sequence: int) -> None:
-        """Reserve a message without an owner for this consumer, which has a higher priority than the one that asks."""
+        """Reserve a message without an owner for a consumer of higher priority than the one that takes."""
         put_aside(lane, self.reserved_for.setdefault(consumer, {}).setdefault(lane, SequenceSet()), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
 
     def waits_behind_promise(self, group: str | None, lane: LaneState, sequence: int) -> bool:
-        """Let a message wait if one before it in its group is reserved for somebody; return whether it must."""
+        """Put a message aside if an earlier one of its group is reserved for a consumer; return whether it waits."""
         promise = self.promises.get(bucket_of(group)) if group is not None else None
         if promise is not None:
             put_aside(lane, promise.waiting.setdefault(lane, SequenceSet()), sequence, sequence)
         return promise is not None
 
     def end_promise(self, bucket: int) -> None:
-        """End the promise: who waited behind it looks again."""
+        """End a promise, so that messages that waited behind it are examined again."""
         promise = self.promises.pop(bucket, None)
         if promise is not None:
             self._offer_lanes(promise.waiting)
 
     def offer_withheld(self, consumer: Taker) -> None:
-        """Offer again all that was passed over because of this consumer."""
+        """Offer all messages again that were passed over for this consumer."""
         self._offer_lanes(self.withheld.pop(consumer, {}))
         self._offer_reserved_for(consumer)
 
     def offer_reserved(self, priority: int) -> None:
-        """Offer what was reserved for others of no higher priority, because a consumer of this one asks."""
+        """Offer messages that are reserved for consumers of this priority or a lower one, because such a one takes."""
         for consumer in [consumer for consumer in self.reserved_for if consumer.priority <= priority]:
             self._offer_reserved_for(consumer)
 
@@ -159,7 +157,7 @@ class SharedConsumerGroup(ConsumerGroup):
 
 
 class SingleConsumerGroup(ConsumerGroup):
-    """What is one consumer's own, before it has taken it."""
+    """The messages that are assigned to one consumer and that it has not taken yet."""
 
     __slots__ = ("unassigned", "owner", "idle", "served")
     notes_groups = True
@@ -172,18 +170,18 @@ class SingleConsumerGroup(ConsumerGroup):
         idle = unassigned.idle.get(owner.priority)
         if idle is None:
             idle = unassigned.idle[owner.priority] = IdleConsumers(unassigned.assigning.groups.owned)
+        # The idle consumers of its priority, which contain the owner while its last take found nothing.
         self.idle = idle
-        """Where its owner is while its last take found nothing."""
+        # Number of takes of the queue that had been served when its owner was served last.
         self.served = 0
-        """How many takes of the queue had been served when one of its own was, the last time."""
 
     @property
     def shared(self) -> ConsumerGroup:
-        """Return the group of messages without an owner that its consumer shares with others."""
+        """The consumer group whose unassigned messages its consumer shares with others."""
         return self.unassigned
 
     def arm(self) -> None:
-        """Call on_ready of the owner with the next arrival, in its own lists or the shared ones. Requires: the lock."""
+        """Call on_ready of the owner at the next arrival, in its own lists or the shared ones. Requires: the lock."""
         self.is_armed = True
         self.unassigned.note_waiting(self.owner)
 
@@ -191,27 +189,28 @@ class SingleConsumerGroup(ConsumerGroup):
         return (target for pair in zip(self.lists, self.unassigned.lists, strict=False) for target in pair)
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Want what the selector matches of the consumer's own groups, and of no group.
+        """Want messages of the consumer's own groups, and without a group, if the selector matches them.
 
-        What lies between is loaded with it, and is for others.
+        Messages between them are loaded too, and belong to others.
         """
         assigning = self.unassigned.assigning
         group = assigning.names.of(lane, message)
         return (group is None or assigning.groups.owner(group) is self.owner) and super().wants(lane, message, values)
 
     def claim(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Take a free message of the consumer's own for a hand-out; return False where it is not for it now.
+        """Claim a free message of the consumer for a hand-out; return False if it is not for this consumer now.
 
-        Its group is remembered until it is settled. A message of a group that stands still waits with the group.
+        Its group is remembered until the message is settled. A message whose group waits, waits with it.
         """
         if not super().claim(lane, message):
             return False
         assigning = self.unassigned.assigning
         group = assigning.names.of(lane, message)
         if group is None:
-            return not assigning.names.is_forgotten(lane, message)  # what came back since lies between its own
+            # A message that came back meanwhile lies between this consumer's own.
+            return not assigning.names.is_forgotten(lane, message)
         if assigning.groups.owner(group) is not self.owner:
-            return False  # it lies between the consumer's own, and is unassigned or with its owner
+            return False  # it lies between this consumer's own, and is unassigned or with its owner
         if assigning.groups.is_halted(lane, message[0], group):
             assigning.groups.wait(lane, message[0], group)
             keep(lane, message)
@@ -227,9 +226,9 @@ class SingleConsumerGroup(ConsumerGroup):
 
 
 class Assigning:
-    """Which consumer has what of the messages of one queue. The state lock guards it.
+    """Which messages of one queue each consumer has. The state lock guards it.
 
-    A free message that was looked at is in one of four states:
+    A free message that was examined is in one of four states:
 
     - unassigned: in the lists of each consumer group that wants it, or behind their frontiers;
     - assigned: in a list of the one consumer that may have it, the owner of its group if it has one;
@@ -237,8 +236,9 @@ class Assigning:
       group; or it waits behind a promise;
     - waiting: behind a message of its group that comes back later, in `groups`.
 
-    A bucket of groups has one owner or none. Up to the last place of it that was assigned no message of an owned group
-    is unassigned, and behind it none is assigned: so what comes back knows its place, and each group stays in order.
+    A bucket of groups has one owner or none. Up to the last place of a bucket that was assigned, no message of an owned
+    group is unassigned; behind that place, none is assigned. So the place of a message that comes back is known, and
+    each group stays in order.
     """
 
     def __init__(self, queue: DestinationState, target_area: TargetArea) -> None:
@@ -250,7 +250,7 @@ class Assigning:
         self.precedence = Precedence(queue, self.groups, self.assigned_by_consumer.values())
 
     def all_unassigned(self) -> list[SharedConsumerGroup]:
-        """Return what the consumers of each consumer group share."""
+        """Return the shared group of each consumer group."""
         return [
             consumer_group
             for consumer_group in self.queue.consumer_groups.values()
@@ -260,21 +260,21 @@ class Assigning:
     def add_list(self, assigned: SingleConsumerGroup, lane: LaneState) -> None:
         """Give a consumer a list of its own over a lane."""
         target = TargetList(lane, assigned)
-        target.frontier = BEHIND_ALL  # it looks for nothing by itself
+        target.frontier = BEHIND_ALL  # it loads nothing by itself
         target.share()
         assigned.add_list(target)
         self.target_area.adopt(target)
 
     def gets_no_more(self, consumer: Taker) -> bool:
-        """Tell whether others wait for what it holds of its groups: it drains, or another one is exclusive."""
+        """Return whether others wait for the groups it holds, because it drains or another consumer is exclusive."""
         return consumer.stage.is_draining or self.queue.exclusive not in (None, consumer)
 
     # ------------------------------------------------------------------ assigning
 
     def assign(self, assigned: SingleConsumerGroup, unassigned: TargetList, most: int) -> bool:
-        """Assign up to `most` messages of one list, and its counterpart, to a consumer; return whether it got any.
+        """Assign up to `most` messages of one list and its counterpart to a consumer; return whether it got any.
 
-        What belongs to other consumers on the way is assigned to them.
+        Messages on the way that belong to other consumers are assigned to those.
         """
         quota = self.precedence.quota(assigned.unassigned, assigned.owner.priority)
         moved = 0
@@ -309,7 +309,7 @@ class Assigning:
         return moved > 0
 
     def assign_owned(self, unassigned: SharedConsumerGroup) -> None:
-        """Assign what comes first among the unassigned messages and has an owner, as far as that goes."""
+        """Assign the first unassigned messages to their owners, up to the first message without an owner."""
         for target in unassigned.lists:
             while (source := _next(target)) is not None:
                 message = source.direct[0]
@@ -324,30 +324,34 @@ class Assigning:
 
     def _request(self, target: TargetList) -> None:
         if target in self.target_area.dispatch_area.waits_for_memory:
-            return  # each load that ends comes by here: the loader would try it again, and take from others for it
+            return  # each load that ends calls this: the loader would try again, and take memory from others
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
             self.target_area.loads.request(target)
 
     def _give(self, group: str, consumer: Taker) -> None:
-        """Give a group without an owner one. Consumers that waited for the decision look again."""
+        """Give a group to its first owner. Messages that waited for the decision are examined again."""
         self.groups.give(group, consumer)
         self.assigned_by_consumer[consumer].idle.owns_otherwise(consumer)
         for unassigned in self.all_unassigned():
             unassigned.end_promise(bucket_of(group))
 
     def _neediest(self, assigned: SingleConsumerGroup) -> Taker:
-        """Choose the owner of a group: of the consumer that asks and those that found nothing, the one with least."""
+        """Choose the owner of a group among the consumer that takes and those that found nothing: the one with the
+        fewest groups.
+        """
         if self.queue.exclusive is not None:
             return assigned.owner
         fewest = self.groups.owned(assigned.owner)
         return assigned.idle.neediest(fewest, partial(demand_within, self.queue)) or assigned.owner
 
     def _is_new(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Return whether the group has no owner, and need not wait."""
+        """Return whether the group has no owner and need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(lane, sequence, group)
 
     def _move(self, assigned: SingleConsumerGroup | None, source: TargetList, group: str | None) -> Taker | None:
-        """Move the first unassigned message to where it belongs; return who got it. assigned: of whom asks."""
+        """Move the first unassigned message to its consumer, and return that. assigned: the group of the consumer that
+        takes.
+        """
         message, lane = source.direct[0], source.lane
         unassigned = source.consumer_group
         assert isinstance(unassigned, SharedConsumerGroup)
@@ -373,9 +377,9 @@ class Assigning:
         return owner
 
     def _append(self, source: TargetList, own: TargetList, *, is_asked_for: bool) -> None:
-        """Put the first unassigned message behind the owner's own; where it can't stand there, they load it later.
+        """Append the first unassigned message to the owner's list. If it does not fit there, the owner loads it later.
 
-        is_asked_for: a take waits for it, and gets it however little room there is.
+        is_asked_for: a take waits for it and gets it, however little room there is.
         """
         message = source.direct[0]
         has_room = is_asked_for or own.direct_bytes + charge_bytes(message) <= own.high_watermark_bytes
@@ -388,13 +392,16 @@ class Assigning:
             self.target_area.loads.request(own)
 
     def _is_withheld(self, unassigned: SharedConsumerGroup, owner: Taker) -> bool:
-        """Return whether what is this owner's is not assigned from these unassigned messages, or not now."""
+        """Return whether messages of this owner are not assigned from these unassigned messages, or not now."""
         return self.assigned_by_consumer[owner].unassigned is not unassigned or self.gets_no_more(owner)
 
     # ------------------------------------------------------------------ giving back
 
     def empty(self, assigned: SingleConsumerGroup) -> None:
-        """Make unassigned again what was assigned and not taken. A load under way comes to nothing."""
+        """Make all messages unassigned that are assigned to a consumer and not taken.
+
+        A load under way has no effect.
+        """
         self.groups.assign_again(assigned.owner)
         for at, own in enumerate(assigned.lists):
             if not own.direct and not own.has_supply and not own.is_loading:
@@ -415,13 +422,13 @@ class Assigning:
         pair(assigned)
 
     def offer_withheld(self, consumer: Taker) -> None:
-        """Offer again what was passed because of this owner."""
+        """Offer all messages again that were passed over for this owner."""
         for unassigned in self.all_unassigned():
             unassigned.offer_withheld(consumer)
 
 
 def _drop(source: TargetList, *, keeps: bool = False) -> None:
-    """Drop the first direct message from the unassigned ones. keeps: it will be wanted again."""
+    """Drop the first direct message of the unassigned ones. keeps: it will be needed again."""
     message = source.direct[0]
     source.release(source.pass_first())
     if keeps:
@@ -435,6 +442,6 @@ def keep(lane: LaneState, message: StoredMessage) -> None:
 
 
 def _next(target: TargetList) -> TargetList | None:
-    """Return which of an unassigned list and its counterpart has the next message in RAM."""
+    """Return which of an unassigned list and its counterpart has the next message in RAM, or None."""
     source = target if target.counterpart is None else next_by_arrival(target)[0]
     return source if source.is_ready else None

@@ -1,7 +1,7 @@
-"""Distributions: chooses the rule of every destination, and replaces it. Nobody else does.
+"""Distributions: choose and replace the rule of every destination.
 
-A destination begins with the ordinary rule, or with turns where its one consumer takes from many topics. The first
-message with a group, or the first consumer with a priority, turns the ordinary rule into a GroupAssigner.
+A destination begins with the ordinary rule, or with turns if its one consumer takes from many topics. The first message
+with a group, or the first consumer with a priority, replaces the ordinary rule by a GroupAssigner.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Distributions(DistributionKeeper):
 
     def __init__(self, target_area: TargetArea) -> None:
         self._target_area = target_area
+        # One rule for all destinations without groups and priorities.
         self._ordinary = OrdinaryDistribution(target_area)
-        """One for all destinations whose messages and consumers are alike."""
 
     def first(self, destination: DestinationState) -> Distribution:
         """Return TopicTurns for what spans several destinations, and the ordinary rule for all others."""
@@ -37,8 +37,9 @@ class Distributions(DistributionKeeper):
             )
 
     def begin_assigning(self, destination: DestinationState) -> None:
-        """See DistributionKeeper. Of all other rules only the ordinary one may be replaced: what another rule has
-        learnt of its queue would be lost with it.
+        """Assign messages of a destination to its consumers by groups and priorities from now on.
+
+        Only the ordinary rule may be replaced, because the knowledge that another rule has of its queue would be lost.
         """
         if not destination.distribution.honours_groups:
             self.require_assignable(destination)

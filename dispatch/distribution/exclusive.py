@@ -1,7 +1,6 @@
-"""ExclusiveConsumers: of the exclusive consumers of a queue one gets everything; the others wait to take over.
+"""ExclusiveConsumers: one exclusive consumer of a queue gets everything, and the others wait to take over.
 
-All other consumers have no credit meanwhile, by the same means as in a paused
-queue, so nobody else pays for the question. Nothing of it survives the process.
+All other consumers have no credit meanwhile, in the same way as in a paused queue, so no take pays for this check.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ class ExclusiveConsumers:
     """The exclusive consumers of all queues. The state lock guards it; every method requires it held."""
 
     def __init__(self) -> None:
+        # The line of each queue that has exclusive consumers.
         self._lines: dict[DestinationState, _Line] = {}
-        """The line of each queue that has exclusive consumers."""
 
     def join(self, consumer: Taker) -> None:
-        """Give everything to an exclusive consumer, or let it wait for the one that has it."""
+        """Give everything to an exclusive consumer, or let it wait for the present one."""
         queue = consumer.destination
         consumer.is_exclusive = True
         line = self._lines.get(queue)
@@ -30,7 +29,7 @@ class ExclusiveConsumers:
             _choose(queue, line)
 
     def leave(self, consumer: Taker) -> None:
-        """Let a closed exclusive consumer go, which has given back what it held."""
+        """Remove a closed exclusive consumer, which has given back its deliveries."""
         queue = consumer.destination
         line = self._lines[queue]
         line.leave(consumer)
@@ -41,31 +40,31 @@ class ExclusiveConsumers:
 
 
 def _choose(queue: DestinationState, line: _Line) -> None:
-    """Choose the first in line with the highest priority; where nobody is, all share.
+    """Choose the consumer of highest priority that came first; if there is none, all share.
 
-    O(log exclusive consumers) where one follows another, else O(consumers).
+    O(log exclusive consumers) if one follows another, otherwise O(consumers).
     """
     before, queue.exclusive = queue.exclusive, line.first()
     if before is not None and queue.exclusive is not None:
-        queue.exclusive.reconfigure()  # the others got nothing before, and get nothing now
+        queue.exclusive.reconfigure()  # all others got nothing before, and get nothing now
         return
     for consumer in list(queue.consumers()):
         consumer.reconfigure()
         if queue.holds_up(consumer):
             queue.distribution.revoke(consumer)
     for consumer_group in queue.consumer_groups.values():
-        # A take that waits for messages there must look again, or it would swallow what is meant for another.
+        # A take that waits here must look again, or it would use up a wake-up that is meant for another consumer.
         consumer_group.arrived.notify_all()
 
 
 class _Line:
-    """The exclusive consumers of one queue: by priority, then by age. O(log n) each."""
+    """The exclusive consumers of one queue, by priority and then by age. O(log n) for each operation."""
 
     def __init__(self) -> None:
         self._consumers: set[Taker] = set()
         self._arrivals = 0
+        # By priority and arrival. Consumers that have left may still be here, but at most as many as have not.
         self._heap: list[tuple[int, int, Taker]] = []
-        """By priority and arrival. Who has left may still be here, beside as many as have not."""
 
     def join(self, consumer: Taker) -> None:
         self._consumers.add(consumer)
@@ -79,7 +78,7 @@ class _Line:
             heapify(self._heap)
 
     def first(self) -> Taker | None:
-        """Return the consumer that comes first; None: the line is empty."""
+        """Return the first consumer in line. None: the line is empty."""
         while self._heap and self._heap[0][2] not in self._consumers:
             heappop(self._heap)
         return self._heap[0][2] if self._heap else None

@@ -1,4 +1,4 @@
-"""GroupNames: which group each message of a queue has, also while its body is on disk. Nothing here is stored."""
+"""GroupNames: the group of each message of a queue, even while the message is on disk."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from ..core.model import DestinationState, LaneState, lane_of
 
 
 class GroupNames:
-    """The group of each message of a queue, also while its body is on disk. The state lock guards it."""
+    """The group of each message of a queue, even while its body is on disk. The state lock guards it."""
 
     __slots__ = ("_queue", "_known")
 
     def __init__(self, queue: DestinationState) -> None:
         self._queue = queue
+        # The groups of messages whose body is not in RAM, and of messages that are just handed out.
         self._known: dict[tuple[LaneMessages, int], str | None] = {}
-        """The message groups of messages whose body is not in RAM, and of those that are just handed out."""
 
     def of(self, lane: LaneMessages, message: StoredMessage) -> str | None:
-        """Return the group of a message; None: it has none, its headers make no sense, or groups mean nothing here."""
+        """Return the group of a message.
+
+        None: it has none, its headers can't be decoded, or the queue ignores groups.
+        """
         if not self._queue.keeps_groups:
             return None
         if message[2] is None:
@@ -40,7 +43,7 @@ class GroupNames:
         return self.of(lane_of(delivery), message_of(delivery))
 
     def note(self, lane: LaneState, message: StoredMessage) -> None:
-        """Note the group of a message whose body stays on disk. Requires: nothing, not even the lock."""
+        """Note the group of a message whose body stays on disk. The lock need not be held."""
         self._known[lane, message[0]] = self.of(lane, message)
 
     def remember(self, lane: LaneState, sequence: int, group: str) -> None:
@@ -48,7 +51,7 @@ class GroupNames:
         self._known[lane, sequence] = group
 
     def is_forgotten(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Tell whether the message's body is on disk and it came back since somebody has read its group there."""
+        """Return whether the body of a message is on disk and its group is unknown since it came back."""
         return message[2] is None and (lane, message[0]) not in self._known
 
     def go_with(self, deliveries: Iterable[Delivery]) -> None:

@@ -1,7 +1,7 @@
-"""GroupAssigner: the distribution of queues whose consumers are not all alike, because of groups or of priorities.
+"""GroupAssigner: the distribution of queues whose messages have groups or whose consumers have priorities.
 
-Here is who takes part, what a take collects, and where messages go that come back. What is assigned to whom says
-assigning.py, who comes first precedence.py, and when an owner loses groups rebalancing.py.
+This module adds and removes consumers, collects for a take, and puts messages in place that come back. assigning.py
+assigns messages to consumers, precedence.py has the order of consumers, and rebalancing.py takes groups from an owner.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .precedence import demand_within
 from .rebalancing import Rebalancing
 
 BATCH_MESSAGES: Final = 64
-"""Read at one go to learn their groups."""
+"""Messages that are read at a time to learn their groups."""
 
 
 class GroupAssigner(Distribution):
-    """Assigns the messages of one queue to its consumers, as Assigning says. The state lock guards it."""
+    """Assigns the messages of one queue to its consumers by the rules of Assigning. The state lock guards it."""
 
     honours_groups = True
 
@@ -49,13 +49,16 @@ class GroupAssigner(Distribution):
         self.groups, self.names = self._assigning.groups, self._assigning.names
         self._precedence = self._assigning.precedence
         self._assigned_by_consumer = self._assigning.assigned_by_consumer
+        # Number of takes that got a message.
         self._served = 0
-        """Takes that got something."""
 
     # ------------------------------------------------------------------ who takes part
 
     def take_over(self) -> None:
-        """Take over the consumers of a queue that was an ordinary one so far. Requires: it is the rule of the queue."""
+        """Take over the consumers of a queue that had the ordinary rule.
+
+        Requires: this is the rule of the queue now.
+        """
         for key, consumer_group in self.queue.consumer_groups.items():
             unassigned = self.queue.consumer_groups[key] = SharedConsumerGroup(self._assigning, consumer_group.selector)
             unassigned.lists, unassigned.misses = consumer_group.lists, consumer_group.misses
@@ -69,15 +72,15 @@ class GroupAssigner(Distribution):
         self.target_area.find_sole_lists(self.queue)
 
     def make_consumer_group(self, queue: DestinationState, selector: Selector | None) -> SharedConsumerGroup:
-        """Return a group for messages without an owner, which consumers with this selector share."""
+        """Return a new group for unassigned messages, which consumers with this selector share."""
         return SharedConsumerGroup(self._assigning, selector)
 
     def single_consumer_groups(self) -> Iterable[ConsumerGroup]:
-        """See Dispatcher. What is assigned to each consumer."""
+        """Return the group of each consumer's assigned messages."""
         return self._assigned_by_consumer.values()
 
     def join(self, consumer: Taker, unassigned: ConsumerGroup) -> None:
-        """Give a consumer lists of its own beside the unassigned ones."""
+        """Give a consumer lists of its own in addition to the unassigned ones."""
         assert isinstance(unassigned, SharedConsumerGroup)
         self.target_area.consumer_memory.charge(ASSIGNED_BYTES)
         assigned = self._assigned_by_consumer[consumer] = SingleConsumerGroup(unassigned, consumer)
@@ -96,9 +99,9 @@ class GroupAssigner(Distribution):
             pair(assigned)
 
     def leave(self, consumer: Taker) -> None:
-        """Leave the distribution: others may have what this consumer was not handed.
+        """Remove a consumer, so that others may have the messages that it was not handed.
 
-        What it was handed is given back after this.
+        Its deliveries are given back after this.
         """
         assigned = self._assigned_by_consumer[consumer]
         unassigned = assigned.unassigned
@@ -126,10 +129,10 @@ class GroupAssigner(Distribution):
             self.target_area.unsubscribe(self.queue, unassigned)
 
     def revoke(self, consumer: Taker) -> None:
-        """Give back what is assigned to a consumer that is slow or drains, or is not the exclusive one.
+        """Free messages assigned to a consumer that is slow, drains, or is not the exclusive one.
 
-        Of its groups it keeps those that it holds messages of, or all, if it is slow, the policy says so and nobody is
-        exclusive.
+        It keeps the groups of which it holds messages. If it is slow and nobody is exclusive, the policy may let it
+        keep all its groups.
         """
         if self.queue.rebalances_groups or self._assigning.gets_no_more(consumer):
             self._rebalancing.take_all(consumer)
@@ -137,7 +140,7 @@ class GroupAssigner(Distribution):
             self._assigning.empty(self._assigned_by_consumer[consumer])
 
     def offer_passed_over(self) -> None:
-        """Wake who was passed over and may have something now."""
+        """Wake consumers that were passed over and may have a message now."""
         for consumer in {
             consumer
             for unassigned in self._assigning.all_unassigned()
@@ -156,11 +159,11 @@ class GroupAssigner(Distribution):
         return self
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
-        """Hand out nothing: in a take of any size each message is looked at for its group."""
+        """Hand out nothing, because each message is examined for its group in a take of any size."""
         return None
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""
+        """Collect assigned messages for a consumer; when they run out, assign more from the unassigned ones."""
         deliveries: list[Delivery] = []
         assigned = self._assigned_by_consumer[consumer]
         if self.is_held_up:
@@ -189,7 +192,7 @@ class GroupAssigner(Distribution):
 
     @property
     def is_held_up(self) -> bool:
-        """See Dispatcher: memory has no room to hold back another group, which whoever takes may want to."""
+        """Return whether memory has no room to hold back another group, which any delivery may need."""
         return self.queue.has_groups and self.target_area.group_memory.is_full
 
     def _collect(
@@ -214,7 +217,7 @@ class GroupAssigner(Distribution):
     def _hand_out(
         self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
-        """Hand out from one list, and its counterpart; return what is left of max_bytes, and if both are empty."""
+        """Hand out from one list and its counterpart; return what is left of max_bytes, and whether both are empty."""
         dispatch_area = self.target_area.dispatch_area
         if own.counterpart is not None:
             return dispatch_area.collect_interleaved(consumer, own, most, max_bytes, deliveries)
@@ -227,12 +230,12 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ what comes back, is settled, is gone
 
     def reassign(self) -> None:
-        """Make assigned messages unassigned again, behind older ones of unknown groups that have come. O(owners)."""
+        """Make assigned messages unassigned, because older ones of unknown groups have come. O(owners)."""
         for consumer in self.groups.owners():
             self._assigning.empty(self._assigned_by_consumer[consumer])
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
-        """Offer a pending message again, and keep it in the caches if they have room for it."""
+        """Offer a pending message again, and keep it in the caches if there is room."""
         sequence = message[0]
         group = self.groups.holds_back(lane, sequence) or self.names.of(lane, message)
         self._go_on(lane, sequence, group)
@@ -242,7 +245,7 @@ class GroupAssigner(Distribution):
             self._offer_run(group, lane, sequence, sequence)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """See LaneListener. Each by itself, as each has a group of its own."""
+        """Offer each message by itself, because each has a group of its own."""
         for first, last in runs:
             for sequence in range(first, last + 1):
                 self.target_area.offer_again(lane, (sequence, b"", None, 0))
@@ -254,8 +257,11 @@ class GroupAssigner(Distribution):
         self.target_area.group_memory.go_on()
 
     def _offer_run(self, group: str | None, lane: LaneState, first: int, last: int) -> None:
-        """Offer messages of one group again. Where the group has an owner that was assigned later messages of it
-        already, they go back to that owner; else to the unassigned messages of every consumer group."""
+        """Offer messages of one group again.
+
+        If the owner of the group has been assigned later messages of it, they go back to the owner; otherwise to the
+        unassigned messages of every consumer group.
+        """
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
             for unassigned in self._assigning.all_unassigned():
@@ -284,7 +290,10 @@ class GroupAssigner(Distribution):
             self.names.remember(lane_of(delivery), delivery.sequence, group)
 
     def remember_put_off(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """See LaneListener. Reads each of the messages. One that can't be read holds back nobody."""
+        """Take over messages that an earlier process put off; return those that can no longer be held back.
+
+        It reads each of them. A message that can't be read holds back no other.
+        """
         forgotten = SequenceSet()
         for at, last in runs:
             while (run := lane.pending_lane.pending_run(at, BATCH_MESSAGES)) is not None and run[0] <= last:
@@ -301,7 +310,7 @@ class GroupAssigner(Distribution):
         return forgotten
 
     def settled(self, lane: LaneState, first: int, messages: int) -> None:
-        """Let groups go on that waited for what a transaction has settled."""
+        """Let groups go on that waited for messages which a transaction has settled."""
         for sequence in self.groups.held_back(lane, first, first + messages - 1):
             self._go_on(lane, sequence, self.groups.holds_back(lane, sequence))
 
@@ -338,7 +347,7 @@ class GroupAssigner(Distribution):
     def unowned_of(
         self, consumer: Taker, lane: LaneState, messages: Iterable[StoredMessage]
     ) -> Iterator[StoredMessage]:
-        """Return those of free messages without an owner that would be this consumer's if it took now."""
+        """Return those of the free messages without an owner that this consumer would get if it took now."""
         shared, precedence = self._assigned_by_consumer[consumer].unassigned, self._precedence
         if precedence.quota(shared, consumer.priority) <= 0:
             return
@@ -349,7 +358,7 @@ class GroupAssigner(Distribution):
                 yield message
 
     def kept_for_others(self, consumer: Taker) -> list[int]:
-        """See Explainer. What is assigned to another; where that is nothing, what is kept for it. O(messages)."""
+        """Return for each other consumer how many messages are assigned to it or, if none, kept for it. O(messages)."""
         kept = {other: self._in_hand(other) for other in self._assigned_by_consumer if other is not consumer}
         unassigned = self._assigned_by_consumer[consumer].unassigned
         behind = ((promise.consumer, promise.waiting) for promise in unassigned.promises.values())
@@ -365,15 +374,18 @@ class GroupAssigner(Distribution):
         return direct + sum(_count_free(own.lane, [*own.returned, *own.references]) for own in lists)
 
     def count_waiting(self) -> int:
-        """Return how many messages wait behind one of their group that comes back later, or somewhat more."""
+        """Return how many messages wait behind a message of their group that comes back later.
+
+        The figure may be too high.
+        """
         return sum(self.groups.waiting(lane) for lane in self.queue.all_lanes())
 
     def is_outranked(self, consumer: Taker) -> bool:
-        """Return whether the priorities of others leave this consumer no message without an owner."""
+        """Return whether consumers of higher priority leave this one no message without an owner."""
         return not self._precedence.quota(self._assigned_by_consumer[consumer].unassigned, consumer.priority)
 
     def audit(self) -> tuple[int, int]:
-        """Return the bytes that message groups hold, and those of them for groups that are held back."""
+        """Return the bytes held for message groups, and how many of them for groups that are held back."""
         return self.groups.held_bytes, self.groups.held_back_bytes
 
 

@@ -1,4 +1,4 @@
-"""IdleConsumers: who found nothing at its last take, by how many groups it owns. Nothing here is stored."""
+"""IdleConsumers: the consumers whose last take found nothing, by the number of groups they own."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from ..core.model import Taker
 
 
 class IdleConsumers:
-    """Consumers of one priority that share their unassigned messages. The state lock guards it.
+    """Idle consumers of one priority that share their unassigned messages. The state lock guards it.
 
-    Counts of owned groups are few, whoever owns how many: there are no more buckets than distinct sums make.
+    There are few distinct counts of owned groups: only as many as distinct numbers can add up to all groups.
     """
 
     __slots__ = ("_owned", "_counts", "_by_count")
 
     def __init__(self, owned: Callable[[Taker], int]) -> None:
-        """owned: how many groups a consumer owns."""
+        """Make an empty set.
+
+        owned: returns how many groups a consumer owns.
+        """
         self._owned = owned
+        # How many groups each consumer owned when that was last noted.
         self._counts: dict[Taker, int] = {}
-        """By consumer, how many groups it owned when that was last noted."""
         self._by_count: dict[int, dict[Taker, None]] = {}
 
     def note(self, consumer: Taker) -> None:
@@ -28,7 +31,7 @@ class IdleConsumers:
             self._put(consumer)
 
     def drop(self, consumer: Taker) -> None:
-        """Note that a consumer has got something, or is gone. O(1)."""
+        """Note that a consumer has got a message, or is gone. O(1)."""
         count = self._counts.pop(consumer, None)
         if count is not None:
             alike = self._by_count[count]
@@ -37,7 +40,7 @@ class IdleConsumers:
                 del self._by_count[count]
 
     def owns_otherwise(self, consumer: Taker) -> None:
-        """Note that a consumer owns more groups than before, or fewer. O(1)."""
+        """Note that the number of groups that a consumer owns has changed. O(1)."""
         if consumer in self._counts:
             self.drop(consumer)
             self._put(consumer)
@@ -47,10 +50,12 @@ class IdleConsumers:
         self._by_count.setdefault(count, {})[consumer] = None
 
     def neediest(self, fewer_than: int, demand: Callable[[Taker], int]) -> Taker | None:
-        """Return who owns least, and fewer than so many, of those that could take something; None: nobody does.
+        """Return the consumer with the fewest groups, below a bound, of those that could take a message.
 
-        One that pulls and does not wait is dropped on the way: its next take notes it again. So each take pays for
-        itself once, and a call costs O(slow consumers + distinct counts).
+        None: there is none.
+
+        A consumer without prefetch that does not wait is dropped on the way, and its next take notes it again. So each
+        take pays for itself once, and a call costs O(slow consumers + distinct counts).
         """
         pulling: list[Taker] = []
         found = next(self._eligible(fewer_than, demand, pulling), None)
@@ -59,7 +64,10 @@ class IdleConsumers:
         return found
 
     def _eligible(self, fewer_than: int, demand: Callable[[Taker], int], pulling: list[Taker]) -> Iterator[Taker]:
-        """Yield who could take something, the neediest first; `pulling` gets those on the way that do not wait."""
+        """Yield consumers that could take, those with the fewest groups first.
+
+        `pulling` gets those that do not wait.
+        """
         for count in sorted(self._by_count):
             if count >= fewer_than:
                 return
@@ -72,7 +80,7 @@ class IdleConsumers:
                     pulling.append(consumer)
 
     def _check(self) -> None:
-        """AssertionError where the counts are not those of now."""
+        """Raise AssertionError if a count is not the present one."""
         assert {consumer: count for count, alike in self._by_count.items() for consumer in alike} == self._counts
         assert all(count == self._owned(consumer) for consumer, count in self._counts.items())
         assert all(self._by_count.values())

@@ -1,8 +1,7 @@
-"""MessageGroups: who owns which groups of messages in one queue, and which of them wait for a message put off.
+"""MessageGroups: the owners of message groups in one queue, and the groups that wait for a message to come back.
 
-A group is owned by way of its bucket, so a million groups take no more room
-than a thousand. What waits, waits by its group's own name: a message that
-comes back later holds up nobody but those behind it in the same group.
+A consumer owns buckets of groups, so a million groups take no more room than a thousand. But waiting is by the name of
+the group: a message that comes back later holds up only later messages of the same group.
 """
 
 from __future__ import annotations
@@ -19,14 +18,16 @@ from ..core.model import LaneState, NonPersistentLaneState, Taker
 
 BUCKETS: Final = 1024
 HELD_BACK_BYTES: Final = OVERHEAD_BYTES
-"""What is remembered of a message that comes back later, beside its group's name: no more than its delivery took."""
+"""Charged for a message that comes back later, in addition to its group's name: no more than its delivery took."""
 ASSIGNED_BYTES: Final = 256
-"""What is remembered of a bucket of which something was assigned."""
+"""Charged for a bucket of which a message was assigned."""
 WAITING_BYTES: Final = 368
-"""What it takes that something of a lane waits behind a message, beside its runs. All measured with tracemalloc."""
+"""Charged for a lane with messages that wait behind another one, without its runs. Measured with tracemalloc."""
 RUNS_MAX: Final = 1024
-"""Most runs of messages put aside for one reason in one lane, 16 KiB. Beyond it runs are joined across what lies
-between."""
+"""Most runs of messages that are put aside for one reason in one lane, which is 16 KiB.
+
+Beyond it, runs are joined and include the messages between them.
+"""
 
 
 def bucket_of(group: str) -> int:
@@ -34,9 +35,9 @@ def bucket_of(group: str) -> int:
 
 
 def put_aside(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None:
-    """Remember these in bounded memory, perhaps with others that lie between.
+    """Put messages aside in bounded memory, perhaps with others that lie between them.
 
-    Non-persistent ones exactly: what is only in another list must not be looked for.
+    Non-persistent messages are put aside exactly: one that is only in another list must not be looked for.
     """
     runs.add(first, last)
     if len(runs) > RUNS_MAX and lane.is_persistent:
@@ -44,7 +45,7 @@ def put_aside(lane: LaneState, runs: SequenceSet, first: int, last: int) -> None
 
 
 def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
-    """Return what orders messages of one priority, persistent and not, by arrival. O(log turns)."""
+    """Return a key that orders messages of one priority, persistent or not, by arrival. O(log turns)."""
     if lane.is_persistent:
         return sequence, 1, 0
     return cast("NonPersistentLaneState", lane).tmp_lane.before(sequence), 0, sequence
@@ -53,24 +54,24 @@ def _place(lane: LaneState, sequence: int) -> tuple[int, int, int]:
 def _find(places: list[tuple[int, int, int]], lane: LaneState, sequence: int) -> int:
     if lane.is_persistent:
         return bisect_left(places, (sequence, 1, 0))
-    # Where it stands among those of the other lane is not told any more once they are gone.
+    # Its place among the messages of the other lane can't be found any more once those are gone.
     return next(at for at, place in enumerate(places) if place[1:] == (0, sequence))
 
 
 class _Halt:
-    """A group that waits for messages of one priority."""
+    """A group whose messages of one priority wait."""
 
     __slots__ = ("group", "places", "waiting")
 
     def __init__(self, group: str) -> None:
         self.group = group
+        # The places of the messages that come back later, sorted.
         self.places: list[tuple[int, int, int]] = []
-        """The places of the messages that come back later, in order."""
         self.waiting: dict[LaneState, SequenceSet] | None = None
 
     @property
     def held_bytes(self) -> int:
-        """What it is charged."""
+        """Its charge."""
         held_bytes = (HELD_BACK_BYTES + len(self.group.encode())) * len(self.places)
         for runs in () if self.waiting is None else self.waiting.values():
             held_bytes += WAITING_BYTES + RUN_BYTES * len(runs)
@@ -78,29 +79,29 @@ class _Halt:
 
 
 class MessageGroups:
-    """The owner of each group of messages in one queue, and the groups that wait. The state lock guards it."""
+    """The owners of the message groups of one queue, and the groups that wait. The state lock guards it."""
 
     def __init__(self, memory: GroupMemory) -> None:
         self.memory = memory
+        # The owner of each bucket; empty while no bucket has an owner.
         self._owners: list[Taker | None] = []
-        """By bucket; nothing while nobody owns any."""
+        # Number of buckets of each owner.
         self._owned: dict[Taker, int] = {}
-        """How many buckets each owner has."""
+        # By owner, then by bucket and priority: the last place that is assigned to the owner.
         self._last_assigned: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
-        """By owner, bucket and priority, the last place that is assigned to that owner."""
+        # By lane and sequence: the halt that each message that comes back later causes.
         self._held_back: dict[LaneState, dict[int, _Halt]] = {}
-        """By lane and sequence, what each message that comes back later holds back."""
+        # Halts by group and priority.
         self._halts: dict[tuple[str, int], _Halt] = {}
-        """By group and priority."""
 
     @property
     def held_bytes(self) -> int:
-        """What it is charged. O(everything)."""
+        """The charge of everything here. O(everything)."""
         return self.held_back_bytes + sum(ASSIGNED_BYTES * len(places) for places in self._last_assigned.values())
 
     @property
     def held_back_bytes(self) -> int:
-        """What it is charged for messages that hold back their groups. O(those)."""
+        """The charge for messages that hold back their groups. O(those)."""
         return sum(halt.held_bytes for halt in self._halts.values())
 
     # ------------------------------------------------------------------ owners
@@ -113,26 +114,26 @@ class MessageGroups:
         return bool(self._owned)
 
     def owners(self) -> Collection[Taker]:
-        """Return the consumers that own something."""
+        """Return the consumers that own a bucket."""
         return self._owned.keys()
 
     def give(self, group: str, consumer: Taker) -> None:
-        """Give a bucket without an owner one."""
+        """Give the bucket of a group to its first owner."""
         if not self._owners:
             self._owners = [None] * BUCKETS
         self._owners[bucket_of(group)] = consumer
         self._owned[consumer] = self.owned(consumer) + 1
 
     def owned(self, consumer: Taker) -> int:
-        """Return how many buckets are its own."""
+        """Return how many buckets a consumer owns."""
         return self._owned.get(consumer, 0)
 
     def buckets(self, consumer: Taker) -> list[int]:
-        """Return the buckets of this owner. O(BUCKETS)."""
+        """Return the buckets of an owner. O(BUCKETS)."""
         return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
 
     def release(self, consumer: Taker, buckets: Sequence[int]) -> None:
-        """Take these from their owner. Requires: `assign_again` follows."""
+        """Take buckets from their owner. Requires: `assign_again` follows."""
         for bucket in buckets:
             self._owners[bucket] = None
         self._owned[consumer] -= len(buckets)
@@ -142,7 +143,7 @@ class MessageGroups:
             self._owners = []
 
     def note_assigned(self, lane: LaneState, sequence: int, group: str) -> None:
-        """Note that a message is assigned to its owner, and with it all of the group that came before it."""
+        """Note that a message, and all earlier ones of its group, are assigned to the owner."""
         bucket = bucket_of(group)
         owner = self._owners[bucket]
         assert owner is not None
@@ -156,9 +157,9 @@ class MessageGroups:
             places[key] = place
 
     def is_ahead(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Return whether what is assigned to its owner has come past the message, so that it belongs there too.
+        """Return whether the owner was assigned messages behind this one, so that this one belongs to the owner too.
 
-        If not, earlier ones of the group may be unassigned, and none behind it is assigned.
+        If not, earlier messages of the group may be unassigned, and no later one is assigned.
         """
         bucket = bucket_of(group)
         owner = self._owners[bucket]
@@ -167,7 +168,7 @@ class MessageGroups:
         return last is not None and _place(lane, sequence) <= last
 
     def assign_again(self, consumer: Taker) -> None:
-        """Note that nothing is assigned to the owner: what was is unassigned again, or taken."""
+        """Note that no message is assigned to an owner any more: all are unassigned again or taken."""
         places = self._last_assigned.pop(consumer, None)
         if places is not None:
             self.memory.release(ASSIGNED_BYTES * len(places))
@@ -175,7 +176,7 @@ class MessageGroups:
     # ------------------------------------------------------------------ what waits
 
     def halt(self, lane: LaneState, sequence: int, group: str) -> None:
-        """Halt the group of a message that comes back later: what is behind the message waits for it."""
+        """Halt the group of a message that comes back later: messages behind it wait."""
         held_back = self._held_back.setdefault(lane, {})
         if sequence in held_back:
             return
@@ -188,27 +189,27 @@ class MessageGroups:
         self.memory.hold_back(HELD_BACK_BYTES + len(halt.group.encode()))
 
     def holds_back(self, lane: LaneState, sequence: int) -> str | None:
-        """Return the group of a message that comes back later; None: it is not one."""
+        """Return the group that a message holds back. None: it holds back no group."""
         held_back = self._held_back.get(lane)
         halt = held_back.get(sequence) if held_back is not None else None
         return None if halt is None else halt.group
 
     def held_back(self, lane: LaneState, first: int, last: int) -> list[int]:
-        """Return which of first..last hold back their groups, in order. O(those, or the run)."""
+        """Return which messages of a run hold back their groups, in order. O(those, or the run)."""
         held_back = self._held_back.get(lane, {})
         if last - first < len(held_back):
             return [sequence for sequence in range(first, last + 1) if sequence in held_back]
         return sorted(sequence for sequence in held_back if first <= sequence <= last)
 
     def is_halted(self, lane: LaneState, sequence: int, group: str) -> bool:
-        """Return whether a message waits for one before it."""
+        """Return whether a message waits for an earlier one of its group."""
         if not self._halts:
             return False
         halt = self._halts.get((group, lane.pending_lane.priority))
         return halt is not None and _place(lane, sequence) > halt.places[0]
 
     def wait(self, lane: LaneState, sequence: int, group: str) -> None:
-        """Let a message of a halted group wait, in no list."""
+        """Put a message of a halted group aside, in no list."""
         halt = self._halts[group, lane.pending_lane.priority]
         if halt.waiting is None:
             halt.waiting = {}
@@ -226,7 +227,7 @@ class MessageGroups:
             self.memory.let_go(-charge)
 
     def go_on(self, lane: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
-        """Let a group go on whose message is put off no longer, or settled; return what waited for it."""
+        """Let a group go on whose message has come back or was settled; return the messages that waited for it."""
         held_back = self._held_back.get(lane)
         halt = held_back.pop(sequence, None) if held_back is not None else None
         if held_back is None or halt is None:
@@ -242,12 +243,12 @@ class MessageGroups:
         return waiting or {}
 
     def waiting(self, lane: LaneState) -> int:
-        """Return how many messages of a lane wait, or somewhat more."""
+        """Return how many messages of a lane wait. The figure may be too high."""
         halts = [halt.waiting for halt in self._halts.values() if halt.waiting is not None]
         return sum(waiting[lane].count for waiting in halts if lane in waiting)
 
     def _check(self) -> None:
-        """AssertionError where messages that come back later and the groups that they hold back disagree."""
+        """Raise AssertionError if messages that come back later and the groups that they hold back disagree."""
         places: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
         for lane, held_back in self._held_back.items():
             assert held_back

@@ -1,4 +1,4 @@
-"""OrdinaryDistribution: the consumers of a consumer group share its lists, and whoever takes gets the next message."""
+"""OrdinaryDistribution: consumers share the lists of their consumer group, and the next take gets the next message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.model import Collector, ConsumerGroup, Distribution, LaneState, Take
 
 
 class OrdinaryDistribution(Distribution):
-    """One for all queues whose messages and consumers are alike: it knows nothing of any of them."""
+    """The rule of all queues without groups and priorities. One object serves all of them and knows none."""
 
     is_ordinary = True
     keeps_open = False
@@ -22,26 +22,26 @@ class OrdinaryDistribution(Distribution):
 
     @property
     def collector(self) -> Collector:
-        """Return the DispatchArea, which this rule would only ask."""
+        """Return the DispatchArea itself, because this rule would only call it."""
         return self._dispatch_area
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
-        """See Collector."""
+        """Hand out one message from the DispatchArea."""
         return self._dispatch_area.collect_one(consumer)
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """See Collector."""
+        """Hand out up to `most` messages from the DispatchArea."""
         return self._dispatch_area.collect(consumer, most, max_bytes)
 
     def leave(self, consumer: Taker) -> None:
-        """Take a closed consumer from its group, and end the group with its last one."""
+        """Remove a closed consumer from its group, and end the group with its last consumer."""
         consumer_group = consumer.consumer_group
         consumer_group.remove_consumer(consumer)
         if not consumer_group.consumers:
             self._target_area.unsubscribe(consumer.destination, consumer_group)
 
     def wake_others(self, consumer_group: ConsumerGroup) -> None:
-        """Wake others of the consumer group: one that was woken takes nothing any more."""
+        """Wake other consumers of the group, because one that was woken takes nothing."""
         self._target_area.wake(consumer_group)
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:

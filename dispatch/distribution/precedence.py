@@ -1,6 +1,6 @@
-"""Precedence: which consumers of a queue come first, and what they leave to the others. Nothing here is stored.
+"""Precedence: the order of a queue's consumers by priority, and which messages each leaves to those behind it.
 
-It is about messages that nobody owns: of its own groups a consumer may take whatever its priority.
+It concerns messages that nobody owns. A consumer may take messages of its own groups whatever its priority.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ class Precedence:
     __slots__ = ("_queue", "_groups", "_assigned", "_ranks", "_priorities", "_highest", "lowest")
 
     def __init__(self, queue: DestinationState, groups: MessageGroups, assigned: Collection[ConsumerGroup]) -> None:
-        """assigned: a view of what each consumer of now has of its own."""
+        """Make the order of a queue.
+
+        assigned: a view of the group of assigned messages of each consumer.
+        """
         self._queue = queue
         self._groups = groups
         self._assigned = assigned
+        # Its consumers by priority, each with the consumer group that it shares with others.
         self._ranks: dict[int, dict[Taker, ConsumerGroup]] = {}
-        """Its consumers by priority, each with the consumer group that it shares with others."""
+        # The priorities, highest first.
         self._priorities: list[int] = []
-        """The highest first."""
         self._highest = 0
+        # The lowest priority of a consumer. Read-only for callers.
         self.lowest = 0
-        """The lowest priority of a consumer. Read-only for callers."""
 
     def join(self, consumer: Taker, shared: ConsumerGroup) -> None:
-        """Take in a consumer of a group."""
+        """Add a consumer of a shared group."""
         self._ranks.setdefault(consumer.priority, {})[consumer] = shared
         self._rank()
 
     def leave(self, consumer: Taker) -> None:
-        """Let a consumer go."""
+        """Remove a consumer."""
         rank = self._ranks[consumer.priority]
         del rank[consumer]
         if not rank:
@@ -49,19 +52,19 @@ class Precedence:
         self._rank()
 
     def _rank(self) -> None:
-        """Note which priorities there are. O(1) unless they are others now."""
+        """Note which priorities exist. O(1) unless they have changed."""
         if len(self._priorities) != len(self._ranks):
             self._priorities = sorted(self._ranks, reverse=True)
             self._highest, self.lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def quota(self, shared: ConsumerGroup, priority: int) -> int:
-        """Return how many messages without an owner a consumer of this priority may take beside the others."""
+        """Return how many messages without an owner a consumer of this priority may take, given the others."""
         return UNLIMITED if priority == self._highest else self._beyond_credit_above(shared, priority)
 
     def first_above(
         self, shared: ConsumerGroup, priority: int, lane: LaneState, message: StoredMessage
     ) -> Taker | None:
-        """Return who of another consumer group comes before those of this one and wants the message."""
+        """Return a consumer of another consumer group that comes before this priority and wants the message."""
         if priority == self._highest or len(self._queue.consumer_groups) < 2:
             return None
         for other, others_shared, _ in self._above(priority):
@@ -70,14 +73,15 @@ class Precedence:
         return None
 
     def _above(self, priority: int) -> Iterator[tuple[Taker, ConsumerGroup, int]]:
-        """Yield those of higher priority that could take something now, and how much. O(consumers above)."""
+        """Yield consumers of higher priority that could take now, and how many messages. O(consumers above)."""
         if self._queue.exclusive is not None:
             return
         for rank in self._priorities:
             if rank <= priority:
                 return
             for other, shared in self._ranks[rank].items():
-                # Whose prefetch is used up is passed over without the call of `demand`: those are most, if many.
+                # A consumer whose prefetch is used up is skipped without calling `demand`: if there are many, most are
+                # such.
                 if other.activity.is_slow or 0 < other.prefetch_limit <= other.in_flight:
                     continue
                 demand = other.demand
@@ -85,10 +89,10 @@ class Precedence:
                     yield other, shared, demand
 
     def _beyond_credit_above(self, shared: ConsumerGroup, priority: int) -> int:
-        """Return how many unassigned messages those of higher priority have no credit for.
+        """Return how many unassigned messages are left once those of higher priority have used their credit.
 
-        With a selector only those count that are known to match. O(lanes + consumers of higher priority), and
-        O(consumers) where their credit does not do for all that is undelivered.
+        With a selector, only messages count that are known to match. O(lanes + consumers of higher priority), and
+        O(consumers) if their credit does not cover all undelivered messages.
         """
         available: int | None = None
         for _, others_shared, demand in self._above(priority):
@@ -101,13 +105,13 @@ class Precedence:
         return UNLIMITED if available is None else max(available - self._count_assigned(shared), 0)
 
     def _undelivered(self, shared: ConsumerGroup) -> int:
-        """Count unassigned messages and, where these have no selector, assigned ones too. O(lanes)."""
+        """Count unassigned messages and, if there is no selector, assigned ones too. O(lanes)."""
         if shared.selector is not None:
             return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in shared.lists)
         return sum(lane.free_messages for lane in self._queue.all_lanes())
 
     def _count_assigned(self, shared: ConsumerGroup) -> int:
-        """Count what of the undelivered messages is assigned to consumers. O(consumers)."""
+        """Count the undelivered messages that are assigned to consumers. O(consumers)."""
         if shared.selector is not None or not self._groups.has_owners:
             return 0
         return sum(len(own.direct) + own.returned.count for assigned in self._assigned for own in assigned.lists)
@@ -121,5 +125,5 @@ def _matches(shared: ConsumerGroup, lane: LaneState, message: StoredMessage) -> 
 
 
 def demand_within(queue: DestinationState, consumer: Taker) -> int:
-    """Return how many messages may be kept for a consumer: none where its queue gives it nothing."""
+    """Return how many messages may be kept for a consumer: none if its queue gives it nothing."""
     return 0 if queue.holds_up(consumer) else consumer.demand

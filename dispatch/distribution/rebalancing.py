@@ -1,10 +1,9 @@
-"""Rebalancing: when an owner of groups loses some of them.
+"""Rebalancing: take groups from an owner for other consumers.
 
-An owner keeps its groups until it closes or an exclusive consumer comes. Where
-the queue's policy has `group_rebalance`, it keeps them until it is slow, or
-another consumer of the consumer group has nothing to do and owns less than its
-part. What it has not been handed is unassigned again then; a group of which
-it holds something stays with it until that is settled.
+An owner keeps its groups until it closes or an exclusive consumer comes. With `group_rebalance` in the queue's policy,
+it also loses groups when it is slow, or when another consumer of the consumer group has nothing to do and owns less
+than its share. Messages that it was not handed are unassigned then. A group of which it holds messages stays with it
+until those are settled.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class Rebalancing:
         self._groups = assigning.groups
 
     def level(self, assigned: SingleConsumerGroup) -> bool:
-        """Level the ownership for a consumer that has nothing to do.
+        """Level the ownership for a consumer that has nothing to do; return whether a group was freed.
 
-        What owners of more than their part can give is free again.
+        Owners of more than their share give away groups of which they hold no message.
         """
         if not self._queue.rebalances_groups or not self._groups.has_owners:
             return False
@@ -37,15 +36,15 @@ class Rebalancing:
         part = -(-sum(counts.values()) // max(len(consumers), 1))
         if len(counts) < 2 or counts.get(assigned.owner, 0) >= sum(counts.values()) // len(counts):
             return False
-        # A list: each of them is asked.
+        # A list, so that each of them is asked.
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
     def take_all(self, consumer: Taker) -> None:
-        """Take from a consumer all groups of which it holds no message, and what is assigned to it."""
+        """Take from a consumer all groups of which it holds no message, and all messages assigned to it."""
         self._release(consumer, UNLIMITED)
 
     def _release(self, consumer: Taker, most: int) -> bool:
-        """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
+        """Take up to `most` groups from a consumer of which it holds no message; return whether there was one."""
         assigned = self._assigning.assigned_by_consumer[consumer]
         in_use = self._in_use(consumer)
         idle = [bucket for bucket in self._groups.buckets(consumer) if bucket not in in_use][:most]
@@ -59,7 +58,7 @@ class Rebalancing:
         return True
 
     def _in_use(self, consumer: Taker) -> set[int]:
-        """Buckets of which it holds a message. O(in flight)."""
+        """Return the buckets of which a consumer holds a message. O(in flight)."""
         held = [delivery for lane in self._queue.all_lanes() for delivery in lane.in_flight.values()]
         held += consumer.held_in_transactions()
         groups = (self._assigning.names.of_delivery(delivery) for delivery in held if consumer_of(delivery) is consumer)

@@ -16,7 +16,7 @@ from .ordinary import OrdinaryDistribution
 class TopicTurns(OrdinaryDistribution):
     """The rule of a pattern, whose consumer group has the lists of all its members. O(lists) for each take.
 
-    A lane is of a member, so what becomes of its messages each member's own distribution decides.
+    Each lane belongs to a member, whose own distribution decides about messages that come back.
     """
 
     is_ordinary = False
@@ -24,11 +24,11 @@ class TopicTurns(OrdinaryDistribution):
     keeps_open = True
 
     def __init__(self, target_area: TargetArea, pattern: DestinationState) -> None:
-        """pattern: its sources are the members."""
+        """Make the rule of a pattern. pattern: its sources are the members."""
         super().__init__(target_area)
         self._pattern = pattern
+        # By priority, the number of the member that was served last.
         self._served: dict[int, int] = {}
-        """By priority, the number of the member that was served last."""
 
     @property
     def collector(self) -> Collector:
@@ -36,13 +36,13 @@ class TopicTurns(OrdinaryDistribution):
         return self
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
-        """Hand out nothing: a take of any size looks whose turn it is."""
+        """Hand out nothing, because a take of any size checks whose turn it is."""
         return None
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to `most` messages that are in RAM.
 
-        Of each priority the member behind the one that was served last comes first.
+        In each priority, the member behind the one that was served last comes first.
         """
         deliveries: list[Delivery] = []
         firsts = (
@@ -62,13 +62,13 @@ class TopicTurns(OrdinaryDistribution):
                 if len(deliveries) >= most:
                     return deliveries
             if any(_has_more(target) for target in lists):
-                break  # it is to be loaded, or too large for this take: what has a lower priority comes behind it
+                break  # it must be loaded, or is too large for this take; lower priorities come behind it
         return deliveries
 
     def _hand_out(
         self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> int | None:
-        """Hand out from one list, and its counterpart; return what is left of max_bytes."""
+        """Hand out from one list and its counterpart; return what is left of max_bytes."""
         dispatch_area = self._dispatch_area
         if target.counterpart is not None:
             return dispatch_area.collect_interleaved(consumer, target, most, max_bytes, deliveries)[0]
@@ -79,7 +79,7 @@ class TopicTurns(OrdinaryDistribution):
         return max_bytes
 
     def withdraw(self, member: DestinationState, consumer_group: ConsumerGroup) -> None:
-        """Take the lists of one member from the consumer group, and what is in flight of it from the consumer."""
+        """Remove the lists of one member from the consumer group, and its deliveries from the consumer."""
         for lane in member.all_lanes():
             for delivery in list(lane.in_flight.values()):
                 self._dispatch_area.settle(delivery)
@@ -88,7 +88,7 @@ class TopicTurns(OrdinaryDistribution):
             consumer.on_credit()
 
     def leave(self, consumer: Taker) -> None:
-        """See Dispatcher. No member has a consumer group any more."""
+        """Remove a closed consumer. Its members have no consumer group any more."""
         super().leave(consumer)
         for member in self._pattern.sources():
             member.consumer_groups.clear()

@@ -1,4 +1,4 @@
-"""What the doors reach: the parts that a queue and a topic hand their calls to, for threads and event loops alike."""
+"""The parts to which queues and topics pass their calls on, for threads and event loops alike."""
 
 from __future__ import annotations
 

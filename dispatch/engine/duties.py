@@ -1,7 +1,7 @@
-"""Duties: the things that background work consists of. Each fails alone, and is tried again ever more rarely.
+"""Duty: one piece of background work. Each duty fails alone, and is tried again less and less often.
 
-One that goes on failing (no descriptor left, no readable /proc, a full disk) keeps none of the others from being done,
-is logged once for each cause, and can be seen in the statistics.
+A duty that goes on failing (no descriptor left, no readable /proc, a full disk) does not stop the others. It is logged
+once for each cause, and shown in the statistics.
 """
 
 from __future__ import annotations
@@ -18,29 +18,33 @@ logger = LateLogger("forebay.dispatch")
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
 SAME_CAUSE_SECONDS: Final = 600.0
-"""A cause that was logged is not logged again for so long, also where the duty worked in between."""
+"""A cause is not logged again for this long, even if the duty worked in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailingDuty:
-    """A thing that background work tries again and again in vain."""
+    """A piece of background work that fails again and again."""
 
     since: float
-    """When it failed first, in seconds since 1970."""
+    """When it first failed, in seconds since 1970."""
     tries: int
-    """How often it was tried since."""
+    """How often it was tried since then."""
     problem: str
-    """What the last try met."""
+    """The problem of the last attempt."""
 
 
 class Duty:
-    """One thing that background work does. It belongs to one thread at a time, but for `failing`."""
+    """One piece of background work. It belongs to one thread at a time, except `failing`."""
 
     def __init__(self, name: str, work: Callable[[], int]) -> None:
-        """work: does what is due; returns how many things were done. name: as logs and statistics show it."""
+        """Make a duty.
+
+        name: as logs and statistics show it.
+        work: does what is due; returns how many things were done.
+        """
         self.name = name
+        # None while it works.
         self.failing: FailingDuty | None = None
-        """None while it works."""
         self._work = work
         self._retry_at = 0.0
         self._pause_seconds = 0.0
@@ -48,10 +52,10 @@ class Duty:
         self._logged_at = 0.0
 
     def do(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
-        """Do it if it is due, or failed and is to be tried again; return how many things were done.
+        """Do it if it is due, or failed and must be tried again; return how many things were done.
 
-        now: monotonic seconds. time_ms: since 1970. StoreFailed passes: it ends all that is done in the background.
-        Whatever else it raises is kept, and logged. Requires: no lock.
+        now: monotonic seconds. time_ms: since 1970. StoreFailed is raised, because it ends all background work. Any
+            other error is kept and logged. Requires: no lock.
         """
         if self.failing is None:
             if not is_due:
@@ -79,7 +83,7 @@ class Duty:
         return done
 
     def next_at(self, at: float) -> float:
-        """Return when it is to be looked at again. at: when it would be due if it worked, in monotonic seconds."""
+        """Return when to check it again. at: when it would be due if it worked, in monotonic seconds."""
         return at if self.failing is None else self._retry_at
 
     def _fail(self, error: Exception, now: float, time_ms: int) -> None:
@@ -89,7 +93,7 @@ class Duty:
         self.failing = FailingDuty(
             time_ms / 1000 if failing is None else failing.since, 1 if failing is None else failing.tries + 1, problem
         )
-        self._retry_at = now + self._pause_seconds  # what passes at once has its second try at once
+        self._retry_at = now + self._pause_seconds  # a problem that passes at once is tried again at once
         self._pause_seconds = min(max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), PAUSE_SECONDS_MAX)
         if problem == self._logged and now - self._logged_at < SAME_CAUSE_SECONDS:
             return

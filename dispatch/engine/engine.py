@@ -105,11 +105,11 @@ if TYPE_CHECKING:
 logger = LateLogger("forebay.dispatch")
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
-"""Per live engine, the hook that disables its copy in a forked child."""
+"""For each live engine, the hook that disables its copy in a forked child."""
 
 
 class Engine:
-    """The composition root, made by `open_forebay`. forebay.py holds it; queue.py and topic.py have parts of it."""
+    """The composition root, made by `open_forebay`. forebay.py holds it; queue.py and topic.py get parts of it."""
 
     def __init__(
         self,
@@ -183,8 +183,8 @@ class Engine:
         self.budget = Budget(settings.memory_limit_bytes)
         self._index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
         self.budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
+        # Pays for destinations and subscriptions, and for what is made together with their messages.
         self.existing = Tab(self.budget.holder("destinations"))
-        """Pays for destinations and subscriptions, and for what comes into being with their messages."""
         fixed = {
             "metadata_store": shares.metadata_bytes,
             "write_buffers": WRITE_BUFFER_BYTES,
@@ -267,7 +267,7 @@ class Engine:
         )
 
     def _make_recorder(self, trace: File, settings: Settings) -> Recorder:
-        from ..planning.recorder import Recorder  # by few, and it takes time to import
+        from ..planning.recorder import Recorder  # few stores need it, and it takes time to import
 
         lock, wants_writing = self.monitor.lock, self.wakeups.wake_maintenance
         return Recorder(trace, settings, lock, wants_writing, self.budget.holder("trace"), self.late_calls.make_room)
@@ -302,7 +302,7 @@ class Engine:
         late_calls.target_area = self.target_area
 
     def _make_core(self, settings: Settings) -> None:
-        """Make what stands on a store that is open."""
+        """Make the parts that need an open store."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
         journal, index = self.journal, self.index
         policies, reading = self.policies, self.budget.holders["read_buffers"]
@@ -396,7 +396,7 @@ class Engine:
         )
 
     def _make_clients(self, settings: Settings) -> None:
-        """Make what consumers, topics and senders share."""
+        """Make the parts that consumers, topics and senders share."""
         monitor, store, target_area = self.monitor, self.store, self.target_area
         parts = ConsumerParts(
             monitor=monitor,
@@ -477,7 +477,7 @@ class Engine:
         self.late_calls.dead_letters = self.admin.dead_letters
 
     def _gather_parts_of_queues(self) -> QueueParts:
-        """Return what queues reach."""
+        """Return the parts that queues need."""
         return QueueParts(
             monitor=self.monitor,
             producers=self.producers,
@@ -493,7 +493,7 @@ class Engine:
         )
 
     def _gather_parts_of_topics(self) -> TopicParts:
-        """Return what topics reach."""
+        """Return the parts that topics need."""
         return TopicParts(
             monitor=self.monitor,
             producers=self.producers,
@@ -529,7 +529,7 @@ class Engine:
         )
 
     def _gather_owners(self, settings: Settings) -> ExplainedOwners:
-        """Return what explanations look at."""
+        """Return the owners that explanations ask."""
         return ExplainedOwners(
             monitor=self.monitor,
             journal=self.journal,
@@ -618,7 +618,7 @@ class Engine:
         )
 
     def _duties(self, memory_figures: Callable[[], MemoryFigures | None], stuck: StuckConsumers) -> list[Duty]:
-        """Return what is done in the background beside what has a time of its own, in the order of doing."""
+        """Return the duties without a time of their own, in the order in which they are done."""
         return [
             *([Duty("trace", self.recorder.write)] if self.recorder is not None else []),
             Duty("memory guard", self._sample_memory),
@@ -659,13 +659,13 @@ class Engine:
         self.late_calls.reports = self.reports
 
     def _sample_memory(self) -> int:
-        """Compare the process's memory with the ledger. Nothing is done by it. Requires: no lock."""
+        """Compare the process's memory with the ledger; return 0. Requires: no lock."""
         if self.guard is not None:
             self.guard.sample(self.monitor.monotonic(), self.budget.held_bytes)
         return 0
 
     def _sift_topics(self) -> int:
-        """Let topics do some of what there is, and come back soon where there is more. Requires: no lock."""
+        """Let topics do part of their work, and come back soon if there is more. Requires: no lock."""
         if not self.topic_owners.subscriptions.step():
             return 0
         self.wakeups.wake_maintenance()
@@ -674,7 +674,7 @@ class Engine:
     # ------------------------------------------------------------------ opening and closing
 
     def _restore(self) -> None:
-        """Take over what opening found, and begin."""
+        """Take over what opening the store found, and begin."""
         with self.monitor.lock:
             for queue in self.destinations.restore():
                 self.target_area.distributions.begin_assigning(queue)
@@ -709,9 +709,11 @@ class Engine:
             yield from destination.all_lanes()
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
+        """Stop the threads, return the deliveries of consumers, close the store.
 
-        Of a store whose lock is broken only the journal is right: nothing in RAM is looked at any more.
+        A second call continues or does nothing.
+
+        If the lock is broken, only the journal is right, and nothing in RAM is used any more.
         """
         monitor = self.monitor
         if self._is_ended:
@@ -721,7 +723,7 @@ class Engine:
                 with monitor.lock, monitor.whole:
                     self._end_all()
         except Exception as error:
-            self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
+            self.background.stop(timeout)  # the close releases the directory, so nothing may write there any more
             with suppress(StoreFailed), monitor.lock:
                 self.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
             raise
@@ -761,14 +763,14 @@ class Engine:
         self.space.close()
 
     def _close_tmp_storage(self) -> None:
-        """Delete what can be deleted of it, whatever was broken into; the next open deletes the rest."""
+        """Delete what can be deleted of it, whatever was interrupted; the next open deletes the rest."""
         try:
             self.overflow.close()
         except Exception as error:
             logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
     def _tell_broken(self, failure: StoreFailed) -> None:
-        """Wake all that wait outside the lock, because it is broken: each checks again, and raises the failure.
+        """Wake everybody who waits outside the broken lock, so that each raises the failure.
 
         Requires: the lock.
         """
@@ -779,9 +781,9 @@ class Engine:
             consumer.wake_on_failure()
 
     def die_in_child(self) -> None:
-        """Disable the copy of a forked child, which must never write: the parent owns the directory."""
+        """Disable the copy in a forked child, which must never write, because the parent owns the directory."""
         made_anew = getattr(self.monitor.lock, "_at_fork_reinit", None)
-        if made_anew is not None:  # what stands in the place of threading may have none, and others must die too
+        if made_anew is not None:  # a replacement of threading may have none, and other stores must be disabled too
             made_anew()
         self.monitor.is_closed = self._is_ended = True
         self.background.forget()
@@ -797,12 +799,12 @@ class Engine:
     # ------------------------------------------------------------------ work and reports
 
     def load(self) -> bool:
-        """Load for a list that runs low; where there is none, for the head of a queue. Return whether there was one."""
+        """Load for a list that runs low; if there is none, for the head of a queue. Return whether there was one."""
         return self.loader.step() or self.warmer.step()
 
     def step(self) -> int:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
-        # At the door, for all that it would take: a duty that is refused inside counts as one that fails.
+        # Check all locks here, because a duty that is refused inside would count as failing.
         require_outside(self.monitor.lock, self.store.sync_lock, self.store.checkpoint_lock)
         self.monitor.raise_if_closed()
         done = self.maintenance.step()

@@ -44,4 +44,4 @@ class ExplainedOwners:
     delayed: DelayedRedelivery
     sweeper: ExpirySweeper
     has_background: bool
-    """Whether threads of the store load and release, or the host's calls of `step` do."""
+    """Whether threads of the store load and release. False: the host's calls of `step` do."""

@@ -1,6 +1,6 @@
-"""LedgerAudit: whether the budget's ledger says what the live objects take, found by walking all of them.
+"""LedgerAudit: compare the budget's ledger with the live objects, by walking all of them.
 
-Nothing depends on it but tests, and an open, which charges again for what exists.
+Only tests depend on it, and the open of a store, which charges for what exists.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LedgerAudit:
-    """Knows everybody whose charge can be recomputed."""
+    """Knows every object whose charge can be recomputed."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class LedgerAudit:
         self._all_consumers = all_consumers
 
     def census(self) -> Census:
-        """Return how much there is that is charged because it exists. Requires: the lock."""
+        """Return the numbers of things that are charged because they exist. Requires: the lock."""
         destinations, queues = self._rows, self._destinations.queues
         return Census(
             destinations=len(destinations),
@@ -90,7 +90,7 @@ class LedgerAudit:
         )
 
     def run(self) -> None:
-        """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
+        """Recompute every charge from the live objects; AssertionError if the ledger disagrees. O(everything)."""
         with self._monitor.lock:
             self._browsers.release_given_back()
             self._budget._check()
@@ -121,7 +121,7 @@ class LedgerAudit:
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
 
     def _consumers_charge(self) -> int:
-        """Return what consumers should be charged, from those that there are. O(consumers)."""
+        """Return what consumers should be charged. O(consumers)."""
         consumers = list(self._all_consumers())
         assigned = sum(consumer.consumer_group is not consumer.consumer_group.shared for consumer in consumers)
         groups = {consumer.consumer_group.shared for consumer in consumers}
@@ -135,7 +135,7 @@ class LedgerAudit:
         )
 
     def _existing_charge(self) -> int:
-        """Return what should be charged because it exists, idle or in use, from what there is. O(that)."""
+        """Return what existing destinations and subscriptions should be charged, idle or in use. O(those)."""
         topics = self._topics.by_name.values()
         subscriptions = [subscription for topic in topics for subscription in topic.subscriptions()]
         opened: list[DestinationState] = [*self._destinations.queues.values(), *topics, *subscriptions]

@@ -1,7 +1,7 @@
-"""Maintenance: what an engine does in the background besides loading, each thing when its time has come.
+"""Maintenance: the background work of an engine besides loading, each part when it is due.
 
-Syncs, checkpoints, cleanups and releases have a time, and are here. What looks by itself whether there is something to
-do comes as a list of duties.
+Syncs, checkpoints, cleanups and releases have a time and are here. Work that checks for itself whether there is
+something to do comes as a list of duties.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .duties import Duty, FailingDuty
 from .measurements import Measurements
 
 RELOCATION_PAUSE_SECONDS: Final = 0.05
-"""While something is to be relocated, so often is asked whether the traffic leaves room for it."""
+"""While there is something to relocate, this is how often the traffic is checked for room."""
 ATTEST_SECONDS: Final = 0.1
 FULL_CLEANUP_SECONDS: Final = 1.0
-"""While sends are refused because the disk or the store is full, cleanup comes at least so often."""
+"""While sends are refused because the disk or the store is full, cleanup runs at least this often."""
 
 
 class Maintenance:
@@ -98,9 +98,9 @@ class Maintenance:
         )
 
     def step(self) -> int:
-        """Do what is due: syncs first, which messages that were confirmed wait for. Requires: no lock.
+        """Do what is due; syncs come first, because confirmed messages wait for them. Requires: no lock.
 
-        One that fails keeps no other from being done: see Duty. StoreFailed ends all of it.
+        A duty that fails does not stop the others; see Duty. StoreFailed ends all of them.
         """
         now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
         store = self._store
@@ -125,7 +125,7 @@ class Maintenance:
         return done
 
     def failing(self) -> dict[str, FailingDuty]:
-        """Return the duties that fail, by name."""
+        """Return the failing duties by name."""
         return {duty.name: duty.failing for duty in self._all if duty.failing is not None}
 
     # ------------------------------------------------------------------ the duties; none requires the lock
@@ -150,7 +150,7 @@ class Maintenance:
         done = int(self._store.checkpoint())
         self._write_destinations()
         with self._monitor.lock, self._monitor.whole:
-            return done + self._timed.release_due()  # what found no room in the index before
+            return done + self._timed.release_due()  # runs for which the index had no room before
 
     def _relocate(self) -> int:
         return self._relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)
@@ -162,7 +162,7 @@ class Maintenance:
         return len(report.deleted) + len(report.archived)
 
     def pause(self) -> float:
-        """Return the seconds until something is due, or is to be tried again."""
+        """Return the seconds until something is due or must be tried again."""
         now = self._monitor.monotonic()
         released = min(self._measurements.due_at, self._due.next_look)
         due = min(

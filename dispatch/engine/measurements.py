@@ -1,7 +1,4 @@
-"""Measurements: once a second, how fast consumers take, what memory that gives their lists, and who stands still.
-
-Nothing of it survives a crash, or has to.
-"""
+"""Measurements: once a second, measure consumers' rates, divide memory among their lists, and find stuck consumers."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ MEASURE_SECONDS: Final = 1.0
 
 
 class Measurements:
-    """The looks that an engine takes at its lists and consumers once a second.
+    """The once-a-second measurements of an engine's lists and consumers.
 
     The state lock guards it; every method requires it held.
     """
@@ -31,7 +28,7 @@ class Measurements:
         consumers: Callable[[], Iterable[Taker]],
         now: float,
     ) -> None:
-        """consumers: all consumers of the store. now: monotonic seconds."""
+        """Make it. consumers: returns all consumers of the store. now: monotonic seconds."""
         self._target_area = target_area
         self._warmer = warmer
         self._stuck = stuck
@@ -40,11 +37,11 @@ class Measurements:
 
     @property
     def due_at(self) -> float:
-        """When the next one is due, in monotonic seconds. The lock may be free."""
+        """When the next measurement is due, in monotonic seconds. The lock need not be held."""
         return self._measured_at + MEASURE_SECONDS
 
     def take(self, now: float) -> int:
-        """Measure, if it is time; return how many consumers are slow since then. O(lists + consumers)."""
+        """Measure, if it is time; return how many consumers have become slow. O(lists + consumers)."""
         if now < self.due_at:
             return 0
         seconds, self._measured_at = now - self._measured_at, now

@@ -1,4 +1,4 @@
-"""Reports as frozen plain numbers: what every metric, log line and picture is made from."""
+"""Statistics: reports in frozen plain numbers, from which every metric, log line and picture is made."""
 
 from __future__ import annotations
 
@@ -18,63 +18,66 @@ from .duties import FailingDuty
 
 
 class DestinationStatistics(NamedTuple):
-    """Messages, counted since the directory was opened, but for depth and bytes, which are of now."""
+    """Messages of a destination, counted since the directory was opened; depth and bytes are present values."""
 
     depth: int
     bytes: int
     consumers: int
     slow_consumers: int
-    """Of them, those that have neither taken nor settled anything for a while; see DestinationPolicy."""
+    """Consumers that have neither taken nor settled anything for a while; see DestinationPolicy."""
     enqueued: int
     delivered: int
     acknowledged: int
     enqueued_bytes: int
-    """Bodies and headers of what came, and"""
+    """Bytes of the bodies and headers of enqueued messages."""
     dequeued_bytes: int
-    """of what left, whatever way: acknowledged, expired, dead-lettered, dropped, moved or purged."""
+    """Bytes of messages that left for any reason: acknowledged, expired, dead-lettered, dropped, moved or purged."""
     redelivered: int
-    """Came back from a consumer, to be delivered again."""
+    """Messages that came back from a consumer, to be delivered again."""
     dead_lettered: int
-    """Left it after their last attempt, or rejected, for its dead-letter queue or for nowhere."""
+    """Messages that left after their last attempt, or rejected, for the dead-letter queue or for good."""
     misses: int
     """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
     unreadable: int
-    """Messages passed over because their bytes do not verify; they stay in the journal."""
+    """Messages that were passed over because their bytes do not verify; they stay in the journal."""
     expired: int
     """Messages that left because they were too old."""
     dropped: int
-    """Messages that were given up for want of room, because the policy says so."""
+    """Messages that the policy gave up for want of room."""
     blocked_sends: int
     blocked_seconds: float
     is_paused: bool
     ready: int
-    """Of depth, messages that are neither in flight nor put off by a nack. Those that are due later are among them."""
+    """Part of depth that is neither in flight nor put off by a nack. It includes messages that are due later."""
     in_flight: int
-    """Of depth, messages that consumers hold, or that transactions have acknowledged and not decided about."""
+    """Part of depth that consumers hold, or that undecided transactions have acknowledged."""
     oldest_seconds: float | None
-    """How long ago the oldest pending message was sent, as of the last status; None: nothing is pending, or it is not
-    known, because `status_interval_seconds` is None, the queue is not among the hundred busiest, or it is a topic's."""
+    """How long ago the oldest pending message was sent, as of the last status.
+
+    None: nothing is pending, or it is not known, because `status_interval_seconds` is None, the queue is not among the
+    hundred busiest, or it is a topic's.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatistics:
     enqueued: int
-    """Messages sent since the directory was opened, those that nobody subscribed to included."""
+    """Messages sent since the directory was opened, including those to which nobody had subscribed."""
     enqueued_bytes: int
-    """Their bodies and headers."""
+    """Bytes of their bodies and headers."""
     consumers: int
-    """Of durable subscriptions and of others."""
+    """Consumers of durable and other subscriptions."""
     dropped: int
-    """Messages that were given up for want of room, because the policy says so."""
+    """Messages that the policy gave up for want of room."""
     evicted: int
-    """Messages that slow subscribers lost, each counted once for each of them."""
+    """Messages that slow subscribers lost, counted once for each of them."""
     retained_messages: int
-    """Messages that the policy retains (`retain_seconds`, `retain_bytes`), whoever needs them besides."""
+    """Messages that the policy retains (`retain_seconds`, `retain_bytes`), including those that others need."""
     retained_bytes: int
     blocked_sends: int
     blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]
-    """Of each durable subscription, by name."""
+    """Statistics of each durable subscription, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +87,28 @@ class Statistics:
     tmp_storage: TmpStorageStatistics
     """The overflow of non-persistent messages."""
     destinations: dict[str, DestinationStatistics]
-    """Of queues, by name."""
+    """Statistics of queues, by name."""
     topics: dict[str, TopicStatistics]
     caches: dict[str, CacheStatistics]
     """"pending_cache" and "head_queue_cache"."""
     process: ProcessStatistics | None
-    """None before the first look at the process, about a second after the open."""
+    """None before the first sample of the process, about a second after the open."""
     failing: dict[str, FailingDuty]
-    """What background work tries in vain, by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty: all is
-    well."""
+    """Failing background work by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty: all is well."""
     forgotten_ids: int
-    """Message ids that memory had no room for before their duplicate_window was full, since the open."""
+    """Message ids that were forgotten for want of memory before their duplicate_window was full, since the open."""
     durations: dict[str, DurationStatistics]
-    """"sync" of the journal, "checkpoint", "load" of the eager loader or of a take, and "take": of takes that found
-    nothing in RAM and returned messages. What finds its messages in RAM is not measured."""
+    """"sync" of the journal, "checkpoint", "load" of the eager loader or of a take, and "take".
+
+    A "take" found nothing in RAM and returned messages. Takes that find their messages in RAM are not measured.
+    """
 
 
 def destination_statistics(queue: DestinationState, oldest_seconds: float | None = None) -> DestinationStatistics:
-    """Requires: the lock. O(consumers), and one walk over the lanes: a thousand queues are scraped once a second."""
+    """Return the statistics of a queue or subscription. Requires: the lock.
+
+    O(consumers), and one walk over the lanes, because a thousand queues are scraped once a second.
+    """
     lanes: list[LaneState] = [*filter(None, queue.lanes), *filter(None, queue.non_persistent_lanes)]
     volume = queue.volume(lanes)
     in_flight = put_off = 0
@@ -119,7 +126,7 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
         consumers += 1
         slow_consumers += consumer.activity.is_slow
         delivered += consumer.delivered
-    # By place, in the order of the fields: names would cost as much as all of the above.
+    # By place, in the order of the fields: names would cost as much as everything above.
     return DestinationStatistics(
         volume.depth,
         volume.depth_bytes,
@@ -146,10 +153,10 @@ def destination_statistics(queue: DestinationState, oldest_seconds: float | None
 
 
 def statistics_of_topic(monitor: Monitor, topic: TopicState, subscriptions_max: int | None = None) -> TopicStatistics:
-    """Return what a topic counts, and each of its subscriptions. O(subscriptions). Requires: no lock.
+    """Return the statistics of a topic and of each of its subscriptions. O(subscriptions). Requires: no lock.
 
-    subscriptions_max: so many durable ones at most, the first by name; None: all. Nobody waits for it longer than for a
-    hundred of them: each part is of its own moment.
+    subscriptions_max: most durable ones, the first by name; None: all. It holds the lock for at most a hundred of them,
+        so each part is of its own moment.
     """
     with monitor.lock:
         names = topic.durable

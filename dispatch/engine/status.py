@@ -1,8 +1,7 @@
-"""The status of a running store, written once in a while for processes beside it: `forebay queues` and `health`.
+"""The status of a running store, written at intervals for other processes: `forebay queues` and `health`.
 
-It names the busiest queues and topics and counts the rest, and looks at no more than two hundred of each at a time,
-whatever there are: so it costs the same beside 100 queues and beside 100,000. A crash leaves the last one, which tells
-its time.
+It names the busiest queues and topics and counts the rest. It examines at most two hundred of each at a time, so it
+costs the same for 100 queues and for 100,000. A crash leaves the last status, which contains its time.
 """
 
 from __future__ import annotations
@@ -27,31 +26,31 @@ from .statistics import DestinationStatistics, TopicStatistics, destination_stat
 
 FORMAT: Final = 1
 QUEUES_MAX: Final = 100
-"""Queues that are named; of the others there is a count."""
+"""Most queues that are named; the others are counted."""
 TOPICS_MAX: Final = 100
-"""The same of topics."""
+"""Most topics that are named; the others are counted."""
 SUBSCRIPTIONS_MAX: Final = 100
-"""Durable subscriptions that are named, of those topics."""
+"""Most durable subscriptions of those topics that are named."""
 PAUSED_MAX: Final = 20
-"""Paused queues that are named as such, whatever is in them; besides there is their count."""
+"""Most paused queues that are named, whatever is in them; all are counted."""
 SAMPLE_MAX: Final = 100
-"""Others that are looked at each time, in turns: the busiest of them are named."""
+"""Other queues or topics that are examined each time, in turns. The busiest of them are named."""
 CONSUMERS_MAX: Final = 20
-"""Consumers that are named, slow ones first, then those with most to do; of the others there is a count."""
+"""Most consumers that are named, slow ones first, then those with most to do; the others are counted."""
 CROWD: Final = 1_000
-"""A queue with more consumers than this has none of them named: to ask one means to look at all."""
+"""If a queue has more consumers, none is named, because asking one means examining all."""
 SQUARES_MAX: Final = 200
-"""Rows about data logs: where there are more, a row is about several neighbours."""
+"""Most rows about data logs; with more data logs, a row is about several neighbours."""
 SENTENCE_MAX: Final = 600
 SELECTOR_MAX: Final = 100
-"""Characters; the rest is cut off."""
+"""Most characters of a selector; the rest is cut off."""
 SHARE_MAX: Final = 0.01
-"""The share of the time that writing statuses may take. If one takes longer, the next one comes later."""
+"""Largest share of the time for writing statuses. If one takes longer, the next one comes later."""
 _TOPIC_FIGURES: Final = tuple(field.name for field in fields(TopicStatistics) if field.name != "subscriptions")
 _CONSUMER_FIGURES: Final = tuple(field.name for field in fields(ConsumerStatistics))
-"""Plain numbers all, so that they need none of the copying of dataclasses.asdict."""
+"""All are plain numbers, which do not need the copying of dataclasses.asdict."""
 _EARLY_SECONDS: Final = 0.5
-"""The housekeeper wakes about once a second: so much before its time a status is due."""
+"""The housekeeper wakes about once a second, so a status is due this much before its time."""
 
 
 class StatusOutput(Protocol):
@@ -62,12 +61,12 @@ class StatusOutput(Protocol):
 
 
 class _Seen:
-    """What a queue had when it was looked at last, and the rates since the time before."""
+    """The figures of a queue at its last look, and its rates since the look before."""
 
     __slots__ = ("at", "figures", "in_rate", "out_rate")
 
     def __init__(self, at: float, figures: DestinationStatistics, since: float, before: _Seen | None) -> None:
-        """since: when the counts began, if the queue was not seen before."""
+        """Compute the rates. since: when the counts began, if the queue was not seen before."""
         self.at = at
         self.figures = figures
         seconds = max(at - (since if before is None else before.at), 0.001)
@@ -83,13 +82,13 @@ _Destination = TypeVar("_Destination")
 
 
 class _Turns(Generic[_Destination]):
-    """Chooses what to look at: what is named already, and some of the others in turns."""
+    """Chooses what to examine: everything named already, and some of the others in turns."""
 
     def __init__(self) -> None:
         self._turn = 0
 
     def choose(self, everything: Sequence[_Destination], named: Collection[_Destination]) -> list[_Destination]:
-        """Return those to look at now. O(named + SAMPLE_MAX), and everything where that is no more."""
+        """Return those to examine now. O(named + SAMPLE_MAX), and everything if that is no more."""
         if len(everything) <= QUEUES_MAX + SAMPLE_MAX:
             return list(everything)
         if self._turn >= len(everything):
@@ -112,9 +111,10 @@ class StatusReporter:
         whole: Callable[[], dict[str, Any]],
         sentence: Callable[[Sequence[QueueState]], str],
     ) -> None:
-        """whole: returns what is told of the store as a whole, as JSON has it; called under no lock.
+        """Make it.
 
-        sentence: explains what the busiest queues wait for; called under no lock, with the busiest one first.
+        whole: returns the status of the store as a whole, ready for JSON; called under no lock.
+        sentence: explains what the busiest queues wait for, the busiest one first; called under no lock.
         """
         self._monitor = monitor
         self._destinations = destinations
@@ -134,11 +134,11 @@ class StatusReporter:
         self._last: dict[str, Any] = {}
 
     def step(self) -> int:
-        """Write a status if one is due; return how many were. Requires: no lock."""
+        """Write a status if one is due; return how many were written. Requires: no lock."""
         now = self._monitor.monotonic()
         if now < self._due_at - _EARLY_SECONDS:
             return 0
-        self._due_at = now + self._pause_seconds  # first: one that fails is tried again by its duty
+        self._due_at = now + self._pause_seconds  # set first, because the duty tries a failed one again
         self.write()
         spent = self._monitor.monotonic() - now
         self._pause_seconds = max(self._interval_seconds, spent / SHARE_MAX)
@@ -174,21 +174,21 @@ class StatusReporter:
         self._put()
 
     def write_failed(self, health: dict[str, Any]) -> None:
-        """Write once more what was told last, but for its health: nothing else is to be known of a broken store."""
+        """Write the last status again with a new health, because nothing else is known of a broken store."""
         self._last |= {"format": FORMAT, "time": self._monitor.clock_ms() / 1000, "health": health}
         self._put()
 
     def _put(self) -> None:
-        import json  # with the first status, not with the package
+        import json  # imported with the first status, not with the package
 
         self._output.write(json.dumps(self._last, allow_nan=False).encode())
 
     def end(self) -> None:
-        """Take the status away: the store is closed."""
+        """Remove the status, because the store is closed."""
         self._output.remove()
 
     def _chosen(self) -> list[QueueState]:
-        """Return queues to look at: those that are open, and where these are few, some that are not."""
+        """Return queues to examine: open ones, and if these are few, some closed ones."""
         with self._monitor.lock:
             queues = list(self._destinations.queues.values())
             lacking = min(QUEUES_MAX, self._destinations.count) - len(queues)
@@ -197,13 +197,13 @@ class StatusReporter:
         return [*self._queue_turns.choose(queues, seen), *closed]
 
     def _paused(self) -> dict[str, Any]:
-        """Return how many queues are paused, and the first of them: nobody should have to look for one."""
+        """Return how many queues are paused, and the first ones, so that nobody has to search for them."""
         with self._monitor.lock:
             paused = self._destinations.paused
             return {"count": len(paused), "names": [queue.name for queue in islice(paused.values(), PAUSED_MAX)]}
 
     def _of_topics(self) -> dict[str, Any]:
-        """Return what is told of topics, those with most messages so far, and of durable subscriptions to them."""
+        """Return the status of topics, those with most messages so far, and of their durable subscriptions."""
         with self._monitor.lock:
             topics = list(self._topics.by_name.values())
             lacking, count = TOPICS_MAX - len(topics), self._topics.count
@@ -243,7 +243,7 @@ class StatusReporter:
 
 
 def data_log_rows(data_logs: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, int]]:
-    """Yield what a status tells of data logs, given id, bytes and live bytes of each: at most SQUARES_MAX rows."""
+    """Yield status rows about data logs, given id, bytes and live bytes of each: at most SQUARES_MAX rows."""
     together = -(-len(data_logs) // SQUARES_MAX) or 1
     for begin in range(0, len(data_logs), together):
         part = data_logs[begin : begin + together]
@@ -256,7 +256,7 @@ def _urgency(consumer: Taker) -> tuple[bool, float, int]:
 
 
 def _consumer_row(number: int, consumer: Taker) -> dict[str, Any]:
-    """number: which one of its queue."""
+    """Return the row of a consumer. number: its place in its queue."""
     assert isinstance(consumer, Consumer), "every taker of a queue is one"
     figures = consumer.statistics()
     selector = consumer.consumer_group.selector

@@ -1,1 +1,1 @@
-"""Explanations: why a data log stays, why a consumer waits, who holds memory."""
+"""Explanations of why a data log stays, why a consumer waits, and who holds memory."""

@@ -1,7 +1,7 @@
-"""Why a send waits: since when, for which limit, and who holds what it waits for.
+"""Explains why a send waits: since when, for which limit, and who holds what it waits for.
 
-The limits of a destination are held by itself, those of the store by whoever
-keeps most of the journal, that of tmp-storage by whoever has most in it.
+The limits of a destination are used up by the destination itself. The limits of the store are used up by the
+destination that keeps most of the journal, and that of tmp-storage by the one that has most in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Blocked(NamedTuple):
 
 
 class _Holder(NamedTuple):
-    """Who holds most of something; bytes, and how long ago its oldest message was sent where that is known."""
+    """Who holds most of something, how many bytes, and how long ago its oldest message was sent, if that is known."""
 
     name: str
     bytes: int
@@ -39,9 +39,11 @@ class _Holder(NamedTuple):
 
 
 def explain_blocked(owners: ExplainedOwners, queue: DestinationState | None = None) -> list[tuple[Cause, str]]:
-    """Yield the cause and a clause of each send to it that waits, in order; None: to any destination.
+    """Yield the cause and a clause of each send that waits, in order.
 
-    Requires: no lock. While something waits: as much as explaining the whole store.
+    Requires: the lock is not held. While something waits, the cost is that of explaining the whole store.
+
+    queue: only sends to it count, or None for sends to any destination.
     """
     with owners.monitor.lock:
         of_own = list(_at_admissions(owners, queue))
@@ -86,13 +88,13 @@ def _in_line(owners: ExplainedOwners, line: SpaceLine, queue: DestinationState |
 
 
 def _journal_causes(owners: ExplainedOwners) -> list[Cause]:
-    """Return who has pending messages, whoever keeps most of the journal first."""
+    """Return who has pending messages, starting with whoever keeps most of the journal."""
     whole = explain_whole(owners.disk_use.sizes(), owners.retention.reasons().all(), owners.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
 def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
-    """Requires: the lock."""
+    """Return the destination that has most in tmp-storage, or None if it is empty. Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in owners.topics.by_name.values())
     names = {queue.number: queue.qualified_name for queue in (*owners.destinations.queues.values(), *subscriptions)}
@@ -105,7 +107,10 @@ def _most_spilled(owners: ExplainedOwners) -> _Holder | None:
 
 
 def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:
-    """of: how much there is of what it waits for."""
+    """Return the cause of a wait, and the clause that says it.
+
+    of: how much there is of what the send waits for.
+    """
     messages, size_bytes = len(blocked.sizes), sum(blocked.sizes)
     oldest_seconds = holder.oldest_seconds if holder is not None else None
     cause = Cause(BLOCKED_SEND, blocked.limit, messages, size_bytes, oldest_seconds, frees)

@@ -10,8 +10,11 @@ class Cause:
     """One reason, and who could do something about it."""
 
     reason: str
-    """Of disk: "pending_message", "retention", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a
-    topic: "subscription". Of a queue or a consumer: see dispatch/explain/queues.py."""
+    """A word for the reason.
+
+    Of disk: "pending_message", "retention", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a topic:
+    "subscription". The reasons of a queue or a consumer are listed in dispatch/explain/queues.py.
+    """
     holder: str
     """A destination ("0:orders" is the queue), a durable subscription ("1:prices/audit"), the xid of a prepared
     transaction or the number of an open one, "journal", "checkpoint", or a holder of memory; of a
@@ -22,14 +25,14 @@ class Cause:
     messages: int
     bytes: int
     oldest_seconds: float | None
-    """How long ago the first of the messages was sent; None where there is none, or it cannot be read."""
+    """How long ago the first of the messages was sent, or None where there is none, or it cannot be read."""
     frees: str
-    """What would end it."""
+    """What would end the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """No causes: nothing holds it any more."""
+    """Causes and a sentence. No causes mean that nothing holds the subject any more."""
 
     sentence: str
     causes: tuple[Cause, ...]
@@ -40,8 +43,8 @@ class DataLogReport:
     """One data log of a journal, and why it remains."""
 
     data_log: int
-    """Its id: 7 is data-7.log."""
+    """The id of the data log: 7 is data-7.log."""
     bytes: int
     live_bytes: int
-    """Of them, those of pending messages."""
+    """The bytes of pending messages in it."""
     explanation: Explanation

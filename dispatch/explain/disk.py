@@ -29,7 +29,7 @@ from .words import age_text, plural, size_text
 MEMORY: Final = "memory"
 
 HOLDERS_SAID: Final = 3
-"""So many holders are in the sentence; all of them are in the causes."""
+"""The most holders in the sentence. All of them are in the causes."""
 
 _RETENTION_OF: Final = f"{RETENTION} of "
 
@@ -84,10 +84,11 @@ def explain_whole(
 ) -> Explanation:
     """Explain what holds the disk, and who holds memory.
 
-    pins: of each data log. could_give: see Reclaim.order.
+    pins: by data log, the reasons that keep it.
+    could_give: who could give memory back, and how many bytes, in the order in which they would.
     """
+    # By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept.
     kept: dict[tuple[str, str], list[int]] = {}
-    """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
     parts: dict[tuple[str, str], list[RetentionReason]] = {}
     for data_log, found in pins.items():
         for pin in found:
@@ -115,7 +116,10 @@ def explain_whole(
 
 
 def memory_sentence(memory: MemoryStatistics, could_give: Sequence[tuple[str, int]]) -> str:
-    """Say how much memory is held, by whom most, and who would give some back. could_give: see explain_whole."""
+    """Say how much memory is held, by whom most, and who would give some back.
+
+    could_give: who could give memory back, and how many bytes, in the order in which they would.
+    """
     most = max(memory.holders.items(), key=lambda found: found[1])
     return (
         f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
@@ -151,7 +155,7 @@ def memory_causes(memory: MemoryStatistics) -> list[Cause]:
 
 
 def ids_text(data_logs: Iterable[int]) -> str:
-    """1 to 3, 7, 9 to 12."""
+    """Return ids as ranges, such as "1 to 3, 7, 9 to 12"."""
     runs = SequenceSet()
     for data_log in sorted(data_logs):
         runs.add(data_log, data_log)

@@ -1,10 +1,8 @@
-"""Why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
+"""Explains why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
-Each pending message is in one place: in flight, put off by a delay, not due
-yet, expired, given up after its last attempt, decided about by a transaction,
-passed over because it can't be read, not synced yet, or free. A consumer gets
-what is free and matches its selector, if it may take. Whatever keeps it from
-that is the cause.
+Each pending message is in one place: in flight, put off by a delay, not due yet, expired, given up after its last
+attempt, decided about by a transaction, passed over because it can't be read, not synced yet, or free. A consumer that
+may take gets free messages that match its selector. Whatever keeps it from them is the cause.
 """
 
 from __future__ import annotations
@@ -88,32 +86,35 @@ class _Places:
     depth: int
     bytes: int
     in_flight: dict[Taker, _Part] = field(default_factory=dict)
-    """By who holds them."""
+    """The messages in flight, by who holds them."""
     delayed: _Part = field(default_factory=_Part)
     delayed_ms: int = NEVER
-    """When the first of them may go, on the store's clock."""
+    """When the first of the delayed messages may go, on the store's clock."""
     dead_letters: _Part = field(default_factory=_Part)
-    """About to leave for the dead-letter queue."""
+    """The messages that are about to leave for the dead-letter queue."""
     transactions: dict[str, _Part] = field(default_factory=dict)
-    """By transaction, with what it is."""
+    """The messages that a transaction decides about, by a text that names the transaction and its state."""
     due_later: _Part = field(default_factory=_Part)
-    """Put off by their senders."""
+    """The messages that their senders have put off."""
     due_ms: int = NEVER
-    """When the first of those may go."""
+    """When the first of the messages that are due later may go."""
     expired: _Part = field(default_factory=_Part)
     unreadable: int = 0
     unsynced: _Part = field(default_factory=_Part)
 
     @property
     def free(self) -> int:
-        """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
+        """The number of messages in no other place.
+
+        Unreadable messages count, because a list may still try to read them.
+        """
         taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
         timed = self.delayed.messages + self.due_later.messages + self.expired.messages
         return self.depth - taken - timed - self.dead_letters.messages - self.unsynced.messages
 
 
 def explain_subject(owners: ExplainedOwners, subject: Queue | Topic | Consumer) -> Explanation:
-    """See Forebay.explain. Requires: no lock."""
+    """Explain a queue, a topic or a consumer. Requires: the lock is not held."""
     owners.monitor.raise_if_closed()
     if subject.monitor is not owners.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
@@ -129,9 +130,10 @@ def explain_subject(owners: ExplainedOwners, subject: Queue | Topic | Consumer) 
 
 
 def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
-    """Explain a queue or a topic by its name, or a durable subscription as "prices/audit". Requires: no lock.
+    """Explain a queue or a topic by its name, or a durable subscription as "prices/audit".
 
-    A queue comes first where several have the name, then a topic. SettingsError where there is none.
+    A queue comes first where several have the name, then a topic. Requires: the lock is not held. SettingsError: none
+    has the name.
     """
     owners.monitor.raise_if_closed()
     with owners.monitor.lock, owners.monitor.whole:
@@ -151,7 +153,7 @@ def explain_named(owners: ExplainedOwners, name: str) -> Explanation:
 
 
 def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation:
-    """Explain why it gets nothing, or that it would get something. Requires: no lock."""
+    """Explain why a consumer gets nothing, or that it would get something. Requires: the lock is not held."""
     with owners.monitor.lock, owners.monitor.whole:
         owners.due.release()
         causes = tuple(_consumer_causes(owners, consumer))
@@ -167,7 +169,7 @@ def explain_consumer(owners: ExplainedOwners, consumer: Consumer) -> Explanation
 
 
 def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanation:
-    """Explain who holds the queue's messages, and what senders wait for. Requires: no lock."""
+    """Explain who holds the queue's messages, and what senders wait for. Requires: the lock is not held."""
     with owners.monitor.lock, owners.monitor.whole:
         owners.due.release()
         places = _places(owners, queue)
@@ -188,7 +190,10 @@ def explain_queue(owners: ExplainedOwners, queue: DestinationState) -> Explanati
 
 
 def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
-    """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
+    """Return where the pending messages are.
+
+    O(in flight + parked + acknowledged in transactions + blocks of timed lanes).
+    """
     places = _Places(queue.depth, queue.depth_bytes)
     lanes = list(queue.all_lanes())
     for lane in lanes:
@@ -212,7 +217,7 @@ def _places(owners: ExplainedOwners, queue: DestinationState) -> _Places:
 
 
 def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> None:
-    """Add what is not due yet, and what has expired and is not in flight. O(blocks)."""
+    """Add messages that are not due yet, and those that have expired and are not in flight. O(blocks)."""
     timed = lane.topic_lane if isinstance(lane, SubscriptionLaneState) else lane
     now_ms = owners.now_ms()
     at = 0
@@ -233,7 +238,7 @@ def _count_timed(owners: ExplainedOwners, lane: LaneState, places: _Places) -> N
 
 
 def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-    """Add what of these is pending. O(blocks of it)."""
+    """Add those of these messages that are pending. O(blocks of the runs)."""
     for at, last in runs:
         while (found := lane.pending_lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
@@ -246,7 +251,7 @@ def _count(part: _Part, lane: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 
 def _consumer_causes(owners: ExplainedOwners, consumer: Consumer) -> list[Cause]:
-    """At least one, the first the most important."""
+    """Return the causes, at least one, starting with the most important."""
     queue, dispatch_area = consumer.destination, owners.dispatch_area
     name = queue.qualified_name
     if consumer.stage.is_closed:
@@ -312,7 +317,7 @@ def _prefetch_causes(owners: ExplainedOwners, consumer: Consumer, places: _Place
 
 
 def _in_flight_memory(owners: ExplainedOwners) -> list[Cause]:
-    """Return who has what is handed out, most first."""
+    """Return who holds the memory of messages that are handed out, starting with whoever holds most."""
     parts: dict[str, _Part] = {}
     for lane in {target.lane for target in owners.target_area.lists}:
         for delivery in lane.in_flight.values():
@@ -326,7 +331,10 @@ def _in_flight_memory(owners: ExplainedOwners) -> list[Cause]:
 
 
 def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> list[Cause]:
-    """Explain who has what it could get, and what it does not want: nothing is within its reach."""
+    """Explain who has the messages that it could get, and which it does not want.
+
+    Requires: none is within its reach.
+    """
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
         wanted: dict[Taker, _Part] = {}
@@ -350,7 +358,7 @@ def _elsewhere(owners: ExplainedOwners, consumer: Consumer, places: _Places) -> 
 
 
 def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
-    """Return whether a message may match. Without a read that is unknown of a lazy one."""
+    """Return whether a message may match. Of a message whose body is not in RAM that is unknown without a read."""
     if is_lazy(delivery):
         return True
     try:
@@ -396,7 +404,7 @@ def _holders(owners: ExplainedOwners, places: _Places, asking: Consumer | None) 
 
 
 def _free_causes(owners: ExplainedOwners, queue: DestinationState, places: _Places) -> list[Cause]:
-    """Return what the messages wait for that no consumer has."""
+    """Return what the messages that no consumer has wait for."""
     if not places.free:
         return []
     consumers = [consumer for consumer in queue.consumers() if not consumer.stage.is_draining]
@@ -435,7 +443,10 @@ def _causes_of_reached(
     places: _Places,
     reached: Sequence[tuple[Taker, tuple[TargetList, bool]]],
 ) -> Iterator[Cause]:
-    """Yield what keeps consumers from free messages that come next for them. reached: see Reach.of."""
+    """Yield what keeps consumers from free messages that come next for them.
+
+    reached: each consumer, and the list that its next take would serve it from, with whether that needs no load.
+    """
     free, name = places.free, queue.qualified_name
     able = [
         (consumer, target, is_direct)
@@ -461,7 +472,8 @@ def _causes_of_reached(
 
 
 def _passed_over(queue: DestinationState, free: int) -> int:
-    """Return how many free messages every list has examined and left: no selector matches them. At least so many.
+    """Return a lower bound of the free messages that every list has examined and left, because no selector matches
+    them.
 
     O(lists).
     """
@@ -499,7 +511,7 @@ def _sum(parts: Sequence[_Part]) -> _Part:
 
 
 def _with_pause(queue: DestinationState, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
-    """Return the causes, and that the queue is paused where no message waits for that alone: it would be next."""
+    """Return the causes, and add that the queue is paused where no message waits for that alone: it would be next."""
     if not queue.is_paused or any(cause.reason == PAUSED for cause in causes):
         return causes
     return (*causes, _paused(queue, 0))
@@ -519,7 +531,7 @@ def _them(messages: int) -> str:
 
 
 def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
-    """Keep the first cause of each reason. The largest holder of memory stands for all."""
+    """Keep the first cause of each reason. Of memory, the largest holder stands for all."""
     return [causes[0]] if causes[0].reason == MEMORY else list(causes)
 
 
@@ -555,7 +567,7 @@ def _because(cause: Cause) -> str:
 
 
 def _state(cause: Cause) -> str:
-    """Count messages by where they are."""
+    """Say how many messages are in the state that a cause describes."""
     one = cause.messages == 1
     messages, verb = f"{cause.messages:,} message{plural(cause.messages)}", "is" if one else "are"
     wait = "waits" if one else "wait"

@@ -1,4 +1,4 @@
-"""What the next takes of a queue's consumers would find. Nothing here changes anything."""
+"""Reach: what the next takes of a queue's consumers would find. Asking it changes no state."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from ..core.model import DestinationState, LaneState, Taker, TargetList
 class Reach:
     """What is within reach of a queue's consumers at one moment. Requires: the lock, as long as it is used.
 
-    What they share is looked at once, however many they are: O(messages in the lists' RAM), and O(lists) for each.
+    Data that consumers share is computed once, however many they are: O(messages in the lists' RAM), and O(lists) for
+    each consumer.
     """
 
     def __init__(self, queue: DestinationState, now_ms: Callable[[], int]) -> None:
-        """now_ms: the store's time."""
+        """Make the one PropertyRecords of a store. now_ms: the store's time."""
         self._distribution = queue.distribution
         self._now_ms = now_ms
+        # Messages in RAM that nobody holds, by the owner of their group.
         self._owned: dict[TargetList, dict[Taker | None, list[StoredMessage]]] = {}
-        """Messages in RAM that nobody holds, by who owns their group."""
+        # The first of the messages without an owner, by what their takers have in common.
         self._firsts: dict[tuple[TargetList, Hashable], int] = {}
-        """The first of those without an owner, by what its takers have in common."""
         self._returned: dict[TargetList, int] = {}
         self._has_more: dict[TargetList, bool] = {}
 
     def of(self, consumer: Taker) -> tuple[TargetList, bool] | None:
-        """Return the list that its next take would serve it from, and whether that needs no load; None: from none."""
+        """Return the list that its next take would serve it from, and whether that needs no load, or None."""
         is_behind = False
         distribution = self._distribution
         if distribution.is_held_up:
@@ -46,12 +47,13 @@ class Reach:
                 return target, is_next and not is_behind
             if self._has_free_behind(target):
                 return target, False
-            # What it names is not to be had, but only a load finds that out, before the next list has its turn.
+            # What the list names cannot be handed out, but only a load finds that out, before the next list has its
+            # turn.
             is_behind = is_behind or target.has_supply
         return None
 
     def _first_direct(self, consumer: Taker, target: TargetList) -> int:
-        """Return the first sequence in RAM that the consumer could take, BEHIND_ALL if there is none."""
+        """Return the first sequence in RAM that the consumer could take, or BEHIND_ALL if there is none."""
         able = (message for message in target.direct if self._can_be_had(target.lane, message[0]))
         if self._distribution.is_ordinary:
             return self._first(target, None, able)
@@ -92,7 +94,7 @@ class Reach:
         return lane.is_free(sequence) and not self._is_late(lane, sequence)
 
     def _first_free(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> int:
-        """Return the first sequence of runs that can be handed out, BEHIND_ALL if there is none. O(those before it)."""
+        """Return the first sequence of runs that can be handed out, or BEHIND_ALL. O(those before it)."""
         for at, last in runs:
             while at <= last and (found := lane.pending_lane.ready_run(at, BLOCK_MESSAGES)) is not None:
                 for sequence in range(found[0], min(found[1], last) + 1):
@@ -102,12 +104,12 @@ class Reach:
         return BEHIND_ALL
 
     def _is_late(self, lane: LaneState, sequence: int) -> bool:
-        """Tell whether the message has expired."""
+        """Return whether the message has expired."""
         return lane.is_timed and 0 < lane.pending_lane.times_of(sequence).expires_at <= self._now_ms()
 
 
 def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
-    """Return them in the order in which a hand-out looks at them."""
+    """Return the lists in the order in which a hand-out looks at them."""
     for target in lists:
         if target.counterpart is None:
             yield target

@@ -1,4 +1,4 @@
-"""What a status says in one sentence: what the busiest queues wait for, or who holds memory where nothing waits."""
+"""Says in one sentence what the busiest queues wait for, or who holds memory where nothing waits, for a status."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .disk import memory_sentence
 from .queues import explain_consumer, explain_queue
 
 IN_FLIGHT_MAX: Final = 2_000
-"""Explaining looks at each message in flight, with the state lock: of a queue with more it is not asked."""
+"""Explaining holds the state lock and looks at each message in flight. A queue with more than this is not explained."""
 CONSUMERS_MAX: Final = 100
 
 
 def explain_in_short(owners: ExplainedOwners, queues: Sequence[DestinationState]) -> str:
-    """Explain a slow consumer, else the queue with most in it, else memory. Requires: no lock.
+    """Explain a slow consumer, else the queue with most in it, else memory. Requires: the lock is not held.
 
     queues: those to speak of, the busiest one first.
     """

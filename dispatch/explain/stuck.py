@@ -28,7 +28,10 @@ _WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABL
 
 
 def why_stuck(owners: ExplainedOwners, consumer: Taker) -> tuple[int, str] | None:
-    """Return the level and the sentence for the log; None: it is not stuck after all. Requires: no lock."""
+    """Return the level and the sentence for the log, or None if the consumer is not stuck after all.
+
+    Requires: the lock is not held.
+    """
     assert isinstance(consumer, Consumer), "every taker of a store is one"
     found = explain_consumer(owners, consumer)
     reason, sentence = found.causes[0].reason, found.sentence

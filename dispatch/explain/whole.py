@@ -1,4 +1,4 @@
-"""Explain a data log, or who holds the disk and memory of an open store."""
+"""Explains a data log, or who holds the disk and memory of an open store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .words import plural
 
 
 def explain(owners: ExplainedOwners, subject: object) -> Explanation:
-    """Explain a data log by its id, or the whole store. See Forebay.explain. Requires: no lock."""
+    """Explain a data log by its id, or the whole store. Requires: the lock is not held."""
     owners.monitor.raise_if_closed()
     pins = owners.retention.reasons()
     sizes = owners.disk_use.sizes()
@@ -36,7 +36,7 @@ def explain(owners: ExplainedOwners, subject: object) -> Explanation:
 
 
 def report_data_logs(owners: ExplainedOwners) -> list[DataLogReport]:
-    """Return what each data log is kept for, the oldest first. See Forebay.data_logs. Requires: no lock."""
+    """Return what each data log is kept for, the oldest first. Requires: the lock is not held."""
     monitor = owners.monitor
     monitor.raise_if_closed()
     pins = owners.retention.reasons().all()

@@ -1,4 +1,4 @@
-"""How ages, sizes and counts are written in sentences."""
+"""Writes ages, sizes and counts for sentences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Loading: what moves messages from disk to RAM before somebody asks for them.
+"""Loading: move messages from disk to RAM before a consumer asks for them.
 
-Read `EagerLoader` in `eager.py` in the order of a load: `step` chooses the list that starves first, `begin` what comes
-next of it, `read` reads that outside the lock, `install` puts it into the list. `core.load_requests` knows which lists
-are to be loaded. `warmer.py` does the same for queues that nobody reads yet, whose heads the HeadQueueCache keeps.
-docs/internals/dispatch-core.md has the watermarks that a load is for.
+Read `EagerLoader` in `eager.py` in the order of a load: `step` chooses the list that starves first, `begin` chooses its
+next messages, `read` reads them outside the lock, and `install` puts them into the list. `core.areas.load_requests`
+knows which lists want a load. `warmer.py` does the same for queues that nobody reads yet, whose first messages the
+HeadQueueCache keeps. docs/internals/dispatch-core.md explains the watermarks of a list.
 """

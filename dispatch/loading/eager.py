@@ -1,10 +1,9 @@
-"""The eager loader: raises each list's watermark before its consumers ask.
+"""The eager loader: fill each list before its consumers ask.
 
-A load has three parts. *begin*, under the lock: choose what comes next,
-take what the caches have, reserve memory for the rest. *read*, outside it:
-few large reads, each message verified, selectors evaluated. *install*, under
-it: append what matched, give back what did not. `take` uses the same three
-when it meets a reference before the loader did, which is a miss.
+A load has three parts. *begin*, under the lock, chooses the next messages, takes those that the caches have, and
+reserves memory for the rest. *read*, outside the lock, makes few large reads, verifies each message, and evaluates
+selectors. *install*, under the lock, appends the messages that match and gives back the others. If `take` needs a
+message that the loader has not brought yet, it runs the same three parts; this is a miss.
 """
 
 from __future__ import annotations
@@ -36,31 +35,34 @@ logger = LateLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
 LISTS_MAX: Final = 32
-"""Hungry lists that are looked at before others get the state lock, where memory suffices for none of them."""
+"""If memory suffices for none of the hungry lists, this many are examined before others get the state lock."""
 CACHED_MESSAGES_MIN: Final = 64
-"""So many are worth a load without a read; fewer come with what is read, so that batches stay batches."""
+"""So many cached messages are worth a load of their own. Fewer are combined with a read, to keep batches large."""
 
 
 class EagerLoader:
-    """Loads for the list that starves first. `step` does one load and says whether there was one to do."""
+    """Loads for the list that starves first. `step` does one load and returns whether there was one to do."""
 
     def __init__(self, target_area: TargetArea, reading: Holder) -> None:
-        """reading: pays for read buffers."""
+        """Make the one EagerLoader of a store.
+
+        reading: pays for read buffers.
+        """
         self._target_area = target_area
         self._dispatch_area = target_area.dispatch_area
         self._reading = reading
         self._monotonic = target_area.monitor.monotonic
         self._previous: TargetList | None = None
+        # How long loads took, from the choice of messages until all were in RAM. The state lock guards it.
         self.durations = DurationHistogram()
-        """How long loads took, from the choice of a run until all of it was in RAM. The state lock guards it."""
 
     @property
     def load_count(self) -> int:
-        """How many loads were read."""
+        """Number of loads that were read."""
         return self.durations.count
 
     def step(self) -> bool:
-        """Load for the list that is nearest to starving. Requires: no lock."""
+        """Do one load for the list that is nearest to starving; return whether there was one. Requires: no lock."""
         load: Load[TargetList] | None = None
         try:
             with self._target_area.lock, self._target_area.whole:
@@ -70,13 +72,13 @@ class EagerLoader:
                 return is_more
             self.finish(load)
         except BaseException:
-            if load is not None:  # it began, and nobody else would end it
+            if load is not None:  # the load has begun, and nobody else would end it
                 self.give_up(load)
             raise
         return True
 
     def finish(self, load: Load[TargetList]) -> None:
-        """Read and install. Requires: no lock."""
+        """Read a load and install it. Requires: no lock."""
         try:
             self.read(load)
             with self._target_area.lock, self._target_area.whole:
@@ -86,18 +88,19 @@ class EagerLoader:
             raise
 
     def give_up(self, load: Load[TargetList]) -> None:
-        """Let a load that was interrupted be as if it had never begun, if it has not ended yet. Requires: no lock."""
-        with suppress(StoreFailed), self._target_area.lock, self._target_area.whole:  # what was raised counts
+        """Undo a load that was interrupted, as if it had never begun, if it has not ended yet. Requires: no lock."""
+        # An error of the load matters more than one of the undo.
+        with suppress(StoreFailed), self._target_area.lock, self._target_area.whole:
             if load.target.load is load:
                 self._abandon(load)
 
     def _next(self) -> Load[TargetList] | None:
-        """Begin a load; None: none of the lists that were looked at could have one, and they run low no more."""
+        """Begin a load. None: none of the examined lists could have one; they no longer count as running low."""
         loads = self._target_area.loads
         running_low = loads.running_low
         if loads.left_alone:
             loads.poll()
-        # Never twice in a row beside another: a scan that finds nothing would let the others starve.
+        # The list of the last load comes last: a scan that finds nothing would otherwise let the others starve.
         for target in nsmallest(
             LISTS_MAX, running_low, key=lambda found: (found is self._previous, found.supply_seconds)
         ):
@@ -125,11 +128,11 @@ class EagerLoader:
     # ------------------------------------------------------------------ begin
 
     def begin(self, target: TargetList, *, is_needed: bool) -> Load[TargetList] | None:
-        """Choose and reserve the next load of a list; None when there is nothing to load, or no memory for any of it.
+        """Choose the next load of a list and reserve memory for it. None: nothing to load, or no memory for any of it.
 
-        What is chosen stays where it was, returned, reference or behind the
-        frontier, until install: nobody passes it meanwhile. is_needed: somebody
-        waits, so what memory can't hold becomes lazy. Requires: the lock.
+        Until install, the chosen messages stay where they were: returned, reference, or behind the frontier. Nobody
+        passes them meanwhile. is_needed: a consumer waits, so messages that memory can't hold become lazy. Requires:
+        the lock.
         """
         assert not target.is_loading
         load = self._choose(target, self._monotonic())
@@ -148,10 +151,12 @@ class EagerLoader:
         return load
 
     def _choose(self, target: TargetList, began_at: float) -> Load[TargetList] | None:
-        """Choose the next pending messages: the first of what came back and of references, then behind the frontier."""
+        """Choose the next pending messages: first those that came back or are references, then those behind the
+        frontier.
+        """
         sources = [(target.returned, True), (target.references, False)]
         if target.returned and target.references and target.references.first < target.returned.first:
-            sources.reverse()  # what came back was loaded, in part, and left RAM again
+            sources.reverse()  # the returned ones were loaded in part and have left RAM again
         for runs, is_return in sources:
             chosen = self._gather(target, runs)
             if chosen:
@@ -165,12 +170,12 @@ class EagerLoader:
             load = _load_of(target, chosen, began_at, is_scan=True, is_return=False)
             load.survey = None if candidate is None else candidate.survey(load.first)
             return load
-        # The frontier of assigned messages is behind all that there will be, and stays there.
+        # The frontier of a list of assigned messages is behind all messages that will ever come, and stays there.
         target.frontier = max(target.frontier, target.lane.published)
         return None
 
     def _skip(self, target: TargetList) -> Candidate | None:
-        """Move the frontier over blocks in which nothing matches; return where it is then, None at the end."""
+        """Move the frontier over blocks without a match; return where it is then, or None at the end."""
         selector, lane = target.consumer_group.selector, target.lane
         assert selector is not None
         if target.frontier >= lane.published:
@@ -183,9 +188,10 @@ class EagerLoader:
         return found
 
     def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
-        """Gather the first pending ones of runs in one block: what one load may bring, at least one if there is one.
+        """Gather the first pending messages of runs in one block, as many as one load may bring; at least one if there
+        is one.
 
-        What is no longer pending, or not due yet, is taken out of runs.
+        Messages that are no longer pending, or not due yet, are removed from runs.
         """
         pending_lane = target.lane.pending_lane
         room = max(target.high_watermark_bytes - target.direct_bytes, 0)
@@ -215,17 +221,20 @@ class EagerLoader:
         return chosen
 
     def _part_cached_from_read(self, load: Load[TargetList], is_needed: bool) -> None:
-        """End the load before what is to be read, where the caches have enough of its front to be a load of its own."""
+        """End the load before the first read if the caches have enough messages of its front for their own load."""
         target = load.target
         if target.lane.reads_for_others and load.last + 1 < target.lane.published:
-            self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
+            self._cut_to_cached(load, 1)  # the next load then begins with a read, which serves other lists best
         elif is_needed:
             self._cut_to_cached(load, CACHED_MESSAGES_MIN)
         elif target.direct_bytes >= target.read_ahead_bytes:
             self._cut_to_cached(load, 1)
 
     def _cut_to_cached(self, load: Load[TargetList], least: int) -> None:
-        """End the load behind what the caches have of its front, if that is so much. O(that much)."""
+        """End the load behind the messages of its front that the caches have, if there are `least` of them.
+
+        O(that many).
+        """
         lane = load.target.lane
         number = lane.pending_lane.number
         caches = [cache for cache in lane.caches if cache.may_have(number, load.last)]
@@ -241,7 +250,10 @@ class EagerLoader:
             count += 1
 
     def _fill_from_caches(self, load: Load[TargetList], is_needed: bool) -> None:
-        """Take what the caches have of the load; copy it where others share it and might find it nowhere else."""
+        """Take the messages of the load that the caches have.
+
+        Copy those that others share and could find nowhere else.
+        """
         target = load.target
         is_only_copy = target.is_shared and not target.lane.is_persistent
         for cache in target.lane.caches:
@@ -253,7 +265,7 @@ class EagerLoader:
                 self._take_from(cache, load, is_needed)
 
     def _take_from(self, cache: LaneCache, load: Load[TargetList], is_needed: bool) -> None:
-        """Take what a cache has of the load, up to a message that others need too and memory has no room to copy."""
+        """Take messages of the load from a cache, up to one that others need too and memory has no room to copy."""
         target = load.target
         memory, lane_number = target.lane.memory, target.lane.pending_lane.number
         is_shared = cache.is_shared(lane_number)
@@ -265,7 +277,7 @@ class EagerLoader:
             charge = charge_bytes(message)
             if is_needed and is_shared and memory.free_bytes < charge:
                 self._target_area.make_room(charge, target)
-            if not reserve(charge):  # others need it too: it is spilled for all, and read
+            if not reserve(charge):  # others need it too: it is spilled for all of them, and read
                 assert is_shared, "what was just released can be reserved again"
                 target.lane.pager.write_out((message,))
                 if is_needed and cache.peek(lane_number, sequence) is not None:
@@ -276,7 +288,10 @@ class EagerLoader:
             cache.served += 1
 
     def _copy_from(self, cache: LaneCache, load: Load[TargetList]) -> None:
-        """Copy what a cache has of the load, which stays there for others. What memory has no room for is spilled."""
+        """Copy messages of the load from a cache, where they stay for others.
+
+        If memory has no room, they are spilled.
+        """
         lane = load.target.lane
         number = lane.pending_lane.number
         unaffordable: list[StoredMessage] = []
@@ -295,15 +310,15 @@ class EagerLoader:
             lane.pager.write_out(unaffordable)
 
     def _leave_out_unreadable(self, load: Load[TargetList], is_needed: bool) -> None:
-        """Make lazy what only a delivery has, and end the load before what nobody can have now."""
+        """Make messages lazy that only a delivery has, and end the load before messages that nobody can have now."""
         for sequence in load.target.lane.pager.cut_load(load):
             if sequence <= load.last:
                 self._make_lazy(load, sequence, is_needed)
-        # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
+        # If memory ran out at a message that only a delivery has, neither it nor those behind it can be read.
         load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
 
     def _reserve(self, load: Load[TargetList], is_needed: bool) -> None:
-        """Reserve memory for what must be read. What finds none becomes lazy; where even that fails, the run is cut."""
+        """Reserve memory for messages to read. Without memory they become lazy; if that fails too, the run is cut."""
         target_area, target = self._target_area, load.target
         pending_lane = target.lane.pending_lane
         if not load.held:
@@ -334,13 +349,13 @@ class EagerLoader:
         target = load.target
         messages = sum(last - first + 1 for first, last in runs)
         if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and target.lane.memory.free_bytes < wanted:
-            # Rather less than all of it, where references would cost as much.
+            # Load fewer messages if references for all of them would take as much memory.
             self._target_area.make_room(wanted, target)
             few = min(messages, self._target_area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
             runs, wanted = self._cut_to_memory(load, runs, wanted, few)
         regions = target.lane.backing_store.plan(target.lane.pending_lane, runs)
         buffer_bytes = max(region.length for region in regions)
-        # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
+        # Ahead of need, no list takes from a list that has less: two lists would take from each other for ever.
         least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
         if self._afford(load, wanted, buffer_bytes, least_seconds):
             load.regions = regions
@@ -359,7 +374,7 @@ class EagerLoader:
     def _cut_to_memory(
         self, load: Load[TargetList], runs: list[tuple[int, int]], wanted: int, few: int
     ) -> tuple[list[tuple[int, int]], int]:
-        """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
+        """Cut the runs to what free memory can hold, unless that is only a few messages."""
         pending_lane, free_bytes = load.target.lane.pending_lane, load.target.lane.memory.free_bytes
         cut: list[tuple[int, int]] = []
         charged = messages = 0
@@ -393,10 +408,10 @@ class EagerLoader:
         return True
 
     def _make_lazy(self, load: Load[TargetList], sequence: int, is_needed: bool) -> None:
-        """Keep the message's place without its body, which is read when somebody looks at it."""
+        """Keep the place of a message without its body. The body is read when somebody looks at it."""
         target_area, lists = self._target_area, load.target.lane.memory.lists_holder
         if not lists.reserve(OVERHEAD_BYTES):
-            # Ahead of need nobody takes the last message of another list: two lists would rob each other for ever.
+            # Ahead of need, no list takes another one's last message: two lists would take from each other for ever.
             if is_needed and not load.reserved_bytes and not load.target.direct:
                 target_area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not lists.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
@@ -407,18 +422,18 @@ class EagerLoader:
         load.held[sequence] = (sequence, b"", None, 0)
 
     def _borrow(self, load: Load[TargetList]) -> bool:
-        """Borrow memory for one reference, where bookkeeping alone fills it."""
+        """Borrow memory for one reference, in case only bookkeeping fills memory."""
         target, counterpart = load.target, load.target.counterpart
         if not load.reserved_bytes and not target.direct:
             kept_bytes = 0
         elif counterpart is not None and not counterpart.direct and counterpart.has_supply:
-            kept_bytes = LAST_BYTES // 2  # what it has next is due between what this list has
+            kept_bytes = LAST_BYTES // 2  # the counterpart's next message is due between the messages of this list
         else:
             kept_bytes = FIRST_BYTES
         return self._target_area.overflow.account.lend(target.lane.memory.lists_holder, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load[TargetList]) -> None:
-        """Give back what was reserved: the run stays where it is. Requires: the lock."""
+        """Give back the reserved memory; the runs stay where they are. Requires: the lock."""
         was_begun = load.target.load is load
         self._target_area.end_load(load.target)
         self._reading.release(load.buffer_bytes)
@@ -427,19 +442,19 @@ class EagerLoader:
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if _is_stale(load):
             dropped = [message for message in dropped if lane.pending_lane.is_pending(message[0])]
-        # Where the list is gone, so may be all readers of its lane, and nobody would let go of what is kept for them.
+        # If the list has ended, its lane may have no reader any more, and nobody would drop cached messages for it.
         is_read = load.target in self._target_area.lists
         lane.pager.page_out(
             [held for held in dropped if not (is_read and lane.pending_cache.put(lane.pending_lane.number, held))]
         )
         if was_begun:
             load.target.consumer_group.load_ended(self._target_area.monitor.deferred)
-            self._dispatch_area.relieve()  # others may have found nothing because this load had it
+            self._dispatch_area.relieve()  # other lists may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
 
     def read(self, load: Load[TargetList]) -> None:
-        """Read what is missing and evaluate the selector. Requires: no lock."""
+        """Read the missing messages and evaluate the selector. Requires: no lock."""
         consumer_group, lane = load.target.consumer_group, load.target.lane
         if load.is_plain:
             load.messages, load.unreadable = lane.backing_store.read(load.regions)
@@ -455,11 +470,11 @@ class EagerLoader:
             _judge(load, [sequence for sequence, message in load.held.items() if message[2] is None])
 
     def install(self, load: Load[TargetList]) -> None:
-        """Put what was loaded into the list. Requires: the lock."""
+        """Put the loaded messages into the list. Requires: the lock."""
         self.durations.record(self._monotonic() - load.began_at)
         target_area, target = self._target_area, load.target
         if target.is_shared and not load.was_shared and load.from_cache and not target.lane.is_persistent:
-            self._abandon(load)  # it took the only copies, and others share them now
+            self._abandon(load)  # it took the only copies, and others share these messages now
             return
         target_area.end_load(target)
         if load.buffer_bytes:
@@ -483,7 +498,10 @@ class EagerLoader:
             target_area.loads.request(target)
 
     def _put(self, load: Load[TargetList], is_alive: bool) -> list[StoredMessage]:
-        """Put what belongs into the list in the place of its runs; return that. The rest of the memory is released."""
+        """Put the messages that belong there into the list, in place of the runs; return them.
+
+        Release the other memory.
+        """
         target = load.target
         if load.is_plain and is_alive and not target.is_shared and not _is_stale(load) and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
@@ -505,7 +523,7 @@ class EagerLoader:
         return kept
 
     def _let_go(self, load: Load[TargetList], kept: set[int]) -> None:
-        """Let go of what came from the caches and did not get into the list."""
+        """Drop messages that came from the caches and did not get into the list."""
         lane = load.target.lane
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
@@ -518,13 +536,13 @@ class EagerLoader:
         lane.pager.page_out(dropped)
 
     def _kept(self, load: Load[TargetList], is_alive: bool) -> tuple[list[StoredMessage], int]:
-        """Return what of a load belongs into its list, in order, and the charge of that."""
+        """Return the messages of a load that belong into its list, in order, and their charge."""
         target, pending_lane = load.target, load.target.lane.pending_lane
         is_doubtful = target.is_shared or _is_stale(load)
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
         kept_bytes = 0
-        # What came back, was loaded, went to another consumer group and came back once more.
+        # A message may have come back, been loaded, gone to another consumer group, and come back again.
         doubled = target.direct_up_to(load.last) if load.is_return else ()
         for sequence in sorted(load.held):
             message = load.held[sequence]
@@ -540,7 +558,7 @@ class EagerLoader:
 def _load_of(
     target: TargetList, runs: list[tuple[int, int]], began_at: float, *, is_scan: bool, is_return: bool
 ) -> Load[TargetList]:
-    """Return a load of chosen runs, for which nothing is reserved or read yet."""
+    """Return a load of chosen runs, before anything is reserved or read."""
     return Load(
         target,
         runs,
@@ -553,19 +571,19 @@ def _load_of(
 
 
 def _sequences(load: Load[TargetList]) -> Iterator[int]:
-    """Return the sequences of its runs, in order."""
+    """Yield the sequences of the runs of a load, in order."""
     return chain.from_iterable(range(first, last + 1) for first, last in load.runs)
 
 
 def _is_stale(load: Load[TargetList]) -> bool:
-    """Return whether some of its messages may be gone: a purge has taken messages out since the load began."""
+    """Return whether messages of a load may be gone, because messages were removed since it began."""
     return load.purges != load.target.lane.purges
 
 
 def _judge(load: Load[TargetList], sequences: Iterable[int]) -> None:
-    """Find out which of these messages the list wants, and of which group each is. Requires: no lock.
+    """Find out which of these messages the list wants, and which group each one has. Requires: no lock.
 
-    What can't be read or judged is not wanted; unless it was only settled meanwhile, which install finds out.
+    A message that can't be read or judged is not wanted. If it was only settled meanwhile, install finds that out.
     """
     consumer_group, lane = load.target.consumer_group, load.target.lane
     consumer_group.decode(load.held.values(), load.survey)
@@ -591,9 +609,9 @@ def _judge(load: Load[TargetList], sequences: Iterable[int]) -> None:
 
 
 def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> int:
-    """Make references of what memory ran short for while it was read: the watermark fell, and they lie behind it.
+    """Turn messages into references that are now behind the watermark, because memory ran short during the read.
 
-    They leave `kept`. Return their charge.
+    They are removed from `kept`. Return their charge.
     """
     charge = 0
     while kept and target.references and kept[-1][0] > target.references.first:
@@ -604,7 +622,7 @@ def _refer_behind_watermark(target: TargetList, kept: list[StoredMessage]) -> in
 
 
 def _give_up(lane: LaneState, unreadable: Iterable[tuple[int, str]]) -> None:
-    """Pass over messages that can't be read and that are pending still, each with a line in the log."""
+    """Pass over pending messages that can't be read, and log each one."""
     for sequence, problem in unreadable:
         if lane.pending_lane.is_pending(sequence):
             lane.unreadable += 1
@@ -617,9 +635,9 @@ assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1
 
 
 def _fitting(lengths: array[int], room: int, *, least: int) -> tuple[int, int]:
-    """Return how many of the first messages fit, at least `least`, and what they will be charged. O(those that fit).
+    """Return how many of the first messages fit, at least `least`, and their charge. O(those that fit).
 
-    lengths: of their contents; no more than the caller's copy, which is used up.
+    lengths: those of their contents. The function uses this copy up.
     """
     charge = sum(lengths) + OVERHEAD_BYTES * len(lengths)
     if charge > 2 * room:

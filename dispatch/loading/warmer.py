@@ -1,10 +1,9 @@
-"""CacheWarmer: fills the HeadQueueCache with the heads of queues that nobody reads yet.
+"""CacheWarmer: fill the HeadQueueCache with the first messages of queues that nobody reads yet.
 
-It works when a store was opened with a backlog, when the last consumer of a
-queue has gone, and when memory is plentiful again after the cache gave some
-back. It never takes memory from anybody, and a queue gets as much as any
-other before one gets more. A load is chosen and charged under the lock, read
-without it and put in under it again, like those of the eager loader.
+It works after a store was opened with a backlog, after the last consumer of a queue has gone, and when memory is
+plentiful again after the cache gave some back. It takes no memory from others. No queue gets more while another one has
+less. A load is chosen and charged under the lock, read without it, and installed under it, like the loads of the eager
+loader.
 """
 
 from __future__ import annotations
@@ -27,41 +26,47 @@ from ..core.model import LaneState
 logger = LateLogger("forebay.dispatch.loader")
 
 PLENTY_SHARE: Final = 0.5
-"""So much of the cache's share, and of what the fixed parts leave, must be free before it fills again: else it would
-read at each turn what it gives back at the next."""
+"""This part of the cache's share, and of what the fixed parts leave, must be free before the cache fills again.
+
+Otherwise it would read at each turn what it gives back at the next one.
+"""
 
 
 @dataclass(slots=True)
 class _HeadLoad:
     lane: LaneState
     next_sequence: int
-    """Where the head goes on behind it."""
+    """Where the head of the lane goes on behind this load."""
     regions: list[Region]
     charge: int
     buffer_bytes: int
     purges: int
-    """What `purges` of the lane was when the load began."""
+    """The value of the lane's `purges` when the load began."""
 
 
 class CacheWarmer:
-    """`step` does one load and says whether there was one to do."""
+    """Fills caches by loads. `step` does one load and returns whether there was one to do."""
 
     def __init__(self, target_area: TargetArea, reading: Holder, queues: Mapping[int, QueueState]) -> None:
-        """reading: pays for read buffers. queues: by their numbers."""
+        """Make the one CacheWarmer of a store.
+
+        reading: pays for read buffers.
+        queues: open queues by number.
+        """
         self._target_area = target_area
         self._reading = reading
         self._queues = queues
+        # Lanes whose head is to be filled, each with the sequence from which on. The first one is next.
         self._lanes: dict[LaneState, int] = {}
-        """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
+        # Memories in which the cache has no room for the next message. Their lanes wait for `resume`.
         self._is_full: set[MessageMemory] = set()
-        """Where the cache, or memory, has no room for the next one: the lanes wait for `resume`."""
+        # Charged to the cache for messages that are being read.
         self.loading_bytes = 0
-        """Charged to the cache for messages that are being read."""
 
     def begin(self, lane: LaneState) -> None:
-        """Fill the head of a lane that is not all in RAM, if it is a queue's that nobody reads. Requires: the lock.
+        """Fill the head of a lane that is not whole in RAM, if its queue has no reader. Requires: the lock.
 
-        Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
+        This does nothing for non-persistent messages: those that are not in RAM were spilled for want of memory.
         """
         queue = lane.destination
         if queue.consumer_groups or not queue.is_open or not queue.has_lists or not lane.is_persistent:
@@ -75,9 +80,9 @@ class CacheWarmer:
         self._lanes.pop(lane, None)
 
     def resume(self) -> None:
-        """Go on where it ended for want of room, and where the cache gave back, if there is plenty now.
+        """Go on with lanes that stopped for want of room or whose messages the cache gave back, if memory is plentiful.
 
-        O(lanes whose head is not whole), where there is plenty. Requires: the lock.
+        O(lanes whose head is not whole) if it is. Requires: the lock.
         """
         target_area = self._target_area
         if target_area.budget.free_bytes >= target_area.shares.available_bytes * PLENTY_SHARE:
@@ -98,7 +103,7 @@ class CacheWarmer:
             self._target_area.loads.wake_loader()
 
     def step(self) -> bool:
-        """Requires: no lock."""
+        """Do one load; return whether there was one to do. Requires: no lock."""
         if not self._lanes:
             return False
         chosen: list[_HeadLoad] = []
@@ -153,9 +158,9 @@ class CacheWarmer:
         return None
 
     def _choose(self, lane: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
-        """(runs, their charge, the sequence behind): the next that no cache has, at least one if there is one.
+        """Return (runs, their charge, the sequence behind them) of the next messages that no cache has, at least one.
 
-        Too large ones are left out: a consumer's load does not hold them either.
+        Messages that are too large are left out, because a consumer's load would not hold them either.
         """
         target_area = self._target_area
         pending_lane = lane.pending_lane
@@ -187,7 +192,7 @@ class CacheWarmer:
         return runs, total, begin
 
     def _install(self, load: _HeadLoad, messages: list[StoredMessage]) -> None:
-        """Put what was read into the cache, unless a consumer has come meanwhile. Requires: the lock."""
+        """Put the messages that were read into the cache, unless a consumer has come meanwhile. Requires: the lock."""
         lane, cache = load.lane, load.lane.memory.head_queue_cache
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)

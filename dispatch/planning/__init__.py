@@ -1,1 +1,1 @@
-"""Record traffic, play it under other memory limits, recommend one."""
+"""Recording of a store's traffic, playing it under other memory limits, and recommending a limit."""

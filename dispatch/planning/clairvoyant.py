@@ -1,18 +1,17 @@
-"""Clairvoyant: the least that any rule could read back of a trace, for a rule that knew all takes to come.
+"""Clairvoyant: computes the least that any rule about memory would have to read back for a trace.
 
-A message is a stretch of time, from its arrival until it is settled, that
-occupies its charge. A rule chooses stretches that together never occupy more
-than there is; what it does not choose is read back. Bytes of RAM are as many
-equal machines, and each byte of a message a job of one unit for one of them.
-The most jobs are done by taking them in the order in which they end, each on
-the machine that was free last before the job began (Faigle and Nawijn, "Note
-on scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring
-of intervals", 1995): to know the future is to decide at the end. So one pass
-suffices, and what is kept of a message may be a part of it.
+It stands for a rule that knew all takes to come.
 
-No rule that plays the same trace can do better: each must hold at least that
-for what it does not read. What the trace says was not in RAM when it came is read
-under every rule, here too.
+A message is a stretch of time, from its arrival until it is settled, that occupies its charge. A rule chooses stretches
+that together never occupy more memory than there is. It reads back the messages that it does not choose. Bytes of RAM
+are as many equal machines, and each byte of a message is a job of one unit for one of them. The most jobs are done by
+taking them in the order in which they end, each on the machine that was free last before the job began (Faigle and
+Nawijn, "Note on scheduling intervals on-line", 1995; Carlisle and Lloyd, "On the k-coloring of intervals", 1995). To
+know the future is to decide at the end. So one pass suffices, and the part of a message that is kept may be less than
+the whole.
+
+No rule that plays the same trace can do better, because each must hold at least that memory for what it does not read.
+Messages that the trace reports as not in RAM when they came are read under every rule, and here too.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, OFFER, TAKE, WAITIN
 from ...store.sequence_set import SequenceSet
 
 NEVER: Final = -1
-"""In place of when messages came: they were not in RAM."""
+"""Stands in for the time when messages came, and says that they were not in RAM."""
 GONE_RUNS_MAX: Final = 64
-"""So many runs may have gone from the front of a lane before those behind them move up."""
+"""The most runs that may have gone from the front of a lane before those behind them move up."""
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class Run:
     first: int
     end: int
     came: int
-    """Number of the event; NEVER."""
+    """The number of the event with which they came, or NEVER."""
     charge: int
 
 
@@ -47,26 +46,26 @@ class PlayedRuns:
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
+        # Runs before this place have gone.
         self._begin = 0
-        """Runs before this place have gone."""
         self.in_flight = SequenceSet()
 
     def __len__(self) -> int:
-        """Return how many places they take, with those of runs that have gone and not been let go of."""
+        """Return how many places the list occupies. Runs that have gone count until their places are dropped."""
         return len(self._runs)
 
     def append(self, run: Run) -> None:
-        """Add messages behind all that there were."""
+        """Add messages behind all earlier ones."""
         self._runs.append(run)
 
     def between(self, first: int, end: int) -> list[Run]:
-        """Return the runs that are from `first` to before `end`, split there. O(log runs + those), and moving them."""
+        """Return the runs from `first` to before `end`, split at these two. O(log runs + those), and moving them."""
         start = self._split(first)
         stop = self._split(end)
         return self._runs[start:stop]
 
     def remove(self, first: int, end: int) -> None:
-        """Remove what is from `first` to before `end`. Amortized O(log runs) at the front."""
+        """Remove the messages from `first` to before `end`. Amortized O(log runs) at the front."""
         start = self._split(first)
         stop = self._split(end)
         if start > self._begin:
@@ -78,7 +77,10 @@ class PlayedRuns:
                 self._begin = 0
 
     def _split(self, sequence: int) -> int:
-        """Return the place of the first run at or behind a sequence, having cut the one that reaches over it."""
+        """Return the place of the first run at or behind a sequence.
+
+        A run that reaches over the sequence is split there.
+        """
         runs = self._runs
         at = bisect_left(runs, sequence, self._begin, key=lambda run: run.end)
         if at < len(runs) and runs[at].end == sequence:
@@ -103,10 +105,10 @@ class FreeMemory:
         return len(self._since)
 
     def occupied(self, began: int, ended: int, wanted_bytes: int) -> int:
-        """Occupy memory that was free from `began` on until now, `ended`; return how much there was of it.
+        """Occupy memory that was free from `began` until `ended`, which is now, and return how much there was of it.
 
-        What was free last is taken first: the rest suits more of those that end later. Requires: no earlier call
-        had a later end.
+        The memory that became free last is taken first, because the rest suits more of the messages that end later.
+        Requires: no earlier call had a later end.
         """
         since, sizes = self._since, self._sizes
         at = stop = bisect_right(since, began)
@@ -134,26 +136,29 @@ class Clairvoyant:
     """Plays the events of a trace, which must come in order. Memory: a few words for each run that is pending."""
 
     def __init__(self, available_bytes: int) -> None:
-        """available_bytes: what the fixed parts of a store leave of its limit."""
+        """Make a player that has this much RAM.
+
+        available_bytes: what the fixed parts of a store leave of its limit.
+        """
         self.deliveries = 0
+        # A message that is kept in part counts by that part.
         self.hits = 0.0
-        """A message that is kept in part counts by that part."""
+        # Charge of all that was taken.
         self.delivered_bytes = 0
-        """Charge of all that was taken."""
+        # Charge of the messages that were in RAM from their arrival until they were settled.
         self.kept_bytes = 0
-        """Charge of what was in RAM from its arrival until it was settled."""
         self._memory = FreeMemory(available_bytes)
         self._now = 0
         self._lanes: dict[int, PlayedRuns] = {}
 
     @property
     def read_back_bytes(self) -> int:
-        """Charge of what was taken and could not be kept all the while."""
+        """Charge of the messages that were taken and could not be kept all the while."""
         return self.delivered_bytes - self.kept_bytes
 
     @property
     def pieces(self) -> int:
-        """How many runs of messages and pieces of memory are kept in mind."""
+        """How many runs of messages and pieces of memory the player remembers."""
         return len(self._memory) + sum(map(len, self._lanes.values()))
 
     def play(self, event: Event) -> None:
@@ -182,7 +187,7 @@ class Clairvoyant:
             lane.remove(first, end)
 
     def end(self) -> None:
-        """Settle what is in flight: the trace has ended."""
+        """Settle the messages in flight, because the trace has ended."""
         self._now += 1
         for lane in self._lanes.values():
             for first, last in list(lane.in_flight):
@@ -195,7 +200,7 @@ class Clairvoyant:
         lane.in_flight.add(run.first, run.end - 1)
 
     def _settle(self, lane: PlayedRuns, first: int, end: int) -> None:
-        """Decide what of these messages was kept, as far as they were taken."""
+        """Decide what was kept of those of these messages that were taken."""
         for run in lane.between(first, end):
             if run.first not in lane.in_flight:
                 continue  # acknowledged by whoever else had it, or twice

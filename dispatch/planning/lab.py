@@ -1,13 +1,11 @@
-"""The lab: plays recorded traffic under other rules about memory, and says what the library's own costs beside them.
+"""Plays recorded traffic under other rules about memory, and compares their costs with those of the library's own rule.
 
-The measure is what is read back from the journal, as it is charged, of what
-was delivered. The *regret* of a rule beside another is the difference: of a
-hundred bytes delivered, so many are read that the other would not have read.
-A hit ratio alone would praise a rule that reads messages twice, and a ratio of
-two rules' reads says most where there are next to none.
+The measure is how much of what was delivered is read back from the journal, as it is charged. The *regret* of a rule
+beside another is the difference: of a hundred bytes delivered, so many are read that the other would not have read. A
+hit ratio alone would praise a rule that reads messages twice, and a ratio of two rules' reads says most where there are
+next to no reads.
 
-Rules are played one after the other, each in a pass over the file, so that RAM
-has one of them at a time.
+Rules are played one after the other, each in a pass over the file, so that RAM holds the state of one rule at a time.
 """
 
 from __future__ import annotations
@@ -34,15 +32,17 @@ class PlayedRule:
 
     name: str
     hit_ratio: float
-    """Part of the deliveries whose message had stayed in RAM since its arrival."""
+    """The part of the deliveries whose message had stayed in RAM since its arrival."""
     read_back_bytes: int
-    """What was read from the journal, 384 bytes beside the content of each message: what a message is charged with."""
+    """What was read from the journal, with 384 bytes beside the content of each message, which is the charge of a
+    message.
+    """
     waits: int
-    """Takes that found nothing in RAM and waited for a read."""
+    """The number of takes that found nothing in RAM and waited for a read."""
     held_back: int
-    """Deliveries for which a consumer would have had to acknowledge first. See PlannedLimit."""
+    """The number of deliveries that the limit has no room for unless a consumer acknowledges first."""
     strays: int
-    """Deliveries in another order than recorded. See PlannedLimit."""
+    """The number of deliveries in another order than recorded. Beyond a few, do not trust the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class PlayedRules:
     limit_bytes: int
     deliveries: int
     delivered_bytes: int
-    """What was delivered, as it is charged."""
+    """The charge of what was delivered."""
     rules: tuple[PlayedRule, ...]
     """The first is the library's own."""
     clairvoyant_hit_ratio: float
     clairvoyant_bytes: int
-    """What any rule would have to read back, did it know the future or not."""
+    """What even a rule that knew the future would have to read back."""
 
     @property
     def ours(self) -> PlayedRule:
@@ -65,21 +65,21 @@ class PlayedRules:
 
     @property
     def best(self) -> PlayedRule:
-        """The rule that reads least back; of several, the first."""
+        """The rule that reads least back, or the first of several such rules."""
         return min(self.rules, key=lambda rule: rule.read_back_bytes)
 
     @property
     def regret(self) -> float:
-        """What ours reads and the best rule does not, as a part of what is delivered."""
+        """What the library's own rule reads and the best rule does not, as a part of what is delivered."""
         return self.regret_of(self.ours.read_back_bytes, self.best.read_back_bytes)
 
     @property
     def clairvoyant_regret(self) -> float:
-        """What ours reads and a clairvoyant rule would not, as a part of what is delivered."""
+        """What the library's own rule reads and a clairvoyant rule would not, as a part of what is delivered."""
         return self.regret_of(self.ours.read_back_bytes, self.clairvoyant_bytes)
 
     def regret_of(self, read_bytes: int, other_bytes: int) -> float:
-        """Return the regret of who reads so much back beside who reads the other."""
+        """Return the regret of a rule that reads `read_bytes` back beside one that reads `other_bytes`."""
         return (read_bytes - other_bytes) / self.delivered_bytes if self.delivered_bytes else 0.0
 
 
@@ -89,18 +89,20 @@ class Lab:
 
     recorded_limit_bytes: int
     seconds: float
-    """Time that the trace covers."""
+    """The time that the trace covers."""
     events: int
     unread_bytes: int
-    """See Plan."""
+    """Bytes at the end of the file that are no whole block: the process was killed, or still writes."""
     limits: tuple[PlayedRules, ...]
 
 
 def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
     """Play a trace under each limit, or under the recorded one, and each rule.
 
-    O(messages * limits * rules); RAM has one rule at a time. SettingsError: see
-    `plan`. on_progress: gets bytes of the trace, each as often as it is read.
+    O(messages * limits * rules), and RAM holds the state of one rule at a time. SettingsError: it is no trace, or the
+    index_cache_size that it was recorded with does not fit into a limit.
+
+    on_progress: gets bytes of the trace, each as often as it is read.
     """
     reader = TraceReader(file)
     asked = sorted(set(limits or (reader.header.memory_limit_bytes,)))
@@ -135,7 +137,7 @@ def play_rules(file: File, limits: Sequence[int] = (), on_progress: OnProgress =
 
 
 def play_rules_file(path: str, limits: Sequence[int] = (), on_progress: OnProgress = tell_nobody) -> Lab:
-    """Play the trace in a file. SettingsError with its name: it can't be read, or is no trace."""
+    """Play the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
     with opened_trace(path) as file:
         return play_rules(file, limits, on_progress)
 
@@ -146,7 +148,7 @@ def _played(name: str, player: TracePlayer) -> PlayedRule:
 
 
 class _Passes:
-    """Reads a trace again and again, and says how much of all that is done."""
+    """Reads a trace several times, and reports how much of all passes is done."""
 
     def __init__(self, reader: TraceReader, size_bytes: int, count: int, on_progress: OnProgress) -> None:
         self._reader = reader
@@ -154,11 +156,11 @@ class _Passes:
         self._count = count
         self._on_progress = on_progress
         self._done = 0
+        # The events of a whole pass, or 0 until there was one.
         self._events = 0
-        """In a whole pass; 0 until there was one."""
 
     def events(self) -> Iterator[Event]:
-        """Yield all events in order, once more."""
+        """Yield all events in order, in another pass over the file."""
         count = 0
         for count, event in enumerate(self._reader.events(), 1):
             if not count % EVENTS_BETWEEN_PROGRESS:

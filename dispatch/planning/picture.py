@@ -1,4 +1,4 @@
-"""Draws a plan as SVG: hit ratio against memory limit. Needs matplotlib, which `forebay[tools]` installs."""
+"""Draws a plan as SVG: hit ratio against memory limit. It needs matplotlib, which `forebay[tools]` installs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def require() -> None:
 
 
 def draw(found: Plan, path: str) -> None:
-    """Write the picture to a file, in place of one of that name. SettingsError: it can't be written."""
+    """Write the picture to a file, and replace a file of that name. SettingsError: it can't be written."""
     write_user_file(path, picture(found))
 
 
 def picture(found: Plan) -> bytes:
-    """Return the picture; the same plan gives the same bytes. Text stays text."""
+    """Return the picture as SVG whose text is text, not outlines. The same plan gives the same bytes."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

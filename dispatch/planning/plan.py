@@ -1,7 +1,7 @@
-"""Plan: plays recorded traffic under several memory limits, and recommends one of them.
+"""Plays recorded traffic under several memory limits, and recommends one of them.
 
-Reads a trace and writes nothing. A trace may come from anyone: events that
-cannot follow on those before them are refused before anything is played.
+It reads a trace and writes nothing. A trace may come from anyone, so events that cannot follow on those before them are
+refused before anything is played.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..core.areas.memory_rule import MemoryRule
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))
-"""The usual limits, 4 MiB to 512 MiB; the limit under which the trace was recorded is added to them."""
+"""The usual limits, 4 MiB to 512 MiB. The limit under which the trace was recorded is added to them."""
 LIMITS_MAX: Final = 64
 
 
@@ -36,16 +36,17 @@ class PlannedLimit:
     limit_bytes: int
     deliveries: int
     hits: int
-    """Deliveries whose message had stayed in RAM since its arrival."""
+    """The number of deliveries whose message had stayed in RAM since its arrival."""
     reads: int
-    """Reads of the journal, up to 256 KiB each."""
+    """The number of reads of the journal, up to 256 KiB each."""
     read_messages: int
-    """Messages in them, with those that were read for a list whose selector did not match them."""
+    """The messages in these reads, with those that were read for a list whose selector did not match them."""
     strays: int
-    """Deliveries in another order than recorded: beyond a few, do not trust the rest."""
+    """The number of deliveries in another order than recorded. Beyond a few, do not trust the rest."""
     held_back: int
-    """Deliveries for which the limit has no room beside all that was in flight when they were recorded, so a consumer
-    would have to acknowledge first. They are among the deliveries, and no hits.
+    """The number of deliveries for which the limit has no room beside all that was in flight when they were recorded.
+
+    A consumer would have to acknowledge first. They count as deliveries, and not as hits.
     """
 
     @property
@@ -59,7 +60,7 @@ class Plan:
 
     recorded_limit_bytes: int
     seconds: float
-    """Time that the trace covers."""
+    """The time that the trace covers."""
     events: int
     unread_bytes: int
     """Bytes at the end of the file that are no whole block: the process was killed, or still writes."""
@@ -74,9 +75,9 @@ class Plan:
 def plan(file: File, limits: Sequence[int] = (), recording_bytes: int = 0) -> Plan:
     """Play a trace under each limit, or under the usual ones. Two passes over the file, O(messages * limits).
 
-    recording_bytes: see TracePlayer.
-    SettingsError: it is no trace, or the index_cache_size that it was recorded
-    with does not fit into a limit.
+    SettingsError: it is no trace, or the index_cache_size that it was recorded with does not fit into a limit.
+
+    recording_bytes: what a store that records holds for that, or 0 if the store that is asked about does not record.
     """
     reader = TraceReader(file)
     recorded = reader.header.memory_limit_bytes
@@ -117,18 +118,18 @@ def settings_of(header: TraceHeader, limit_bytes: int) -> Settings:
 
 
 def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
-    """Return what each list with a selector takes, how many events there are, and how many milliseconds they cover.
+    """Return what each list with a selector takes, the number of events, and how many milliseconds they cover.
 
-    SettingsError: an event cannot follow on those before it. A trace that passes can be played in memory and time
-    that follow from the size of the file.
+    SettingsError: an event cannot follow on those before it. A trace that passes can be played in memory and time that
+    follow from the size of the file.
     """
     wanted: dict[int, SequenceSet] = {}
+    # The lane of each list that is open.
     lists: dict[int, int] = {}
-    """The lane of each list that is open."""
+    # (lane, number) of each open list. The number is -1 for a list without a selector, of which a lane has at most one.
     open_lists: set[tuple[int, int]] = set()
-    """(lane, number) of each; -1 for the number of a list without a selector, of which a lane has one at most."""
+    # The number of messages of each lane so far.
     stored: dict[int, int] = {}
-    """Messages of each lane so far."""
     ends: dict[int, int] = {}
     events = milliseconds = 0
     for kind, lane, first, count, extra in played:
@@ -163,14 +164,17 @@ def survey(played: Iterable[Event]) -> tuple[dict[int, SequenceSet], int, int]:
 
 
 def plan_file(path: str, limits: Sequence[int] = ()) -> Plan:
-    """Play the trace in a file. SettingsError with its name: it can't be read, or is no trace."""
+    """Play the trace in a file. SettingsError with the file's name: it can't be read, or is no trace."""
     with opened_trace(path) as file:
         return plan(file, limits)
 
 
 @contextmanager
 def opened_trace(path: str) -> Iterator[File]:
-    """Open the file of a trace. SettingsError with its name: it can't be read, or what is done with it fails so."""
+    """Open the file of a trace.
+
+    SettingsError with the file's name: it can't be read, or the work in the block fails so.
+    """
     disk, name = user_place(path)
     try:
         file = disk.open_for_reading(name)

@@ -1,11 +1,9 @@
 """TracePlayer: plays recorded traffic again, under another memory limit.
 
-The library itself decides: the budget and its shares, the lists, the caches
-and the loader are the ones that run in a store. The journal is replaced by the
-lengths of its messages, and bodies by shared bytes of those lengths, so that a
-message costs microseconds, and one in RAM its objects only. The loader is
-assumed to be in time: after each event it does all that it has to do.
-Deterministic: no clock, no disk, no thread.
+The library itself decides: the budget and its shares, the lists, the caches and the loader are the ones that run in a
+store. The journal is replaced by the lengths of its messages, and bodies by shared bytes of those lengths. So a message
+costs microseconds, and a message in RAM costs only its objects. The loader is assumed to be in time: after each event
+it does all that it has to do. A replay is deterministic, because it uses no clock, no disk and no thread.
 """
 
 from __future__ import annotations
@@ -76,16 +74,16 @@ from ..selectors.selector import Selector, compile_selector
 
 ARRIVED: Final = 0
 READ: Final = 1
-"""In place of a played message's timestamp: ARRIVED or READ, which says where its body came from."""
+"""Stands in for a played message's timestamp: ARRIVED or READ says where its body came from."""
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
-"""Limit of a tmp-storage that stays empty: all messages are played as persistent ones."""
+"""The limit of a tmp-storage that stays empty, because all messages are played as persistent ones."""
 LOADS_IN_VAIN_MAX: Final = 64
 """Loads for one take, beyond one for each pending message, after which what it wants has no room."""
 
 
 class _EmptyFile:
-    """The file that a played read of the journal names: lengths are all there is of a played journal."""
+    """The file that a played read of the journal names. A played journal has only lengths, so it is empty."""
 
     def read(self, offset: int, length: int) -> bytes:
         raise AssertionError("a played message has no bytes in the journal")
@@ -96,7 +94,7 @@ _NOT_ASKED: Final = "the trace says what becomes of deliveries"
 
 
 class _NoDisk:
-    """The disk of a tmp-storage that stays empty: its directory is listed, and nothing else is asked of it."""
+    """The disk of a tmp-storage that stays empty. Its directory is listed, and no other call comes."""
 
     def list(self, directory: str) -> list[str]:
         return []
@@ -136,8 +134,8 @@ class PlayedStore:
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
+        # Charge of the messages that were read.
         self.read_bytes = 0
-        """Charge of these messages."""
 
     def message(self, sequence: int, length: int, origin: int) -> StoredMessage:
         """Return a message. Those of one length share a body, so that a limit of gigabytes is played in megabytes."""
@@ -172,7 +170,7 @@ class PlayedStore:
     def read_headers(
         self, regions: Sequence[Region], pay: Callable[[int], None]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """See BackingStore. No list of a replay has a selector."""
+        """Read as `read` does, because no list of a replay has a selector."""
         return self.read(regions)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
@@ -192,7 +190,7 @@ class PlayedStore:
         """Do nothing: a played store is never closed."""
 
     def next_candidate(self, lane: Any, names: frozenset[str], sequence: int, may_match: Question) -> Candidate:
-        """See PersistentStore. A trace has no headers by which a message could be passed over."""
+        """Return the message itself, because a trace has no headers by which it could be passed over."""
         return Candidate(sequence, NO_NAMES)
 
     def note_survey(self, lane: Any, survey: BlockSurvey) -> None:
@@ -204,7 +202,7 @@ class PlayedStore:
 
 
 class PlayedLaneState(QueueLaneState):
-    """The state of a lane that is in no index. It is never closed, and so it is not charged either."""
+    """The state of a lane that is in no index. It is never closed, so it is not charged for that either."""
 
     __slots__ = ()
     state_bytes = 0
@@ -213,7 +211,7 @@ class PlayedLaneState(QueueLaneState):
         LaneState.__init__(self, queue, lane, "")
 
     def skip_names(self, selector: Selector | None) -> frozenset[str]:
-        """See LaneState. A trace has no headers."""
+        """Return no names, because a trace has no headers."""
         return NO_NAMES
 
 
@@ -224,14 +222,14 @@ class PlayedLane:
 
     def __init__(self, target_area: TargetArea, number: int) -> None:
         self.base = 0
+        # Whether the lane has only what it had when the store was opened.
         self.is_new = True
-        """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
         self.state = PlayedLaneState(QueueState(target_area, number, str(number)), self.lane)
         self.state.destination.put_lane(0, self.state)
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
-        """Store messages of these lengths behind holes up to `first`; return their sequences in the lane."""
+        """Store messages of these lengths behind holes up to `first`, and return their sequences in the lane."""
         lane = self.lane
         if not lane.next_sequence:
             self.base = first
@@ -249,7 +247,7 @@ class PlayedLane:
 
 
 class PlayedConsumerGroup(ConsumerGroup):
-    """A consumer group that wants what it took in the trace, and everything if it has no selector."""
+    """A consumer group that wants what it took in the trace, or everything if it has no selector."""
 
     __slots__ = ("taken", "lane")
 
@@ -279,34 +277,34 @@ class PlayedConsumer(Taker):
 
     @property
     def credit(self) -> int:
-        """See Taker. The trace says how much it takes."""
+        """Unlimited, because the trace says how much it takes."""
         return UNLIMITED
 
     @property
     def demand(self) -> int:
-        """See Taker."""
+        """Unlimited, because the trace says how much it takes."""
         return UNLIMITED
 
     def room(self, most: int) -> int:
-        """See Taker."""
+        """Return `most`, because the trace says how much it takes."""
         return most
 
     @property
     def charge_bytes(self) -> int:
-        """See Taker. What a consumer costs is no part of what is planned."""
+        """Nothing, because the plan leaves the cost of consumers out."""
         return 0
 
     @property
     def is_waiting(self) -> bool:
-        """See Taker."""
+        """Whether it waits, which a replay never does."""
         return False
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """See Taker."""
+        """Take from another consumer group from now on."""
         self.consumer_group = consumer_group
 
     def held_in_transactions(self) -> list[Delivery]:
-        """See Taker. A trace knows no transactions."""
+        """Return nothing, because a trace has no transactions."""
         return []
 
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
@@ -349,20 +347,24 @@ class TracePlayer:
     def __init__(
         self, shares: Shares, wanted: dict[int, SequenceSet], rule: MemoryRule, recording_bytes: int = 0
     ) -> None:
-        """wanted: by number of a list that has a selector, what it takes in this trace. rule: decides about memory.
-        recording_bytes: what a store that records holds for that; 0: the store that is asked about does not.
+        """Make a player under these shares of memory.
+
+        wanted: by the number of a list that has a selector, what it takes in this trace.
+        rule: decides about memory.
+        recording_bytes: what a store that records holds for that, or 0 if the store that is asked about does not
+            record.
         """
         self.limit_bytes = shares.limit_bytes
         self.deliveries = 0
         self.hits = 0
+        # Deliveries in another place than in the trace.
         self.strays = 0
-        """Deliveries in another place than in the trace."""
+        # Deliveries that this limit has no room for beside all that the trace has in flight then. They are no hits.
         self.held_back = 0
-        """Deliveries that this limit has no room for beside all that the trace has in flight then; no hits."""
+        # Takes that found nothing in RAM and had to wait for a read.
         self.waits = 0
-        """Takes that found nothing in RAM and had to wait for a read."""
+        # Charge of the messages that were handed out without a body, which is read when the body is first looked at.
         self.lazy_bytes = 0
-        """Charge of the messages that were handed out without a body, to be read by whoever looks at it."""
         self.store = PlayedStore()
         self.monitor = Monitor(SystemClock())
         self.lock = self.monitor.lock
@@ -416,7 +418,7 @@ class TracePlayer:
 
     @property
     def read_back_bytes(self) -> int:
-        """Charge of what was read back, with what is left to whoever looks at a body."""
+        """Charge of what was read back, and of the bodies that are read only when they are looked at."""
         return self.store.read_bytes + self.lazy_bytes
 
     def play(self, event: Event) -> None:
@@ -555,7 +557,7 @@ class TracePlayer:
 
 
 def _hold_fixed_parts(budget: Budget, shares: Shares, recording_bytes: int) -> Holder:
-    """Charge what a store holds or guarantees before the first message. Return the holder of read buffers."""
+    """Charge what a store holds or guarantees before the first message, and return the holder of read buffers."""
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("consumers", guaranteed_bytes=CONSUMERS_BYTES)
     budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES)

@@ -1,11 +1,9 @@
 """Recorder: records the traffic of a store as a trace, which can be played under other memory limits.
 
-A trace holds numbers only: lanes, sequences, lengths, times. Events are encoded
-under the state lock, where they happen, and written without it, by
-maintenance. An arrival is recorded no later than the next take of its lane,
-and once a second, so that sends pay nothing. No error of the disk reaches a
-caller: recording ends with one warning. A crash leaves all up to the last
-block that was written.
+A trace holds only numbers: lanes, sequences, lengths, times. Events are encoded under the state lock, where they
+happen. Maintenance writes them without it. An arrival is recorded no later than the next take of its lane, and once a
+second, so that recording does not slow sends. No error of the disk reaches a caller. Recording ends with one warning
+instead. After a crash the trace is complete up to the last block that was written.
 """
 
 from __future__ import annotations
@@ -54,14 +52,14 @@ logger = LateLogger("forebay.dispatch.recorder")
 TRACE_BYTES_MAX: Final = 1 << 32
 """Recording ends when the file has so many bytes."""
 LANE_BYTES: Final = 1536
-"""Charged for what is known of a lane."""
+"""Charged for what the recorder knows of a lane."""
 LIST_BYTES: Final = 128
-"""Charged for what is known of a list."""
+"""Charged for what the recorder knows of a list."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
 """Blocks that may wait for maintenance, as long as memory is free for them. With more, the call that fills the next one
 writes them under the lock; four times as many may wait for a write that is under way."""
 TURN_MESSAGES: Final = 256
-"""Arrivals that are recorded at one time are recorded so many a lane in turn."""
+"""The most arrivals of one lane that are recorded before those of the next, where several lanes have some."""
 TAKES_BETWEEN_LOOKS: Final = 256
 """Takes after which the arrivals of all lanes are recorded."""
 
@@ -71,12 +69,12 @@ class _Lane:
 
     def __init__(self, number: int, noted: int) -> None:
         self.number = number
+        # Arrivals before this sequence are recorded.
         self.noted = noted
-        """Arrivals before this sequence are recorded."""
 
 
 class Recorder:
-    """One recording. Requires: the lock, but for `write` and `close`, which take it themselves."""
+    """One recording. Requires: the lock, except for `write` and `close`, which take it themselves."""
 
     def __init__(
         self,
@@ -87,8 +85,12 @@ class Recorder:
         holder: Holder,
         make_room: Callable[[int], None],
     ) -> None:
-        """file: new and empty. wants_writing: called under the lock when a block is full. holder: nothing is charged
-        to it yet. make_room: gives back what caches have, as far as that goes."""
+        """Make a recording that writes to a new and empty file.
+
+        wants_writing: called under the lock when a block is full.
+        holder: nothing is charged to it yet.
+        make_room: gives back memory that caches have, as far as possible.
+        """
         self._file: File | None = file
         self._lock = state_lock
         self._whole = Whole(state_lock)
@@ -98,8 +100,8 @@ class Recorder:
         self._make_room = make_room
         self._blocks: list[bytes] = []
         self._header = header_of(settings).encode()
+        # The bytes of blocks that wait to be written, and of those that are being written.
         self._unwritten_bytes = 0
-        """The bytes of blocks that wait to be written, and of those that are being written."""
         self._written_bytes = 0
         self._lanes: dict[LaneState, _Lane] = {}
         self._lists: dict[TargetList, int] = {}
@@ -114,20 +116,23 @@ class Recorder:
     # ------------------------------------------------------------------ what happens
 
     def begin(self, lanes: Iterable[LaneState]) -> None:
-        """Record the arrivals of lanes from now on. What was there at open is not in RAM. O(blocks of the index)."""
+        """Record the arrivals of lanes from now on. Messages that were there at open are not in RAM.
+
+        O(blocks of the index).
+        """
         if self._file is None:
             return
         for lane in lanes:
             self._lane(lane)
 
     def unloaded(self, lane: LaneState, end: int) -> None:
-        """Record messages before `end`, which are pending and not in RAM."""
+        """Record which messages before `end` are pending and not in RAM."""
         if self._file is None:
             return
         self._note(lane, self._lane(lane), WAITING, end)
 
     def opened(self, target: TargetList) -> None:
-        """Record that a list came into being."""
+        """Record that a list was made."""
         if self._file is None:
             return
         lane = target.lane
@@ -223,7 +228,7 @@ class Recorder:
         return stored
 
     def _note(self, lane: LaneState, stored: _Lane, kind: int, end: int) -> None:
-        """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
+        """Record what is pending before `end` and not yet recorded, as runs of one length or with their bytes."""
         at, stored.noted = stored.noted, end
         if not lane.destination.is_open:
             return
@@ -256,14 +261,14 @@ class Recorder:
                 self._write_here(block)
 
     def _keep(self, block: bytes) -> None:
-        """Let a block, which is charged, wait for maintenance."""
+        """Keep a block, which is charged, until maintenance writes it."""
         self._blocks.append(block)
         self._unwritten_bytes += len(block)
 
     def _write_here(self, block: bytes) -> None:
         """Write a block and those before it, because many wait or memory has no room for one more. Requires: the lock.
 
-        While a write is under way, which has earlier blocks, it waits all the same, or ends the recording.
+        While a write of earlier blocks is under way, the block waits all the same, or the recording ends.
         """
         if self._writing.try_acquire():
             try:
@@ -281,7 +286,7 @@ class Recorder:
             self._give_up("its disk is too slow for the memory that is left")
 
     def _give_up(self, reason: str) -> None:
-        """End the recording without what waits. Requires: the lock."""
+        """End the recording and drop the blocks that wait. Requires: the lock."""
         blocks, self._blocks = self._blocks, []
         self._let_go(blocks)
         self._stop(reason)
@@ -293,7 +298,10 @@ class Recorder:
         self._holder.release(written_bytes)
 
     def _charge(self, charge_bytes: int) -> bool:
-        """Charge for what is known of a lane or list; where memory has no room for that, end the recording."""
+        """Charge for what the recorder knows of a lane or list.
+
+        Where memory has no room for that, end the recording.
+        """
         if not self._holder.reserve(charge_bytes):
             self._make_room(charge_bytes)
             if not self._holder.reserve(charge_bytes):
@@ -302,19 +310,19 @@ class Recorder:
         return True
 
     def _forget_all(self) -> None:
-        """Know nothing more of lanes and lists: the recording has ended. Requires: the lock."""
+        """Forget all lanes and lists, because the recording has ended. Requires: the lock."""
         self._holder.release(LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists))
         self._lanes.clear()
         self._lists.clear()
 
     @property
     def charge_bytes(self) -> int:
-        """Return what should be charged for it. Requires: the lock."""
+        """Return what should be charged for the recording. Requires: the lock."""
         known_bytes = LANE_BYTES * len(self._lanes) + LIST_BYTES * len(self._lists)
         return self._own_bytes + known_bytes + self._unwritten_bytes
 
     def write(self) -> int:
-        """Write what was recorded to the file and return the number of blocks. Requires: no lock."""
+        """Write the recorded blocks to the file and return the number of blocks. Requires: the lock is not held."""
         with self._writing:
             with self._lock, self._whole:
                 block = self._encoder.block()
@@ -347,7 +355,10 @@ class Recorder:
         self._file = None
 
     def close(self) -> None:
-        """Record the last arrivals, write them and close the file. Requires: no lock, and no further events."""
+        """Record the last arrivals, write them and close the file.
+
+        Requires: the lock is not held, and no event follows.
+        """
         if self._lock.failure is None:
             with self._lock, self._whole:
                 self.note_all_arrivals()
@@ -358,9 +369,11 @@ class Recorder:
 
 
 def new_trace(path: str) -> File:
-    """Make an empty file for a trace. A trace that is there already becomes the one `.old`, in place of an earlier one.
+    """Make an empty file for a trace.
 
-    SettingsError: the file that is there is no trace, or no file can be made.
+    An earlier trace of that name is renamed to `.old`, and replaces an older one there.
+
+    SettingsError: the file of that name is no trace, or no file can be made.
     """
     disk, name = user_place(path)
     try:
@@ -485,7 +498,9 @@ class RecordedTargetArea(TargetArea):
 
 
 def _shared(target: TargetList) -> TargetList:
-    """Return the list that is recorded for a list: of assigned messages the one that they were assigned from."""
+    """Return the list that is recorded for a list: for a list of assigned messages, the list that they were assigned
+    from.
+    """
     consumer_group = target.consumer_group
     return (
         consumer_group.unassigned.list_over(target.lane) if isinstance(consumer_group, SingleConsumerGroup) else target

@@ -15,7 +15,7 @@ LIMIT_BYTES_MAX: Final = 1 << 50
 
 
 def parse_limits(text: str | None) -> list[int]:
-    """Return the memory limits of --limits, the smallest first; none for None. SettingsError."""
+    """Return the memory limits of --limits, the smallest first, and none for None. SettingsError: one is no size."""
     if text is None:
         return []
     parts = text.split(",")

@@ -1,7 +1,7 @@
 """Other rules about memory than the library's own, each different in one point, for `forebay plan --policies`.
 
-Each is one that a store could have: it knows no more than the store does, and
-no take waits because of it where the library's own would not make it wait.
+Each is a rule that a store could have. It knows no more than the store does, and no take waits because of it where the
+library's own rule would not make it wait.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ..core.model import TargetList
 
 
 class EqualParts(MemoryRule):
-    """Each list by itself: four seconds of supply, at most an equal part."""
+    """Gives each list four seconds of supply, at most an equal part, whatever the others need."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         return [high_watermark_bytes(limit_bytes, len(rates), rate) for rate in rates]
 
 
 class SameSeconds(MemoryRule):
-    """Where not all can have four seconds of supply, all that were measured get the same number of seconds."""
+    """Gives all measured lists the same number of seconds where not all can have four seconds of supply."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         share = int(limit_bytes * TARGET_LISTS_SHARE) // max(len(rates), 1)
@@ -52,7 +52,9 @@ class SameSeconds(MemoryRule):
 
 
 class FastestFirst(MemoryRule):
-    """Four seconds for the fastest, then for the next, as far as memory goes; an eighth of an equal part for each."""
+    """Gives the fastest list four seconds, then the next, as far as memory goes, and each at least an eighth of an
+    equal part.
+    """
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         room = int(limit_bytes * TARGET_LISTS_SHARE)
@@ -67,14 +69,14 @@ class FastestFirst(MemoryRule):
 
 
 class HalfTheWatermarks(MemoryRule):
-    """Each list has half as much: what overflows has the rest."""
+    """Gives each list half as much, so that overflow gets the rest."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         return [granted // 2 for granted in super().high_watermarks(limit_bytes, rates)]
 
 
 class TwiceTheWatermarks(MemoryRule):
-    """Each list has twice as much: less is left for what overflows."""
+    """Gives each list twice as much, so that less is left for overflow."""
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
         return [2 * granted for granted in super().high_watermarks(limit_bytes, rates)]
@@ -92,14 +94,14 @@ class ListsFirst(MemoryRule):
 
 
 class LongestFirst(MemoryRule):
-    """The list with the most bytes gives first, not the one that lasts longest."""
+    """The list with the most bytes gives memory back first, not the one that lasts longest."""
 
     def supply(self, target: TargetList) -> float:
         return float(target.direct_bytes)
 
 
 class _OldestFirstCache(PendingCache):
-    """A PendingCache that takes in whatever overflows, and gives back what came first, of the lane with most."""
+    """A PendingCache that takes in all overflow, and gives back the oldest messages of the lane with most."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message) or (
@@ -111,21 +113,21 @@ class _OldestFirstCache(PendingCache):
 
 
 class OldestFirst(MemoryRule):
-    """The PendingCache gives back what came first, as a cache that keeps what is new."""
+    """The PendingCache gives back the oldest messages, as a cache does that keeps what is new."""
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
         return _OldestFirstCache(holder, head_queue_cache, 0)
 
 
 class _OpenCache(PendingCache):
-    """A PendingCache that takes in whatever there is room for."""
+    """A PendingCache that takes in everything that there is room for."""
 
     def put_overflow(self, lane_number: int, message: StoredMessage, *, is_near: bool) -> bool:
         return self.put(lane_number, message)
 
 
 class KeepAll(MemoryRule):
-    """What arrives is kept wherever there is room, also far behind what is loaded."""
+    """Arrivals are kept wherever there is room, also far behind what is loaded."""
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
         return _OpenCache(holder, head_queue_cache, 0)
@@ -139,7 +141,7 @@ class _ClosedCache(PendingCache):
 
 
 class KeepNone(MemoryRule):
-    """What overflows a list is read back."""
+    """Everything that overflows a list is read back."""
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
         return _ClosedCache(holder, head_queue_cache, 0)
@@ -184,4 +186,4 @@ RULES: Final[Mapping[str, Callable[[], MemoryRule]]] = {
     "prefetch: an eighth": lambda: ReadAhead(0.125),
     "prefetch: half": lambda: ReadAhead(0.5),
 }
-"""By name, what makes each rule; the first is the library's own."""
+"""The function that makes each rule, by name. The first is the library's own."""

@@ -1,8 +1,8 @@
-"""What a full destination does, as its policy says: drop the oldest messages, or dead-letter the new one.
+"""FullPolicy: what a full destination does by its policy, drop the oldest messages or dead-letter the new one.
 
-Dropped messages are removed by records like those of acks, so none comes back. A message that is dead-lettered is
-stored in the dead-letter queue instead, once, with headers that say why; so no crash leaves it in both or in none. A
-dead letter is taken whatever the limits of its queue are, and also where sends are refused for want of disk.
+Records like those of acks remove dropped messages, so none comes back. A message that is dead-lettered is stored once,
+in the dead-letter queue, with headers that say why; so a crash never leaves it in both queues or in neither. A dead
+letter is stored regardless of the limits of its queue, and even while sends are refused for want of disk.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..core.publisher import Publisher
 from ..core.settling.removal import Removals
 
 INDEX_BLOCKS: Final = 3
-"""Blocks of the index that a dead letter makes dirty at most."""
+"""Most blocks of the index that a dead letter makes dirty."""
 
 
 class _Oldest:
-    """A lane, of which messages are dropped from the front on that are not in flight."""
+    """A lane whose first messages are dropped, except those in flight."""
 
     def __init__(self, removals: Removals, lane: LaneState) -> None:
         self.lane = lane
@@ -40,7 +40,7 @@ class _Oldest:
         self._held = removals.held(lane)
 
     def run(self, most: int) -> tuple[int, int] | None:
-        """Return the next run of messages that may be dropped, `most` at most, as (first, last), or None."""
+        """Return the next run of messages that may be dropped as (first, last), at most `most` messages, or None."""
         while (run := self.lane.pending_lane.pending_run(self._at, most)) is not None and run[0] < self.lane.published:
             first, last = run[0], min(run[1], self.lane.published - 1)
             held = self._held.next_from(first)
@@ -52,7 +52,7 @@ class _Oldest:
         return None
 
     def drop(self, first: int, last: int) -> int:
-        """Remove a part of such a run; return how many messages that were."""
+        """Remove a part of such a run; return how many messages were removed."""
         removed = self.lane.backing_store.acknowledge(self.lane.pending_lane, first, last)
         self.gone.add(first, last)
         self._at = last + 1
@@ -60,7 +60,7 @@ class _Oldest:
 
 
 class FullPolicy:
-    """One for each open store. The state lock guards it."""
+    """The full policy of an open store. The state lock guards it."""
 
     def __init__(
         self,
@@ -82,9 +82,10 @@ class FullPolicy:
         self._drop_numbers = count(1)
 
     def drop_oldest(self, destination: DestinationState, messages: int, size_bytes: int) -> int:
-        """Remove the oldest messages, so many at least and of so many bytes, as far as there are; return how many.
+        """Remove the oldest messages: at least so many, with at least so many bytes, if there are. Return how many.
 
-        Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
+        It writes one record for each run. Requires: the lock. StoreFull or StoreFailed: messages removed so far stay
+        removed.
         """
         removed = 0
         for persistent, non_persistent in zip_longest(destination.lanes, destination.non_persistent_lanes):
@@ -109,10 +110,10 @@ class FullPolicy:
     def dead_letter(
         self, destination: DestinationState, priority: int, persistent: bool, properties: bytes, body: bytes
     ) -> str | None:
-        """Store a new message in the dead-letter queue of its destination; return its id. None: it is lost.
+        """Store a new message in the dead-letter queue of its destination; return its id. None: the message is lost.
 
-        It is lost if the policy names no such queue. What is written is not synced yet. StoreFull: nothing is stored,
-        the disk takes no dead letters either. Requires: no lock.
+        It is lost if the policy names no dead-letter queue. The record is not synced yet. StoreFull: nothing is stored,
+        because the disk has no room for dead letters either. Requires: no lock.
         """
         store, monitor = self._store, self._monitor
         to = self._policies.redelivery(destination.name).dead_letter_queue
@@ -142,12 +143,12 @@ class FullPolicy:
         return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
     def dropped_id(self, id_prefix: str) -> str:
-        """Return an id for a message that was never stored: only its sender has it."""
+        """Return an id for a message that was never stored; only its sender gets it."""
         return f"{id_prefix}dropped-{self._journal.epoch}-{next(self._drop_numbers)}"
 
 
 def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
-    """Return the oldest run across the persistent and the non-persistent lane of one priority, and whose it is."""
+    """Return the oldest run across the persistent and the non-persistent lane of one priority, with its lane."""
     runs = [(oldest, run) for oldest in lanes if (run := oldest.run(most)) is not None]
     if not runs:
         return None
@@ -163,7 +164,7 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
 
 
 def _stamped(destination: DestinationState, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
-    """Return own id, group, and properties of a dead letter: without times, with headers that say why, if they fit."""
+    """Return own id, group and properties of a dead letter: without times, with headers that say why if they fit."""
     added: dict[str, HeaderValue] = {FROM: destination.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
     headers, own_id = decode_properties(properties) if properties else ({}, None)
     group = group_of(properties) if properties else None

@@ -1,7 +1,7 @@
-"""Lifetimes: when a message that is sent now expires or is due, and the field of its properties that says so.
+"""Lifetimes: when a message that is sent now expires or is due, and the field of its properties for that.
 
-Nothing here is stored but the last answers: of messages that are sent one after the other many begin in the same
-millisecond with the same times, and have the same field.
+The last answers are kept, because many messages that are sent one after the other begin in the same millisecond with
+the same times, and so have the same field.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from ...store.format.times import encode_times
 from ..config.checks import SECONDS_MAX, check_seconds
 
 Begun = tuple[int, Any, int, bytes]
-"""When a lifetime began, in the store's time; what it is, as the caller says it; when it ends; the field."""
+"""Begin of a lifetime, in the store's time; the lifetime as the caller gave it; its end; the encoded field."""
 
 
 class Lifetimes:
-    """In any thread: an answer is one object, taken and put at once."""
+    """Computes lifetimes in any thread: an answer is one object, which is read and replaced at once."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """now_ms: of the store's SteadyClock."""
+        """Make the one Lifetimes of a store.
+
+        now_ms: the time of the store's SteadyClock.
+        """
         self._now_ms = now_ms
         self._last: Begun = (0, None, 0, b"")
+        # The times of the last message with a delay, and their encoded field.
         self._last_times: tuple[tuple[object, ...], bytes] = ((), b"")
-        """What the last times of a message with a delay were made of, and their field."""
 
     def from_now(self, expires_in: Any) -> Begun:
-        """Return what a lifetime of so many seconds is that begins now. SettingsError for one that cannot be."""
+        """Return the lifetime of so many seconds that begins now. SettingsError if it is not valid."""
         now_ms = self._now_ms()
         last = self._last
         if last[0] == now_ms and type(last[1]) is type(expires_in) and last[1] == expires_in:
@@ -39,9 +42,9 @@ class Lifetimes:
         return begun
 
     def times(self, expires_in: Any, delay: Any, *, is_relative: bool) -> bytes:
-        """Return the field of a message with times, which begin now. SettingsError for times that cannot be.
+        """Return the field for times that begin now. SettingsError if they are not valid.
 
-        expires_in: None: it does not expire. is_relative: the delay counts from the commit of its transaction.
+        expires_in: None: the message does not expire. is_relative: the delay begins with the commit of the transaction.
         """
         if type(delay) is float and delay == 0.0 and expires_in is not None:
             return self.from_now(expires_in)[3]
@@ -59,7 +62,7 @@ class Lifetimes:
 
 
 def ends_at(expires_in: Any, now_ms: int) -> int:
-    """Return when a lifetime of so many seconds ends that begins then, in ms. SettingsError for one that cannot be."""
+    """Return when a lifetime of so many seconds ends, in ms. SettingsError if it is not valid."""
     if type(expires_in) is not float or not 0.0 < expires_in <= SECONDS_MAX:
         check_seconds("expires_in", expires_in)
         if not expires_in:

@@ -1,4 +1,4 @@
-"""Producers: what the senders of an open store share. A crash leaves what the journal has."""
+"""Producers: the parts that all senders of an open store share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .space import Space
 
 
 class Producers:
-    """What the senders of an open store share. The state lock guards what changes."""
+    """The parts that all senders of an open store share. The state lock guards what changes."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Producers:
         self.transactions = transactions
         self.timed = timed
         self.lifetimes = lifetimes
+        # Writes messages with an id or with times.
         self.slices = slices
-        """Writes messages whose ids count once, or that have times."""
+        # Where senders wait for disk space.
         self.space = space
-        """Where senders wait for disk."""
+        # What a full destination does for senders that do not wait.
         self.full_policy = full_policy
-        """What a full destination does where nobody waits."""
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
 
     def limit_messages(self, settings: Settings) -> None:
-        """Take over how large a message may be. Requires: the lock, or no other user yet."""
+        """Set how large a message may be. Requires: the lock, or that there is no other user yet."""
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes

@@ -1,9 +1,9 @@
-"""SendPipeline: from a batch to the journal, with a wait wherever there is no room.
+"""SendPipeline: bring a batch into the journal, with waits wherever there is no room.
 
-One pipeline has two drivers. Its steps never block: they are generators that yield what they must wait for, and a
-Confirmer goes through them, for a thread or for an event loop. A plain send that finds room at once does not come here.
-Steps that are closed at a wait, because the caller was cancelled or interrupted, give back their place in line and what
-was reserved for them, and what they waited for is not stored.
+One pipeline has two drivers. Its steps never block: they are generators that yield what they wait for, and a Confirmer
+runs them for a thread or for an event loop. A plain send that finds room at once does not come here. If a caller is
+cancelled or interrupted, its steps are closed at a wait: they give back their place in line and their reservation, and
+the messages that waited are not stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..transactions.transaction import Transaction
 from .producers import Producers
 
 UNPUBLISHED_SLICES_MAX: Final = 8
-"""With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
+"""With sync "always", slices wait in RAM until they are durable. One call has at most so many there (2 MiB)."""
 
 
 class Batch:
@@ -43,27 +43,27 @@ class Batch:
     ) -> None:
         self.priority = priority
         self.persistent = persistent
+        # Properties and body of each message.
         self.contents = contents
-        """Properties and body of each."""
         self.own_ids = own_ids
+        # The ids of all messages of the call that are stored so far.
         self.ids = ids
-        """The ids of what is stored so far, of the whole call."""
         self.transaction = transaction
+        # When the batch stops waiting for room; None: as the policy says.
         self.deadline = deadline
-        """When it gives up to wait for room; None: as the policy says."""
 
     def part(self, begin: int, end: int | None = None) -> Batch:
-        """Return a part of it, of the same call."""
+        """Return a part of this batch, for the same call."""
         contents, own_ids = self.contents[begin:end], self.own_ids[begin:end]
         return Batch(self.priority, self.persistent, contents, own_ids, self.ids, self.transaction, self.deadline)
 
     def within(self, transaction: Transaction) -> Batch:
-        """Return all of it as a batch of a transaction, with ids of its own."""
+        """Return this batch as a batch of a transaction, with ids of its own."""
         return Batch(self.priority, self.persistent, self.contents, self.own_ids, [], transaction, self.deadline)
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each message."""
+        """Size of each message in bytes."""
         return [len(properties) + len(body) for properties, body in self.contents]
 
 
@@ -78,7 +78,7 @@ class SendPipeline:
     # ------------------------------------------------------------------ with waits
 
     def confirm(self, batch: Batch) -> str:
-        """Confirm one message that is stored, and return its id."""
+        """Confirm one stored message and return its id."""
         if batch.transaction is None:
             self._confirmer.confirm(self._producers.confirmer.position())
         return batch.ids[0]
@@ -86,9 +86,9 @@ class SendPipeline:
     def store(self, batch: Batch, full: StoreFull | None = None) -> Generator[Wait, None, None]:
         """Store a batch within the limits of its destination, part by part as there is room.
 
-        full: the disk had just no room for it. A limited destination has given its room back and is asked for it again.
-        What the duplicate window knows needs none. In a transaction nothing is given up: it is all or nothing.
-        StoreFull: the ids say how many are in.
+        full: the disk had just no room for it. A limited destination has given its reservation back, so admission
+            begins again. Messages that the duplicate window knows need no room. In a transaction it is all or nothing,
+            and no message is given up. StoreFull: the ids say how many are stored.
         """
         limits = self._destination.admission
         if limits is None:
@@ -113,9 +113,9 @@ class SendPipeline:
     def _store_admitted(
         self, limits: DestinationLimits, batch: Batch, begin: int, sizes: Sequence[int]
     ) -> Generator[Wait, None, int]:
-        """Store as many of the messages of these sizes as there is room for, or give up the first.
+        """Store as many of these messages as there is room for, or give up the first one.
 
-        Returns: where the rest of the batch begins.
+        Return where the rest of the batch begins.
         """
         reservation = Reservation()
         try:
@@ -126,16 +126,19 @@ class SendPipeline:
             else:
                 batch.ids.append(self._give_up(limits, batch.part(begin, end)))
         finally:
-            with suppress(StoreFailed):  # what was raised counts, not what comes of it
+            with suppress(StoreFailed):  # an error of the send matters more than one of the release
                 limits.give_back(reservation)
         return end
 
     def is_known(self, batch: Batch) -> bool:
-        """Return whether the first message of a batch is stored already, so that it is not again. Requires: no lock."""
+        """Return whether the first message of a batch is stored already. Requires: no lock."""
         return not self._count_fresh(batch, 0)
 
     def _count_fresh(self, batch: Batch, begin: int) -> int:
-        """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
+        """Return how many of the first messages need room; 0: the first one is stored.
+
+        A transaction checks for itself.
+        """
         if not self._destination.is_watched or batch.transaction is not None:
             return len(batch.contents) - begin
         return self._producers.slices.fresh(self._destination, batch.contents[begin:])
@@ -143,12 +146,15 @@ class SendPipeline:
     def _admit(
         self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
     ) -> Generator[Wait, None, int]:
-        """Reserve room for as many as there is, at least one; return how many. 0: the first is given up."""
+        """Reserve room for as many messages as possible, at least one; return how many.
+
+        0: the first one is given up.
+        """
         if limits.drops and batch.transaction is None:
             return limits.admit_or_drop(sizes, reservation, self._drop_oldest)
         admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
-            # Published first: who waits may wait for its own messages to be acknowledged.
+            # Publish first, because a sender may wait for its own messages to be acknowledged.
             self._confirmer.confirm(self._producers.confirmer.position())
             admitted = yield from limits.room(sizes, reservation, self._confirmer.wakeable(), batch.deadline)
         return admitted
@@ -156,7 +162,7 @@ class SendPipeline:
     def _store_reserved(
         self, limits: DestinationLimits, reservation: Reservation, batch: Batch
     ) -> Generator[Wait, None, None]:
-        """Store what was admitted. In a transaction the reservation lasts until its outcome."""
+        """Store the admitted messages. In a transaction, the reservation lasts until its outcome."""
         before = len(batch.ids)
         full = self._try_to_store(batch)
         if full is not None:
@@ -165,7 +171,7 @@ class SendPipeline:
             batch.transaction.keep_room(limits, reservation)
 
     def _try_to_store(self, batch: Batch) -> StoreFull | None:
-        """Store a batch at once, or return why there is no room on the disk; the ids say how many are in."""
+        """Store a batch at once, or return the error if the disk has no room. The ids say how many are stored."""
         try:
             self.store_now(batch)
         except StoreFull as full:
@@ -173,7 +179,7 @@ class SendPipeline:
         return None
 
     def _wait_for_space(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, None]:
-        """Store a batch as soon as there is room for it on the disk, or raise why there is none."""
+        """Store a batch as soon as the disk has room for it, or raise the error if it never has."""
         before = len(batch.ids)
 
         def attempt() -> None:
@@ -186,9 +192,9 @@ class SendPipeline:
     # ------------------------------------------------------------------ at once
 
     def store_now(self, batch: Batch) -> None:
-        """Write one slice, or two where it meets the end of a block; or leave it to the transaction.
+        """Write one slice, or two at the end of a block; or leave it to the transaction.
 
-        StoreFull: the ids say how many are in.
+        StoreFull: the ids say how many are stored.
         """
         producers = self._producers
         if batch.persistent is not True:
@@ -235,7 +241,7 @@ class SendPipeline:
                 begin += len(part)
 
     def _store_non_persistent(self, batch: Batch) -> None:
-        """Keep non-persistent messages, one after the other; the ids say how many are in."""
+        """Add non-persistent messages one after the other. The ids say how many are stored."""
         producers, ids = self._producers, batch.ids
         lane = self.ensure_non_persistent_target(batch.persistent, batch.priority)
         timestamp = producers.clock_ms()
@@ -260,11 +266,11 @@ class SendPipeline:
     # ------------------------------------------------------------------ no room, and no wait
 
     def _drop_oldest(self, messages: int, size_bytes: int) -> int:
-        """Remove so much of what waits, as far as there is; return how many messages. Requires: the lock."""
+        """Remove waiting messages of so many bytes, if there are; return how many messages. Requires: the lock."""
         return self._producers.full_policy.drop_oldest(self._destination, messages, size_bytes)
 
     def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
-        """Put one message where the policy says, and return its id."""
+        """Do with one message what the policy says, and return its id."""
         lane = self.ensure_lane(batch.priority)
         is_persistent = batch.persistent is True
         if not is_persistent:
@@ -283,14 +289,14 @@ class SendPipeline:
     # ------------------------------------------------------------------ lanes
 
     def ensure_lane(self, priority: object) -> PersistentLaneState:
-        """Return the lane of a priority, made if it is not there. ArgumentError, SettingsError."""
+        """Return the lane of a priority, made if needed. ArgumentError, SettingsError."""
         if type(priority) is not int or not 0 <= priority <= 9:
             raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         lane = self._destination.lanes[priority]
         return lane if lane is not None else self._producers.destinations.create_lane(self._destination, priority)
 
     def ensure_non_persistent_target(self, persistent: object, priority: object) -> NonPersistentLaneState | FanOut:
-        """Return what takes the non-persistent messages of a priority, made if it is not there."""
+        """Return the lane or fan-out for non-persistent messages of a priority, made if needed."""
         if persistent is not False:
             raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
         if type(priority) is not int or not 0 <= priority <= 9:

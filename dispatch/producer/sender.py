@@ -1,8 +1,9 @@
-"""Sender: what queue and topic have in common: messages are sent there.
+"""Sender: the common base of Queue and Topic, with everything that sends.
 
-A send checks and encodes before it takes the lock. Then it goes one of two ways. One message for which there is room is
-stored at once: by `_store_persistent`, `_store_non_persistent` or `_add_to_transaction`. All else is a Batch, and goes
-by `_send_batch`, or as many by `send_many`: SendPipeline stores it, and waits where there is no room.
+A send checks and encodes its arguments before it takes the lock. Then it goes one of two ways. A single message for
+which there is room is stored at once, by `_store_persistent`, `_store_non_persistent` or `_add_to_transaction`.
+Everything else is a Batch and goes by `_send_batch`, or by `send_many`: SendPipeline stores it, and waits if there is
+no room.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from .producers import Producers
 from .send_pipeline import Batch, SendPipeline
 
 PUBLIC: Final = ("name", "send", "send_many")
-"""What every sender has for users. Queue and Topic add theirs."""
+"""The public names of every sender. Queue and Topic add theirs."""
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
-    """Encode what lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
+    """Encode the properties of a message. SettingsError for invalid headers, id, group or producer."""
     if type(headers) is not dict and headers is not None and not isinstance(headers, Mapping):
         raise ArgumentError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
@@ -60,8 +61,8 @@ def encoded_properties(headers: object, message_id: object, group: object = None
 
 
 def as_bytes(body: object) -> bytes:
-    """Return a copy of a body that is like bytes. ArgumentError for one that is not."""
-    if isinstance(body, bytes):  # of a class that inherits from it
+    """Return a copy of a bytes-like body. ArgumentError for anything else."""
+    if isinstance(body, bytes):  # an instance of a subclass
         return bytes(memoryview(body))
     try:
         view = memoryview(body)  # type: ignore[arg-type]
@@ -71,15 +72,18 @@ def as_bytes(body: object) -> bytes:
 
 
 class Sender:
-    """What queue and topic have in common: messages are sent there.
+    """The common base of Queue and Topic, to which messages are sent.
 
-    Hosts keep them by the thousand, and none is charged: so one has no more than its slots.
+    Hosts keep senders by the thousand and none is charged, so a sender has only its slots.
     """
 
     __slots__ = ("producers", "_destination", "_confirmer", "_limits", "__weakref__")
 
     def __init__(self, producers: Producers, destination: DestinationState, confirmer: Confirmer | None = None) -> None:
-        """confirmer: of an event loop; None: a thread that sends waits itself."""
+        """Make a sender for a destination.
+
+        confirmer: that of an event loop; None: the thread that sends waits itself.
+        """
         self.producers = producers
         self._destination = destination
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.confirmer
@@ -87,7 +91,7 @@ class Sender:
 
     @property
     def _pipeline(self) -> SendPipeline:
-        """Return what stores that which has to wait, or is more than a message: made for each call."""
+        """Return the pipeline for sends that wait or have several messages; it is made for each call."""
         return SendPipeline(self.producers, self._destination, self._confirmer)
 
     @property
@@ -96,7 +100,7 @@ class Sender:
 
     @property
     def destination(self) -> DestinationState:
-        """Where it sends to now: what stands for a destination that was closed, or deleted, for want of use."""
+        """The open destination that it sends to now, also after the first one was closed or deleted as inactive."""
         return self._destination
 
     # ------------------------------------------------------------------ one message
@@ -117,10 +121,10 @@ class Sender:
         timeout: float | None = None,
         retain: bool | str = False,
     ) -> str:
-        """Store one message and return its id. When it returns the message is as safe as `sync` promises.
+        """Store one message and return its id. When it returns, the message is as safe as `sync` promises.
 
-        One journal record, no wait for memory. Where the policy has a duplicate_window, an id that this producer has
-        sent before is returned, and nothing is stored.
+        It writes one journal record and never waits for memory. If the policy has a duplicate_window and this producer
+        has sent the id before, that id is returned and nothing is stored.
 
         Args:
             body: The bytes to send. A bytearray or memoryview is copied, bytes are not.
@@ -130,14 +134,14 @@ class Sender:
             transaction: The message counts with its commit; None: at once.
             persistent: False: nothing is journaled, and the message ends with the process.
             group: Messages of one group go to one consumer at a time, in order; None: the message is in no group.
-            expires_in: Seconds after which nobody is handed the message; None: it never expires.
-            delay: Seconds before which nobody is handed the message; in a transaction they count from the commit.
+            expires_in: Seconds until the message is no longer handed out; None: it never expires.
+            delay: Seconds until the message may be handed out; in a transaction they begin with the commit.
             producer: Who gave the message_id: each producer has a duplicate_window of its own.
             timeout: Seconds to wait for room; None: as the policy of the destination says.
             retain: True, or the name of a header: a topic keeps the message for later subscriptions, see Topic.
 
-        Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError, Closed, and has stored nothing;
-        StoreFailed, and it may have.
+        Raises MessageTooLarge, SettingsError, StoreFull, SpillFailed, TransactionError or Closed, and has stored
+        nothing; or StoreFailed, and may have stored the message.
         """
         if type(body) is not bytes:
             body = as_bytes(body)
@@ -149,7 +153,7 @@ class Sender:
             message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return self.send_message(message, retain, transaction, timeout)
         if timeout is not None:
-            self._deadline(timeout)  # one that can't be is refused, whether there is room or not
+            self._deadline(timeout)  # an invalid timeout is refused even if there is room
         producers = self.producers
         properties = b""
         if headers is not None or message_id is not None or group is not None or producer is not None:
@@ -173,7 +177,7 @@ class Sender:
             return self._store_persistent(priority, now_ms, expires_at, properties, body, message_id, timeout)
         return self._store_non_persistent(persistent, priority, now_ms, properties, body, message_id, timeout)
 
-    # The sections of the next two have the form that Monitor.bare_lock describes.
+    # Both methods below have the form that Monitor.bare_lock describes.
     def _store_persistent(
         self,
         priority: object,
@@ -184,7 +188,7 @@ class Sender:
         message_id: str | None,
         timeout: object,
     ) -> str:
-        """Store one persistent message, which is in no transaction and has no id that counts once; return its id."""
+        """Store one persistent message without a transaction and without an id that counts once; return its id."""
         producers, position = self.producers, 0
         try:
             lane = self._destination.lanes[priority] if type(priority) is int and 0 <= priority <= 9 else None
@@ -215,7 +219,7 @@ class Sender:
                     if producers.syncs_always:
                         charge = len(properties) + len(body) + OVERHEAD_BYTES
                         position = producers.publisher.publish_when_durable(lane, (message,), charge)
-                    else:  # as publish_when_durable does by three calls more, which would be 14 % of a send
+                    else:  # inline: publish_when_durable would make three more calls, 14 % of a send
                         lane.arrive(message)
                 except BaseException as error:
                     monitor.lock.break_by(error)
@@ -236,7 +240,7 @@ class Sender:
         message_id: str | None,
         timeout: object,
     ) -> str:
-        """Keep one non-persistent message, which is in no transaction and has no times; return its id."""
+        """Add one non-persistent message without a transaction and without times; return its id."""
         producers = self.producers
         monitor = producers.monitor
         try:
@@ -273,9 +277,9 @@ class Sender:
     def _add_to_transaction(
         self, transaction: object, priority: object, now_ms: int, content: tuple[bytes, bytes], message_id: str | None
     ) -> str | None:
-        """Leave one message to a transaction, a tenth cheaper than a batch; return its id.
+        """Leave one message to a transaction, a tenth cheaper than as a batch; return its id.
 
-        None: there is a limit or just no room, or the destination has gone: then it is sent as a batch.
+        None: there is a limit, no room, or no destination any more; then it is sent as a batch.
         """
         checked = self.checked_transaction(transaction)
         if self._limits is not None:
@@ -291,7 +295,7 @@ class Sender:
         return ids[0]
 
     def send_message(self, message: Message, retain: object, transaction: object, timeout: object) -> str:
-        """Send one message, whatever it has: it may be kept for new subscriptions, or be due later."""
+        """Send one message with any of its options: it may be retained for new subscriptions, or be due later."""
         if type(retain) is not bool and not isinstance(retain, str):
             raise argument_error(
                 f"retain must be True, False, or the name of a header, not {reprlib.repr(retain)}", retain, bool, str
@@ -301,7 +305,7 @@ class Sender:
         return self._send_batch(self._batch_of(message, transaction, self._deadline(timeout)))
 
     def _send_retained(self, message: Message, retain: bool | str, transaction: object, timeout: object) -> str:
-        """Send a message that is kept for new subscriptions; return its id. SettingsError: it is no topic.
+        """Send a message that the topic retains; return its id. SettingsError: the destination is not a topic.
 
         retain: True, or the name of a header.
         """
@@ -310,11 +314,11 @@ class Sender:
     # ------------------------------------------------------------------ what may have to wait
 
     def _send_batch(self, batch: Batch, refused: StoreFull | Closed | None = None) -> str:
-        """Send a batch of one message, and wait for room where there is none; return the id.
+        """Send a batch of one message, waiting for room if there is none; return the id.
 
-        refused: what kept it from being stored already; None: nobody has tried.
+        refused: why it was not stored at once; None: nobody has tried.
         """
-        if refused is None and self._limits is None:  # without a generator, where there is room
+        if refused is None and self._limits is None:  # without a generator if there is room
             pipeline = self._pipeline
             try:
                 pipeline.store_now(batch)
@@ -324,7 +328,7 @@ class Sender:
         return self._confirmer.run(self._send_steps(batch, refused))
 
     def send_steps(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
-        """Send one message, in steps."""
+        """Send one message, in steps between which the caller waits."""
         return self._send_steps(self._batch_of(message, transaction, deadline), None)
 
     def _send_steps(self, batch: Batch, refused: StoreFull | Closed | None) -> Generator[Wait, None, str]:
@@ -333,7 +337,10 @@ class Sender:
         return self._pipeline.confirm(batch)
 
     def _store_steps(self, batch: Batch, refused: StoreFull | Closed | None = None) -> Generator[Wait, None, None]:
-        """Store a batch, in steps; what was closed or deleted for want of use begins anew for it."""
+        """Store a batch, in steps.
+
+        A destination that was closed or deleted as inactive is opened or made anew for it.
+        """
         before = len(batch.ids)
         if isinstance(refused, Closed):
             yield from self._store_anew(batch, refused)
@@ -344,7 +351,7 @@ class Sender:
             yield from self._store_anew(batch.part(len(batch.ids) - before), error)
 
     def _store_anew(self, batch: Batch, refused: Closed) -> Generator[Wait, None, None]:
-        """Store a batch, in steps, in what stands for a destination that was closed or deleted for want of use."""
+        """Store a batch, in steps, in the destination that replaces one that was closed or deleted as inactive."""
         with self._anew(refused):
             yield from self._pipeline.store(batch)
 
@@ -355,16 +362,16 @@ class Sender:
     ) -> list[str]:
         """Store messages in order and return their ids. O(messages).
 
-        They are written in slices of up to 256 messages or 256 KiB, each atomic and one write (of one message with
-        use_vectored_io=False). They are synced at the end, and on the way every 2 MiB.
+        They are written in slices of up to 256 messages or 256 KiB. Each slice is atomic and one write (with
+        use_vectored_io=False, a slice is one message). They are synced at the end, and before that every 2 MiB.
 
         Args:
             messages: Any iterable of Message; it may be longer than memory.
             transaction: The messages count with its commit; None: at once.
-            timeout: Seconds to wait for room in all, where a limit or the disk is full; None: as the policy says.
+            timeout: Seconds to wait for room in all, if a limit or the disk is full; None: as the policy says.
 
-        Raises what `send` raises. The error says in `.stored` how many of the first are in; all or nothing needs a
-        transaction.
+        Raises what `send` raises. The attribute `.stored` of the error says how many of the first messages are stored;
+        for all or nothing use a transaction.
         """
         ids: list[str] = []
         self._confirmer.run(self.send_many_steps(messages, ids, transaction, self._deadline(timeout)))
@@ -373,7 +380,7 @@ class Sender:
     def send_many_steps(
         self, messages: Iterable[Message], ids: list[str], transaction: object, deadline: float | None
     ) -> Generator[Wait, None, None]:
-        """Send many messages, in steps; ids gets those of what is in."""
+        """Send many messages, in steps; ids gets the ids of stored messages."""
         if not isinstance(messages, Iterable):
             raise ArgumentError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self.checked_transaction(transaction) if transaction is not None else None
@@ -381,14 +388,15 @@ class Sender:
         try:
             for batch in self._batches(messages, ids, checked, deadline):
                 if was_persistent and not batch.persistent and len(ids) > before:
-                    self._confirm_all()  # what needs no sync must not overtake what does
+                    self._confirm_all()  # messages that need no sync must not overtake those that do
                 was_persistent = bool(batch.persistent)
                 yield from self._store_steps(batch)
         except ForebayError as error:
             error.stored = len(ids) - before + getattr(error, "stored", 0)  # type: ignore[attr-defined]
             raise
         finally:
-            # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
+            # Confirm even if the caller's generator raised: these messages are as safe as if they had been sent one by
+            # one.
             if ids and checked is None and self.producers.monitor.lock.failure is None:
                 self._confirm_all()
 
@@ -399,10 +407,10 @@ class Sender:
     def _batches(
         self, messages: Iterable[Any], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> Generator[Batch, None, None]:
-        """Encode messages, and yield them in the slices that are stored: of one priority, all persistent or none."""
+        """Encode messages and yield them as slices: each of one priority, and all persistent or none."""
         contents: list[tuple[bytes, bytes]] = []
         own_ids: list[str | None] = []
-        priority: object = DEFAULT_PRIORITY  # what the messages have is checked with the slice
+        priority: object = DEFAULT_PRIORITY  # values of the messages are checked with the slice
         is_persistent: object = True
         size_bytes, slice_messages, was_timed = 0, self.producers.slice_messages_max, False
         if type(messages) is list:
@@ -417,7 +425,7 @@ class Sender:
                 is_full
                 or message.priority != priority
                 or message.persistent is not is_persistent
-                or is_timed is not was_timed  # those with times are slices of their own
+                or is_timed is not was_timed  # messages with times are slices of their own
             ):
                 yield Batch(priority, is_persistent, contents, own_ids, ids, transaction, deadline)
                 contents, own_ids, size_bytes = [], [], 0
@@ -431,14 +439,14 @@ class Sender:
     def _batches_alike(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> Generator[Batch, None, int]:
-        """Yield slices of messages that have a body and nothing else, but for headers and a lifetime.
+        """Yield slices of messages that have only a body, headers and a lifetime.
 
-        All of a slice have the same lifetime. Return how many of the first they are.
+        All messages of a slice have the same lifetime. Return how many of the first messages are such.
         """
         producers = self.producers
         slice_messages, size_max = producers.slice_messages_max, producers.max_message_bytes
+        # If all together fit into one slice, none of them is too large.
         whole_max = min(size_max, SLICE_CONTENT_BYTES_MAX)
-        """So much together is one slice, and none of them is too large."""
         sent = 0
         while sent < len(messages):
             part = messages[sent : sent + slice_messages]
@@ -463,7 +471,7 @@ class Sender:
     # ------------------------------------------------------------------ what is stored of a message
 
     def _batch_of(self, message: Message, transaction: object, deadline: float | None) -> Batch:
-        """Return a batch of one message; it is encoded, and its transaction checked."""
+        """Return a batch of one message; encode it and check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         content = self._encoded(message, checked)
         return Batch(message.priority, message.persistent, [content], [message.message_id], [], checked, deadline)
@@ -477,12 +485,12 @@ class Sender:
         transaction: object,
         timeout: object,
     ) -> Batch:
-        """Return a batch of one message that is encoded; its transaction is checked."""
+        """Return a batch of one encoded message; check its transaction."""
         checked = self.checked_transaction(transaction) if transaction is not None else None
         return Batch(priority, persistent, [content], [message_id], [], checked, self._deadline(timeout))
 
     def _encoded(self, message: Any, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
-        """Return properties and body of a message, as they are stored. MessageTooLarge, SettingsError."""
+        """Return properties and body of a message as they are stored. MessageTooLarge, SettingsError."""
         if not issubclass(type(message), Message):
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
@@ -502,7 +510,7 @@ class Sender:
         return properties, body
 
     def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
-        """Return what lies before a body; the queue's first message with a group prepares it for groups."""
+        """Return the encoded properties. The queue's first message with a group prepares the queue for groups."""
         properties = encoded_properties(headers, message_id, group, producer)
         if group is not None and not self._destination.has_groups:
             self._use_groups()
@@ -518,7 +526,7 @@ class Sender:
                 destinations.use_groups(self._destination)
 
     def checked_transaction(self, transaction: object) -> Transaction:
-        """Return the transaction. ArgumentError unless it is one, TransactionError unless it is of this store."""
+        """Return the transaction. ArgumentError if it is not one; TransactionError if it is of another store."""
         return self.producers.transactions.checked(transaction)
 
     def _deadline(self, timeout: object) -> float | None:
@@ -533,12 +541,12 @@ class Sender:
 
     @contextmanager
     def _anew(self, refused: Closed) -> Iterator[None]:
-        """Go on with what stands for a destination that was closed, or deleted, for want of use; it stays open
-        meanwhile.
+        """Continue with the destination that replaces one that was closed or deleted as inactive; keep it open in the
+        block.
 
-        Raises `refused` where that was not the reason. Requires: no lock.
+        Raise `refused` if that was not the reason. Requires: no lock.
         """
-        known = self._destination  # perhaps another thread with this handle has just opened it again
+        known = self._destination  # another thread with this handle may have just opened it again
         if known.lifecycle is Lifecycle.DELETED:
             raise refused
         with self._held_reopened() as queue:
@@ -546,16 +554,16 @@ class Sender:
             yield
 
     def _held_reopened(self) -> AbstractContextManager[DestinationState]:
-        """Keep what stands for the destination open, which is made anew if it is gone. Requires: no lock."""
+        """Keep the destination open, and make it anew if it is gone. Requires: no lock."""
         raise NotImplementedError
 
     def _bind(self, destination: DestinationState) -> None:
-        """Send there from now on."""
+        """Send to this destination from now on."""
         self._destination = destination
         self._limits = destination.admission
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the engine."""
+        """Return the public names; the others are for the engine."""
         return list(PUBLIC)
 
     def __repr__(self) -> str:
@@ -563,9 +571,9 @@ class Sender:
 
 
 def _contents_alike(part: list[Message], lifetime: bytes) -> list[tuple[bytes, bytes]]:
-    """Return what is stored of those messages that differ from the first in headers and body alone, and have no more.
+    """Return the stored content of each message that differs from the first one only in headers and body.
 
-    lifetime: the field that says it, of the first.
+    lifetime: the encoded field of the first message.
     """
     priority: object = part[0].priority
     expires_in: object = part[0].expires_in
@@ -585,5 +593,5 @@ def _contents_alike(part: list[Message], lifetime: bytes) -> list[tuple[bytes, b
 
 
 def _slice_end(sizes: Sequence[int]) -> int:
-    """Return how many of the first messages, of these sizes, make a slice: one at least, however large."""
+    """Return how many of the first messages, of these sizes, make a slice: at least one, however large."""
     return max(bisect_right(list(accumulate(sizes)), SLICE_CONTENT_BYTES_MAX), 1)

@@ -1,7 +1,4 @@
-"""SliceWriter: writes slices of messages whose ids count once, or that have times.
-
-A crash leaves what the journal has.
-"""
+"""SliceWriter: write slices of messages with an id that counts once, or with times."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from ..topics.state import FanOut
 
 
 class SliceWriter:
-    """One for each open store. A plain message does not come here."""
+    """The slice writer of an open store. Plain messages do not come here."""
 
     def __init__(
         self,
@@ -42,9 +39,9 @@ class SliceWriter:
         self._windows = windows
 
     def fresh(self, destination: DestinationState, batch: Sequence[tuple[bytes, bytes]]) -> int:
-        """Return how many of the first are not stored yet, and different from each other. Requires: no lock.
+        """Return how many of the first messages are not stored yet and have different ids. Requires: no lock.
 
-        TransactionError as DuplicateWindows.is_stored.
+        Raise TransactionError as DuplicateWindows.is_stored does.
         """
         seen: set[Identity] = set()
         with self._monitor.lock, self._monitor.whole:
@@ -65,9 +62,9 @@ class SliceWriter:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Write the messages of a slice that are not stored yet; ids gets the ids of all. Requires: no lock.
+        """Write those messages of a slice that are not stored yet; ids gets the ids of all. Requires: no lock.
 
-        StoreFull: ids says how many of the first are in.
+        StoreFull: ids says how many of the first are stored.
         """
         identities = [identity_of(lane.destination.number, properties) for properties, _ in batch]
         with self._monitor.lock, self._monitor.whole:
@@ -86,7 +83,10 @@ class SliceWriter:
             ids += [own_id for own_id in own_ids[done:] if own_id is not None]
 
     def _fresh_places(self, identities: Sequence[Identity | None]) -> list[int]:
-        """Return which of a slice are not stored yet, and no repetition of another. Requires: the lock."""
+        """Return the places in a slice of messages that are not stored yet and repeat no earlier one.
+
+        Requires: the lock.
+        """
         seen: set[Identity] = set()
         fresh: list[int] = []
         for at, found in enumerate(identities):
@@ -104,7 +104,7 @@ class SliceWriter:
         part: list[tuple[bytes, bytes]],
         identities: list[Identity],
     ) -> int:
-        """Store messages that are fresh and let them arrive; return the first sequence. Requires: the lock."""
+        """Store new messages and let them arrive; return the first sequence. Requires: the lock."""
         times = times_of_each(part) if has_times(part[0][0]) else []
         first = self._store.append_slice(lane.destination_lane, timestamp, part, times, identities)
         if times:
@@ -122,7 +122,7 @@ class SliceWriter:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Store non-persistent messages once each. What no crash leaves, no id outlives. Requires: the lock."""
+        """Add non-persistent messages once each. Their ids end with the process, as they do. Requires: the lock."""
         for (properties, body), own_id in zip(batch, own_ids, strict=True):
             found = identity_of(lane.destination.number, properties)
             if found is not None and own_id is not None and self._windows.is_stored(found):
@@ -143,9 +143,9 @@ class SliceWriter:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """Write one slice of messages with times, or two where it meets the end of a block. Requires: no lock.
+        """Write one slice of messages with times, or two at the end of a block. Requires: no lock.
 
-        StoreFull: ids says how many of the first are in.
+        StoreFull: ids says how many of the first are stored.
         """
         begin = 0
         with self._monitor.lock, self._monitor.whole:
@@ -169,7 +169,7 @@ class SliceWriter:
         part: Sequence[tuple[bytes, bytes]],
         times: Sequence[Times],
     ) -> None:
-        """Let timed messages arrive that are stored, the first with that sequence. Requires: the lock."""
+        """Let stored messages with times arrive; `first` is the sequence of the first one. Requires: the lock."""
         self._timed.note(lane)
         if any([due_at for _, due_at in times]):
             self._publisher.publish_when_durable(lane, range(first, first + len(part)))

@@ -1,4 +1,4 @@
-"""Space: senders that wait for disk, whatever destination they send to."""
+"""Space: senders that wait for disk space, whatever destination they send to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..core.monitor import Monitor
 
 
 class Space:
-    """Both lines of an open store: senders that wait for the journal, and for tmp-storage."""
+    """Both lines of an open store: senders that wait for the journal, and senders that wait for tmp-storage."""
 
     def __init__(
         self,
@@ -28,7 +28,10 @@ class Space:
         policies: Policies,
         ask_for_cleanup: Callable[[], bool],
     ) -> None:
-        """ask_for_cleanup: has the thread that cleans up do it now; False: there is none."""
+        """Make the one Space of a store.
+
+        ask_for_cleanup: makes the background thread clean up now; returns False if there is none.
+        """
         self._monitor = monitor
         self._cleanup = cleanup
         self._overflow = overflow
@@ -43,7 +46,7 @@ class Space:
         return self.journal if persistent else self.tmp_storage
 
     def free(self) -> None:
-        """Do what may make room, or have it done. Requires: no lock."""
+        """Do what may make room, or have the background do it. Requires: no lock."""
         if not self._ask_for_cleanup():
             self._cleanup.delete_unneeded()
             with self._monitor.lock, self._monitor.whole:
@@ -62,9 +65,9 @@ class Space:
         attempt: Callable[[], None],
         confirmer: Confirmer,
     ) -> Generator[Wait, None, None]:
-        """Try again until attempt raises no StoreFull, and wait in line before each time.
+        """Repeat an attempt until it raises no StoreFull, waiting in line before each time.
 
-        Requires: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
+        Requires: no lock. Raises `full` when the time is up or the policy does not wait at all; Closed.
         """
         woken = confirmer.wakeable()
         if line is self.journal and self._cleanup.wants_retained_room:
@@ -75,7 +78,7 @@ class Space:
             except StoreFull as again:
                 full = again
         gives_up_at = line.deadline(destination, full, deadline)
-        # Published first: who waits may wait for its own messages to be acknowledged.
+        # Publish first, because a sender may wait for its own messages to be acknowledged.
         confirmer.confirm(self._threads.position())
         waiting = line.newcomer(destination, sizes, full, gives_up_at, woken)
         try:
@@ -90,20 +93,21 @@ class Space:
                     with self._monitor.lock, self._monitor.whole:
                         line.refused(waiting, again)
         finally:
-            with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:  # what was raised counts
+            # An error of the attempt matters more than one of leaving.
+            with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
                 line.leave(waiting)
 
     def room_came(self) -> None:
-        """Requires: the lock."""
+        """Let waiting senders try again. Requires: the lock."""
         self.journal.room_came()
         self.tmp_storage.room_came()
 
     def close(self) -> None:
-        """Requires: the lock."""
+        """Raise Closed in all waiting senders. Requires: the lock."""
         self.journal.close()
         self.tmp_storage.close()
 
 
 def _at_once() -> float:
-    """Say that nothing is left to wait for."""
+    """Return 0: nothing is left to wait for."""
     return 0.0

@@ -1,1 +1,1 @@
-"""What other processes ask of an open store through its admin socket."""
+"""Requests of other processes to an open store, through its admin socket."""

@@ -1,7 +1,6 @@
-"""What another process asks of an open store through its admin socket, and what it makes of the answer.
+"""Sends requests of another process to an open store through its admin socket, and checks the answers.
 
-Nothing here opens a store. What the process answers is data of others: its
-shape is checked before anything in it is used.
+It opens no store. The answer is data of another process, so its shape is checked before anything in it is used.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ Result = dict[str, Any]
 
 
 def ask_store(root: str, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Result | None:
-    """Return the answer of the process that has a store open; None: no process listens.
+    """Return the answer of the process that has a store open, or None if no process listens.
 
-    seconds: to wait for the answer. Behind that it may still be doing what it was asked for. SettingsError or
-    StateError as the process says, or where its answer makes no sense.
+    SettingsError or StateError: the process answered with it, or its answer makes no sense.
+
+    seconds: how long to wait for the answer. After that, the process may still do what it was asked for.
     """
     try:
         said = ask(root, json.dumps(request).encode(), seconds)
@@ -34,7 +34,10 @@ def ask_store(root: str, request: Mapping[str, Any], seconds: float = ANSWER_SEC
 
 
 def result_of(said: bytes, root: str) -> Result:
-    """Return the result in an answer. SettingsError or StateError as it says; root: who answered."""
+    """Return the result in an answer. SettingsError or StateError: the answer says so.
+
+    root: the directory of the store that answered.
+    """
     try:
         answer = json.loads(said)
     except (ValueError, RecursionError):
@@ -49,6 +52,6 @@ def result_of(said: bytes, root: str) -> Result:
 
 
 def count_in(result: Mapping[str, Any], name: str) -> int:
-    """Return a count that an answer holds; 0 where there is none that makes sense."""
+    """Return a count in an answer, or 0 where there is none that makes sense."""
     found = result.get(name)
     return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < COUNT_MAX else 0

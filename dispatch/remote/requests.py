@@ -31,24 +31,24 @@ logger = LateLogger("forebay.dispatch")
 
 CAUSES_MAX: Final = 100
 TEXT_MAX: Final = 4_000
-"""Characters of a text in an answer."""
+"""The most characters of a text in an answer."""
 DATA_LOGS_MAX: Final = 100
 SENTENCE_MAX: Final = 600
-"""Characters of the sentence about each of them."""
+"""The most characters of the sentence about each data log."""
 BROWSE_MAX: Final = 50
-"""Messages of a page. With what follows, a page is at most two thirds of an answer, however it is escaped."""
+"""The messages of a page. With the rest of the answer, a page takes at most two thirds of it, however it is escaped."""
 SKIP_MAX: Final = 1_000
-"""Messages before a page, all of which are read for it."""
+"""The most messages before a page, all of which are read for it."""
 HEADERS_MAX: Final = 10
-"""Headers of a message that are told; of all there is the number."""
+"""The most headers of a message that are in an answer. It also has the number of all headers."""
 HEADER_MAX: Final = 100
 NAME_MAX: Final = 60
 BODY_MAX: Final = 512
-"""Bytes of a body, from its beginning."""
+"""The most bytes of a body that are in an answer, from its beginning."""
 
 
 class RemoteQueue(Protocol):
-    """As much of a queue as is asked for."""
+    """The part of a queue that requests use."""
 
     def browse(self) -> Generator[Message, None, None]: ...
     def purge(self) -> int: ...
@@ -58,7 +58,7 @@ class RemoteQueue(Protocol):
 
 
 class RemoteStore(Protocol):
-    """As much of an open store as is asked for; see Forebay."""
+    """The part of an open store that requests use. Forebay has it."""
 
     def destinations(self) -> Sequence[str]: ...
     def queue(self, name: Any) -> RemoteQueue: ...
@@ -121,7 +121,7 @@ def _perform(store: RemoteStore, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queue(store: RemoteStore, fields: _Fields) -> RemoteQueue:
-    """Return a queue that is there: a name that is mistaken makes none."""
+    """Return an existing queue. A mistaken name makes none."""
     name = fields["queue"]
     if not isinstance(name, str) or name not in store.destinations():
         raise SettingsError(f"there is no queue {str(name)[:300]!r}")
@@ -155,7 +155,7 @@ def _data_logs(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
 
 
 def _browse(store: RemoteStore, fields: _Fields) -> dict[str, Any]:
-    """Return a page of a queue. O(what is skipped and the page): `skip` is bounded for that."""
+    """Return a page of a queue. O(skipped messages and the page), so `skip` is bounded."""
     skip = _whole_number(fields, "skip", 0, SKIP_MAX)
     bodies = fields.get("bodies", False)
     if not isinstance(bodies, bool):
@@ -249,4 +249,4 @@ _VERBS: Final[Mapping[str, _Verb]] = {
 }
 """By name: the fields that a request must have, those that it may have, and what does it."""
 _LOOKS: Final = frozenset(("explain", "data_logs", "browse"))
-"""Those that change nothing, and are not logged."""
+"""Requests that change nothing, and are not logged."""

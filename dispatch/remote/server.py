@@ -19,10 +19,13 @@ class AdminServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take the socket away: nothing new is asked for. Twice is once."""
+        """Remove the socket, so that no new request comes. A second call does nothing."""
         self._socket.stop()
 
     def join(self, timeout: float | None) -> None:
-        """Wait for what is being done. timeout: seconds; None: until it is done."""
+        """Wait for the request that is being served.
+
+        timeout: seconds, or None to wait until it is done.
+        """
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)

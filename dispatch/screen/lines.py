@@ -1,7 +1,7 @@
 """The screen of a running store as lines of coloured spans, 80 columns wide.
 
-Nothing here knows a terminal: the spans are printed plain, or coloured by
-terminal.py. A text in a span is text and never markup, whatever is in it.
+The spans are independent of a terminal: they are printed plain, or coloured by terminal.py. A text in a span is text
+and never markup, whatever is in it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NAME_CELLS: Final = 22
 SENTENCE_LINES: Final = 4
 LIVE_TITLES: Final = ("nothing", "to 25 %", "to 50 %", "to 75 %", "more")
 LIVE_STEPS: Final = (0.0, 0.25, 0.5, 0.75)
-"""A square of a data log has one of five looks: nothing live, up to a quarter, and so on."""
+"""The steps of a data log's square. It has one of five looks: nothing live, up to a quarter, and so on."""
 
 
 class Span(NamedTuple):
     text: str
     style: str = ""
-    """As rich names styles; "": as the terminal has it."""
+    """A style by its name in rich, or "" for the terminal's own."""
 
 
 Line = tuple[Span, ...]
@@ -37,12 +37,12 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The signs of a screen: each part differs by its sign too, for those who see no colour."""
+    """The signs of a screen. Each part also differs by its sign, for people who see no colour."""
 
     parts: str
-    """Of the bar: those of HOLDERS, the others, and what is free."""
+    """The signs of the bar: those of HOLDERS, then those of the other holders and of free memory."""
     squares: str
-    """Of data logs, by LIVE_STEPS: nothing live first."""
+    """The signs of data logs, by LIVE_STEPS, starting with nothing live."""
     full: str
     empty: str
     ellipsis: str
@@ -62,7 +62,7 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 
 def glyphs_of(encoding: str | None) -> Glyphs:
-    """Return the signs that an encoding has."""
+    """Return the signs that an encoding can write."""
     try:
         "".join((BLOCKS.parts, BLOCKS.squares, BLOCKS.ellipsis)).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -85,7 +85,11 @@ def screen(found: View | Silence, glyphs: Glyphs = BLOCKS) -> list[Line]:
 
 
 def screen_body(view: View, glyphs: Glyphs, *, queues: int, consumers: int, gap: Sequence[Line] = ()) -> Iterator[Line]:
-    """Yield queues, consumers and journal. queues, consumers: so many at most. gap: what is between them."""
+    """Yield queues, consumers and journal.
+
+    queues, consumers: the most of them that are shown.
+    gap: the lines between them.
+    """
     yield from _queues(view, queues, glyphs)
     yield from gap
     yield from _consumers(view, consumers, glyphs)
@@ -94,7 +98,7 @@ def screen_body(view: View, glyphs: Glyphs, *, queues: int, consumers: int, gap:
 
 
 def silence(found: Silence, glyphs: Glyphs) -> Iterator[Line]:
-    """Yield what is said where nothing is to be seen, and what to do."""
+    """Yield the lines that say that nothing is to be seen, and what to do."""
     yield (Span(clip(f"forebay top  {found.broker}", WIDTH, glyphs), "bold"),)
     yield ()
     yield from (Line((Span(line, "bold yellow"),)) for line in wrap(found.sentence))
@@ -238,7 +242,7 @@ def _cells_of(sign: str) -> int:
 
 
 def clip(text: str, most: int, glyphs: Glyphs) -> str:
-    """Return a text in at most so many columns, its end replaced by an ellipsis where it is longer."""
+    """Return a text in at most so many columns. The end of a longer text is replaced by an ellipsis."""
     if cells(text) <= most:
         return text
     taken, used = "", cells(glyphs.ellipsis)
@@ -261,7 +265,7 @@ def wrap(text: str) -> list[str]:
 
 
 def shared_cells(sizes: Sequence[float], total: int) -> list[int]:
-    """Share out cells by size: they add up to total, and each part that is not empty has one at least."""
+    """Share out cells by size. They add up to total, and each part that is not empty has at least one."""
     whole = sum(sizes)
     if whole <= 0:
         return [0] * len(sizes)

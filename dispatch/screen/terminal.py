@@ -1,4 +1,4 @@
-"""The screen on a terminal, by rich: in colour, and again in the same place. Needs forebay[terminal]."""
+"""The screen on a terminal, drawn by rich in colour and always in the same place. It needs forebay[terminal]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .lines import Line
 
 
 class Terminal:
-    """Shows screens in the place of the ones before. Made by `terminal`."""
+    """Shows each screen in the place of the one before. `terminal` makes it."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -24,9 +24,10 @@ class Terminal:
 
 @contextmanager
 def terminal(*, keeps: bool, console: Console | None = None) -> Iterator[Terminal]:
-    """Take the terminal for screens, and give it back however this ends.
+    """Take the terminal for screens, and give it back however the block ends.
 
-    keeps: whether the last screen stays. console: the terminal, if not standard output.
+    keeps: whether the last screen stays.
+    console: the terminal, if it is not standard output.
     """
     live = Live(
         console=console if console is not None else Console(highlight=False),
@@ -42,7 +43,7 @@ def terminal(*, keeps: bool, console: Console | None = None) -> Iterator[Termina
 
 
 def text_of(lines: Iterable[Line]) -> Text:
-    """Return lines as rich has them. What is in a span is text: nothing in it is taken for markup."""
+    """Return lines as rich has them. The content of a span is text, and nothing in it is taken for markup."""
     text = Text(no_wrap=True, overflow="crop")
     for number, line in enumerate(lines):
         if number:

@@ -1,8 +1,7 @@
 """What a screen shows of a running store, taken out of a status that anybody may have written.
 
-Every field is checked here: a part that makes no sense is missing or zero, no
-number is endless, no text steers a terminal, and no list is long. What comes
-behind may trust it.
+Every field is checked here. A part that makes no sense is missing or zero, every number is finite, no text steers a
+terminal, and no list is long. The code that draws the screen may rely on that.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ...store.clock import SystemClock
 from ..live import NUMBER_MAX, is_stale, live_status
 
 ROWS_MAX: Final = 1_000
-"""Of any list in a status; the ones that we write are far shorter."""
+"""The most rows that are read of any list in a status. The lists that the library writes are far shorter."""
 TEXT_MAX: Final = 1_000
 CURVE_POINTS_MAX: Final = 100
 
@@ -25,7 +24,7 @@ HOLDERS: Final[Mapping[str, str]] = {
     "pending_cache": "PendingCache",
     "head_queue_cache": "HeadQueueCache",
 }
-"""The parts of the bar, by holder of memory; all other holders together are one more."""
+"""The parts of the bar, by holder of memory. All other holders together are one more part."""
 OTHERS: Final = "others"
 
 
@@ -37,7 +36,7 @@ class QueueView:
     in_flight: float
     bytes: float
     oldest_seconds: float | None
-    """None: nothing is pending, or it is not known."""
+    """The age of the oldest pending message, or None if nothing is pending or the age is not known."""
     consumers: float
     in_per_second: float
     out_per_second: float
@@ -49,7 +48,7 @@ class ConsumerView:
     queue: str
     number: float
     selector: str
-    """"": it has none."""
+    """The selector, or "" if there is none."""
     in_flight: float
     prefetch: float
     messages_per_second: float
@@ -64,7 +63,7 @@ class DataLogView:
 
     first: float
     last: float
-    """Their ids."""
+    """The last of their ids."""
     bytes: float
     live_bytes: float
 
@@ -79,18 +78,23 @@ class View:
     limit_bytes: float
     held_bytes: float
     parts: Mapping[str, float]
-    """Bytes by part of the bar; they add up to held_bytes."""
+    """Bytes by part of the bar, which add up to held_bytes."""
     recommended_limit_bytes: float
-    """0: not known yet."""
+    """The recommended memory limit, or 0 if it is not known yet."""
     curve: tuple[tuple[float, float], ...]
-    """Limit in bytes and the hit ratio that it would bring, from 0 to 1, by limit; empty: not known yet."""
+    """Each limit in bytes with the hit ratio that it would bring, from 0 to 1, by limit.
+
+    Empty if it is not known yet.
+    """
     resident_bytes: float
     unique_bytes: float
-    """Of the process, as its own: at most ten seconds old, so it may be more than what is resident now, which bounds
-    it. 0: not known."""
+    """The process's own memory, or 0 if it is not known.
+
+    It is at most ten seconds old, so it may be more than what is resident now, which bounds it.
+    """
     spilled_bytes: float
     queues: tuple[QueueView, ...]
-    """The deepest one first."""
+    """The queues, the deepest one first."""
     other_queues: float
     consumers: tuple[ConsumerView, ...]
     data_logs: tuple[DataLogView, ...]
@@ -102,7 +106,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """There is nothing to be seen, and why."""
+    """Says that there is nothing to be seen, and why."""
 
     broker: str
     sentence: str
@@ -110,7 +114,10 @@ class Silence:
 
 
 def read_view(root: str, broker: str, now: float | None = None) -> View | Silence:
-    """Return what the store in a directory says of itself, or why it says nothing. now: seconds since the epoch."""
+    """Return what the store in a directory says of itself, or why it says nothing.
+
+    now: seconds since the epoch.
+    """
     status = live_status(root)
     if status is None:
         return Silence(
@@ -130,7 +137,7 @@ def read_view(root: str, broker: str, now: float | None = None) -> View | Silenc
 
 
 def view_of(status: Mapping[str, Any], broker: str) -> View:
-    """Return what a status says. Never raises, whatever is in it."""
+    """Return the content of a status as a view. Never raises, whatever is in it."""
     memory, process, health = (_part(status, name) for name in ("memory", "process", "health"))
     holders = _part(memory, "holders")
     named = {title: _number(holders, holder) for holder, title in HOLDERS.items()}
@@ -163,7 +170,7 @@ def view_of(status: Mapping[str, Any], broker: str) -> View:
 
 
 def printable(text: object) -> str:
-    """Return a text without what steers a terminal, and not too long."""
+    """Return a text in a bounded length, without characters that steer a terminal."""
     return "".join(one if one.isprintable() else "?" for one in str(text)[:TEXT_MAX])
 
 
@@ -235,12 +242,12 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
-    """Return a number from 0 on; 0 where there is none."""
+    """Return a field as a number from 0 on, or 0 where there is none."""
     return number(row.get(name))
 
 
 def number(found: object) -> float:
-    """Return what stands for a number as one from 0 on that ends; 0 where it is none."""
+    """Return a value as a finite number from 0 on, or 0 where it is none."""
     if isinstance(found, bool) or not isinstance(found, int | float) or found != found:
         return 0.0
     return float(min(max(found, 0), NUMBER_MAX))

@@ -42,11 +42,11 @@ Question = Callable[[Fingerprints], bool]
 EXACT_BITS_MAX: Final = 4_096
 """An exact product wider than this is UNKNOWN: it bounds what the arithmetic of one selector can cost."""
 _ABSENT: Final = b"absent"
-"""No header: known by its identity, and a value that headers may have, so that a mapping of them takes it."""
+"""Stands for a missing header. It is known by its identity, and has a type that headers may have."""
 
 
 class Condition(ABC):
-    """What is TRUE, FALSE or UNKNOWN of a message."""
+    """A condition that is TRUE, FALSE or UNKNOWN for a message."""
 
     __slots__ = ()
 
@@ -57,16 +57,16 @@ class Condition(ABC):
     def is_false(self, values: Values) -> bool: ...
 
     def may_be_true(self, fingerprints: Fingerprints) -> bool:
-        """Return False only where it is TRUE for no message of the block."""
+        """Return False only where the condition is TRUE for no message of the block."""
         return True
 
     def may_be_false(self, fingerprints: Fingerprints) -> bool:
-        """Return False only where it is FALSE for no message of the block."""
+        """Return False only where the condition is FALSE for no message of the block."""
         return True
 
     @property
     def strings(self) -> frozenset[str] | None:
-        """Strings, one of which is a header's value wherever the condition is TRUE; None: nothing is known."""
+        """Strings, one of which is a header's value wherever the condition is TRUE, or None if nothing is known."""
         return None
 
 
@@ -88,7 +88,9 @@ def header(name: str) -> Value:
 
 
 def _path(name: str) -> Callable[[Values], HeaderValue]:
-    """Return what reads a.b: the header of that very name, else what the header a has under b, however deep."""
+    """Return a function that reads a.b: the header of that very name, or else the value b in the header a, however
+    deep.
+    """
     return _Path(name).find
 
 
@@ -180,7 +182,7 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
 
 
 class _All(Condition):
-    """TRUE where each is, FALSE where one is."""
+    """TRUE where each of its conditions is TRUE, and FALSE where one is FALSE."""
 
     __slots__ = ("_conditions",)
 
@@ -221,7 +223,7 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
 
 
 class _Any(Condition):
-    """TRUE where one is, FALSE where each is."""
+    """TRUE where one of its conditions is TRUE, and FALSE where each is FALSE."""
 
     __slots__ = ("_conditions",)
 
@@ -265,7 +267,7 @@ class _Pair(Condition):
 
 
 class _Both(_Pair):
-    """As _All, of two, which most are: without a loop."""
+    """The same as _All for two conditions, which is the most frequent number, without a loop."""
 
     __slots__ = ()
 
@@ -287,7 +289,7 @@ class _Both(_Pair):
 
 
 class _Either(_Pair):
-    """As _Any, of two, which most are: without a loop."""
+    """The same as _Any for two conditions, which is the most frequent number, without a loop."""
 
     __slots__ = ()
 
@@ -309,7 +311,7 @@ class _Either(_Pair):
 
 
 def _strings_of_all(*found: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the fewest strings of conditions that are all TRUE, None: of one nothing is known."""
+    """Return the fewest strings of conditions that are all TRUE, or None if nothing is known of any."""
     return min((strings for strings in found if strings is not None), key=len, default=None)
 
 
@@ -339,15 +341,15 @@ class _Leaf(Condition):
 
     @abstractmethod
     def _may_hold(self, summary: SummaryFingerprint) -> bool:
-        """Answer from a summary whether it may be TRUE."""
+        """Return from a summary whether the condition may be TRUE."""
 
     @abstractmethod
     def _may_fail(self, summary: SummaryFingerprint) -> bool:
-        """Answer from a summary whether it may be FALSE."""
+        """Return from a summary whether the condition may be FALSE."""
 
 
 def truth(value: Value, position: int) -> Condition:
-    """Return the condition that a value is TRUE. SelectorError for a value that can't be a boolean."""
+    """Return the condition that a value is TRUE. SelectorError: the value can't be a boolean."""
     if value.family not in (None, bool):
         raise SelectorError("expected a condition, found a string or a number", position)
     return comparison("=", value, constant(True), position)
@@ -528,7 +530,7 @@ class _NumberTest(_Leaf):
 
 
 class _ComputedComparison(Condition):
-    """A comparison of what a message must be asked for on both sides."""
+    """A comparison whose two sides are both computed from the message."""
 
     __slots__ = ("_left", "_right", "_compare", "_comparable")
 

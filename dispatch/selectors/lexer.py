@@ -32,7 +32,7 @@ _FOREIGN: Final = {
     "%": "there is no remainder: the arithmetic is + - * /",
     "~": "a pattern is written LIKE, such as name LIKE 'a%'",
 }
-"""What other languages write, and what is meant by it here; the longer before what it begins with."""
+"""What other languages write, and what is meant by it here. A longer sign comes before a sign that it begins with."""
 _SPACE: Final = " \t\n\r\f"
 _DIGITS: Final = "0123456789"
 _NAME_START: Final = frozenset("Lu Ll Lt Lm Lo Nl Sc Pc".split())
@@ -45,7 +45,7 @@ _LONG_DIGITS: Final = 19
 
 class Token(NamedTuple):
     kind: str
-    """NAME, STRING, NUMBER or END; a keyword or sign is its own kind. Errors show the kind, never a literal."""
+    """NAME, STRING, NUMBER or END, or the keyword or sign itself. Errors show the kind, never a literal."""
     value: str | int | float
     text: str
     position: int

@@ -97,28 +97,27 @@ class Selector:
     )
 
     def __init__(self, text: str, names: frozenset[str], condition: Condition, nodes: int) -> None:
+        # Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector.
         self.text = text
-        """Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector."""
+        # Every name in it.
         self.names = names = _shared(own := names)
-        """Every name in it."""
+        # What `matches` asks; who asks it of many messages calls its `is_true`.
         self.condition = condition
-        """What `matches` asks; who asks it of many messages calls its `is_true`."""
+        # matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
+        #
+        # `values` has header values by name. The caller puts in the names of `field_names`, over any header of that
+        # name. Never raises.
         self.matches: Predicate = condition.is_true
-        """matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
-
-        `values` has header values by name. The caller puts in the names of
-        `field_names`, over any header of that name. Never raises.
-        """
+        # Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold
+        # none of them need not be decoded. Empty: nothing is known.
         self.needles = _needles(names, condition)
-        """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold
-        none of them need not be decoded. Empty: nothing is known."""
         has_fields = not names.isdisjoint(FIELD_NAMES)
+        # The names in it that mean a field of the message.
         self.field_names = _shared(names & FIELD_NAMES) if has_fields else _NO_NAMES
-        """The names in it that mean a field of the message."""
         headers = names - FIELD_NAMES if has_fields else names
         roots = {name.partition(".")[0] for name in headers if "." in name}
+        # The headers that it may ask for, of `a.b` both a.b and a; no other header need be decoded.
         self.header_names = _shared(headers | roots) if has_fields or roots else names
-        """The headers that it may ask for, of `a.b` both a.b and a; no other header need be decoded."""
         self._own_sets = (names is own) * (1 if self.header_names is names else 2)
         self._nodes = nodes
 

@@ -1,9 +1,8 @@
-"""Arrivals: in which order the messages came that wait for one subscriber, whatever their priority and kind.
+"""ArrivalOrder: the order in which the messages arrived that wait for one subscriber, over all its lanes.
 
-Memory goes with how often one lane followed another: a run of those that
-came one after the other, without one of another lane between, is one entry
-of 150 bytes. Nothing here survives the process, as nothing of such a
-subscriber does.
+Memory grows with how often the arrivals changed from one lane to another: consecutive arrivals in one lane are one
+entry of 150 bytes. Like everything of a subscription without a name, the order is in RAM alone and ends with the
+process.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ArrivalOrder:
         self._tidy_at = SPARE_RUNS
 
     def note(self, lane: LaneState, first: int, last: int) -> None:
-        """Note messages that have come and may be dispatched. O(1), and now and then O(runs)."""
+        """Note messages that have arrived and may be dispatched. O(1), and sometimes O(runs)."""
         if self._runs and self._runs[-1][0] is lane:
             self._runs[-1] = lane, self._runs[-1][1], last
             return
@@ -38,9 +37,9 @@ class ArrivalOrder:
             self._tidy_at = 2 * len(self._runs) + SPARE_RUNS
 
     def waiting(self, *, by_priority: bool) -> Iterator[Run]:
-        """Yield what is pending and not in flight, in order; by_priority: the lowest first.
+        """Yield runs that are pending and not in flight, in order of arrival; by_priority: the lowest priority first.
 
-        What was handed out last may be removed meanwhile.
+        The caller may remove the run that was yielded last.
         """
         runs: Iterable[Run] = self._runs
         if by_priority:

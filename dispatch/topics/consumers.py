@@ -1,4 +1,4 @@
-"""TopicConsumers: makes the consumers of topics, and the subscriptions that they read."""
+"""TopicConsumers: make the consumers of topics, and the subscriptions that they read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .subscription_admin import SubscriptionAdmin
 
 
 class TopicConsumers:
-    """Makes the consumers of topics: of a subscription, of a pattern, or of a reader. The state lock guards it."""
+    """Makes the consumers of topics: of a subscription, a pattern, or a reader. The state lock guards it."""
 
     def __init__(
         self,
@@ -53,8 +53,9 @@ class TopicConsumers:
     ) -> Consumer:
         """Make a consumer of a subscription.
 
-        name: of the durable subscription, which is made if it is not there; None: one that ends with its consumer.
-        SubscriptionInUse; SettingsError for another selector than the subscription has.
+        name: that of a durable subscription, which is made if it does not exist; None: the subscription ends with its
+            consumer.
+        Raises SubscriptionInUse, and SettingsError for another selector than the subscription has.
         """
         deadlines = self._consumers.deadlines
         with self._monitor.lock, self._monitor.whole, deadlines.room(options.deadline_seconds):
@@ -90,7 +91,7 @@ class TopicConsumers:
         return subscription
 
     def read(self, topic: TopicState, target: Target, options: ConsumerOptions) -> Consumer:
-        """Return a consumer of a subscription without a name that begins at that place. Requires: no lock."""
+        """Return a consumer of a new subscription without a name that begins at a place. Requires: no lock."""
         lanes, firsts = self._admin.places(topic, target)
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -108,7 +109,7 @@ class TopicConsumers:
         return consumer
 
     def subscribe_pattern(self, pattern: str, options: ConsumerOptions) -> Consumer:
-        """Make a consumer of all topics that match, those that come later among them."""
+        """Make a consumer of all topics that match a pattern, including topics that are made later."""
         with self._monitor.lock, self._monitor.whole, self._consumers.deadlines.room(options.deadline_seconds):
             self._monitor.raise_if_closed()
             with self._topics.held_matching(pattern) as found:
@@ -131,9 +132,9 @@ def _text(selector: Selector | None) -> str | None:
 
 
 def _require_joinable(subscription: SubscriptionState, text: str | None, *, is_shared: bool) -> None:
-    """Raise what refuses a durable subscription another consumer.
+    """Raise SubscriptionInUse or SettingsError if a durable subscription can't have another consumer.
 
-    text: the selector that the consumer brings. SubscriptionInUse, SettingsError.
+    text: the selector of the new consumer.
     """
     if subscription in subscription.topic.online and not (is_shared and subscription.is_shared):
         raise _in_use(subscription, is_shared=is_shared)
@@ -146,7 +147,7 @@ def _require_joinable(subscription: SubscriptionState, text: str | None, *, is_s
 
 
 def _in_use(subscription: SubscriptionState, *, is_shared: bool) -> SubscriptionInUse:
-    """Return what says why a subscription that has a consumer admits no other."""
+    """Return the error for a subscription that has a consumer and admits no other."""
     if subscription.is_shared:
         remedy = "they share it: subscribe with shared=True as they did, or close them first"
     elif is_shared:

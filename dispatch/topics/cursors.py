@@ -1,4 +1,4 @@
-"""Cursors: the places of a topic that a subscription or a reader may go to, and where it has landed."""
+"""Cursors: the places of a topic from which a subscription or a reader can go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS_MAX: Final = TIME_MAX // 1000
 
 
 class Moment(Protocol):
-    """A `datetime`, as far as a cursor knows it."""
+    """The part of a `datetime` that a cursor needs."""
 
     @property
     def tzinfo(self) -> object: ...
@@ -34,18 +34,18 @@ class Moment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where a cursor is after a seek."""
+    """The place of a cursor after a seek."""
 
     sequences: Mapping[int, int]
-    """By priority the sequence of the message that comes next, or that the next message sent will have."""
+    """By priority, the sequence of the next message; if there is none yet, the sequence that it will have."""
     timestamp: int | None
-    """When the earliest of those messages was sent, in ms since 1970 (UTC); None: there is none, or a read fails."""
+    """When the earliest of those messages was sent, in ms since 1970 (UTC). None: there is none, or a read failed."""
     messages: int
-    """How many wait from there on, those included that a selector does not match."""
+    """Number of messages from there on, including those that a selector does not match."""
 
 
 class Target(NamedTuple):
-    """A place to go to: an edge, a time, or a sequence of one priority; the other two are None."""
+    """A place to go to: an edge, a time, or a sequence of one priority. The other two are None."""
 
     edge: str | None = None
     time_ms: int | None = None
@@ -53,8 +53,9 @@ class Target(NamedTuple):
     priority: int = DEFAULT_PRIORITY
 
     def firsts(self, lanes: Iterable[TopicLane], positions: Positions) -> list[tuple[int, int]]:
-        """Return (priority, sequence) of each lane that is moved. Requires: no lock. A time costs O(log messages)
-        reads for each lane.
+        """Return (priority, sequence) of each lane that is moved. Requires: no lock.
+
+        A time costs O(log messages) reads for each lane.
         """
         if self.sequence is not None:
             return [(lane.priority, self.sequence) for lane in lanes if lane.priority == self.priority]
@@ -64,15 +65,15 @@ class Target(NamedTuple):
 
 
 def within(firsts: Iterable[tuple[int, int]], lanes: Sequence[TopicLane]) -> list[tuple[int, int]]:
-    """Return the places, none of them behind what is sent next. Requires: the lock."""
+    """Return the places, none of them behind the next message that will be sent. Requires: the lock."""
     ends = {lane.priority: lane.next_sequence for lane in lanes}
     return [(priority, min(first, ends[priority])) for priority, first in firsts]
 
 
 def parse_target(edge: object, sequence: object, time: object, priority: object, name: str = "to") -> Target:
-    """Return the place that these arguments of a call name; exactly one of the first three. name: of the first one.
+    """Return the place that the arguments of a call name; exactly one of the first three must be given.
 
-    ArgumentError, SettingsError.
+    name: that of the first argument. ArgumentError, SettingsError.
     """
     if sum(given is not None for given in (edge, sequence, time)) != 1:
         raise ArgumentError(f'give one place to go to: "begin" or "end" ({name}), sequence=… or time=…')

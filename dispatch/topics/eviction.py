@@ -1,8 +1,7 @@
-"""Eviction: what a slow subscriber of a topic loses, so that it keeps neither memory nor disk without bound.
+"""Eviction: remove messages of a slow subscriber of a topic, so that it holds no unbounded memory or disk.
 
-It is for subscriptions without a name alone: one with a name was made to
-miss nothing. What counts is what waits; what is in the consumer's hands
-stays. Nothing of it is in the journal, as nothing of such a subscription is.
+It applies only to subscriptions without a name, because a named one must miss nothing. Only waiting messages count;
+deliveries in flight stay. The journal has no record of an eviction, as it has none of such a subscription.
 """
 
 from __future__ import annotations
@@ -22,16 +21,19 @@ from .latest_keys import KeyMemory, NewestPerKey, Place, key_of
 from .state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
 
 SLACK: Final = 8
-"""Old messages are evicted together: when one part in so many waits above the limit."""
+"""Old messages are evicted together, once the number above the limit exceeds one part in so many of it."""
 
 
 class Evictor(EvictionRule):
-    """The rule of one topic. The state lock guards it."""
+    """The eviction rule of one topic. The state lock guards it."""
 
     def __init__(
         self, removals: Removals, max_messages: int, eviction: Eviction, key_name: str, keys: KeyMemory
     ) -> None:
-        """key_name: of the header that is a message's key, for "latest_per_key"."""
+        """Make the rule of a topic.
+
+        key_name: the header that is the key of a message, for "latest_per_key".
+        """
         self._removals = removals
         self._keys = keys
         self._max_messages = max_messages
@@ -39,11 +41,11 @@ class Evictor(EvictionRule):
         self._key_name = key_name
 
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
-        """Return how many messages that were just stored, and are not published yet, the subscriber gets at all."""
+        """Return how many of the messages that were just stored, and are not published yet, the subscriber may get."""
         return min(self._room(lane.subscription), arriving)
 
     def has_room(self, subscription: SubscriptionState) -> bool:
-        """Return whether the subscriber gets one more, which is not persistent."""
+        """Return whether the subscriber may get one more non-persistent message."""
         return self._room(subscription) > 0
 
     def _room(self, subscription: SubscriptionState) -> int:
@@ -52,7 +54,7 @@ class Evictor(EvictionRule):
         return max(self._max_messages - self._waiting(subscription), 0)
 
     def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
-        """Note the subscribers that have just got a message that is not persistent."""
+        """Note the subscribers that have just got a non-persistent message."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
         for lane in lanes:
             subscription = lane.destination
@@ -69,7 +71,10 @@ class Evictor(EvictionRule):
     def note_keys(
         self, lane: TopicLaneState, lanes: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
     ) -> None:
-        """Note the keys of arriving messages: for each subscriber that wants one it is the newest of its key."""
+        """Note the keys of arriving messages.
+
+        For each subscriber that wants a message, it is now the newest of its key.
+        """
         if self._eviction != "latest_per_key":
             return
         verdicts = lane.topic.verdicts
@@ -88,18 +93,20 @@ class Evictor(EvictionRule):
                 verdicts.end()
 
     def pass_over(self, lane: SubscriptionLaneState, first: int, last: int) -> None:
-        """Pass the subscriber over with messages that were just stored: it never sees them."""
+        """Remove messages that were just stored for a subscriber, which never sees them."""
         lane.subscription.topic.evicted += lane.subscription_lane.remove(first, last, NO_RECORD)
         lane.published = last + 1
 
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """Pass over the messages first to last that were not admitted, and drop what is too much behind them."""
+        """Remove the messages first to last that were not admitted, and then evict what exceeds the limit."""
         if end <= last:
             self.pass_over(lane, end, last)
         self.came(lane.subscription, lane, first, last)
 
     def came(self, subscription: SubscriptionState, lane: LaneState, first: int, last: int) -> None:
-        """Evict what is above the limit, if it is enough to be worth it: a subscriber has just got these."""
+        """Note messages that a subscriber has just got, and evict what exceeds the limit if it is enough to be worth
+        it.
+        """
         if subscription.misses_nothing or self._eviction == "newest":
             return
         if subscription.arrivals is None:
@@ -121,14 +128,14 @@ class Evictor(EvictionRule):
             self._removals.forget(lane, runs)
 
     def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
-        """Yield what waits, as consecutive ones of a lane, in the order in which it goes."""
+        """Yield runs of waiting messages in the order in which they are evicted."""
         latest = subscription.latest
         while latest is not None and (older := latest.next_older()) is not None:
             yield *older, older[1]
         yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
 
     def _waiting(self, subscription: SubscriptionState) -> int:
-        """Return how many are published and not in flight."""
+        """Return how many messages are published and not in flight."""
         for pending_lane in filter(None, subscription.subscriber.lanes):
             pending_lane.catch_up()
         waiting = subscription.depth

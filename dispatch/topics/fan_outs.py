@@ -1,4 +1,4 @@
-"""FanOuts: makes the FanOut of each priority of a topic, on first use and charged first."""
+"""FanOuts: make the FanOut of each priority of a topic on first use, and charge for it first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .state import FanOut, TopicState
 
 
 class FanOuts:
-    """Where non-persistent messages of topics go. The state lock guards it."""
+    """The destinations of non-persistent messages of topics. The state lock guards it."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class FanOuts:
             return self.ensure_locked(topic, priority)
 
     def ensure_locked(self, topic: TopicState, priority: int) -> FanOut:
-        """Return the FanOut of one priority of a topic, whether memory has room or not. Requires: the lock."""
+        """Return the FanOut of one priority of a topic, even if memory has no room. Requires: the lock."""
         if priority not in topic.fan_outs:
             topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
         return topic.fan_outs[priority]

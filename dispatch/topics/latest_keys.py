@@ -1,10 +1,8 @@
-"""NewestPerKey: which of the messages that wait for one subscriber are older ones of their key.
+"""NewestPerKey: find messages that wait for one subscriber and are not the newest of their key.
 
-A key is a message's group or one of its headers. Memory goes with what waits:
-a digest and two places for each key, a place for each older message. Where
-memory_limit has no room for that, the oldest of them are forgotten: their
-messages go by age, then. Nothing here survives the process, as nothing of such
-a subscriber does.
+A key is a message's group or one of its headers. Memory grows with the messages that wait: a digest and two places for
+each key, and a place for each older message. If memory_limit has no room, the oldest places are forgotten, and their
+messages are evicted by age. Like everything of a subscription without a name, the places end with the process.
 """
 
 from __future__ import annotations
@@ -22,33 +20,36 @@ DIGEST_BYTES: Final = 16
 SPARE_PLACES: Final = 64
 
 PLACE_BYTES: Final = 320
-"""Charged for a place, its key and their part of the tables."""
+"""Charged for a place, its key, and their part of the tables."""
 STEP_PLACES: Final = 8
-"""Places are charged so many at a time."""
+"""Places are charged in steps of this size."""
 
 Place = tuple[LaneState, int]
 
 
 def key_of(name: str, properties: bytes) -> bytes | None:
-    """Return a digest of the header of that name, or of the group; None: the message has none. RecordDamaged."""
+    """Return a digest of a header, or of the group. None: the message has none. RecordDamaged."""
     value = group_of(properties) if name == GROUP else decode_properties(properties)[0].get(name)
     if value is None:
         return None
-    import hashlib  # what needs no digest doesn't wait for the interpreter's OpenSSL
+    import hashlib  # imported here, so that other stores need not wait for the interpreter's OpenSSL
 
     return hashlib.blake2b(repr(value).encode(), digest_size=DIGEST_BYTES).digest()
 
 
 class KeyMemory:
-    """What all subscriptions together are charged for keys. The state lock guards it."""
+    """The charge for keys of all subscriptions together. The state lock guards it."""
 
     def __init__(self, holder: Holder, make_room: Callable[[int], None]) -> None:
-        """make_room: gives back what caches have, as far as that goes."""
+        """Make the one KeyMemory of a store.
+
+        make_room: gives back what caches hold, as far as possible.
+        """
         self.holder = holder
         self._make_room = make_room
 
     def reserve(self, charge_bytes: int) -> bool:
-        """Charge the bytes if there is room, or caches make it, and return whether there was."""
+        """Charge the bytes if there is room, or caches can make it; return whether there was."""
         if self.holder.reserve(charge_bytes):
             return True
         self._make_room(charge_bytes)
@@ -66,7 +67,7 @@ class NewestPerKey:
         self._tidy_at = SPARE_PLACES
 
     def note(self, key: bytes, place: Place) -> None:
-        """Note that a message with this key has come for the subscriber. O(1), and now and then O(what waits)."""
+        """Note that a message with this key has come for the subscriber. O(1), and sometimes O(messages that wait)."""
         before = self._newest.get(key)
         self._newest[key] = place
         if before is not None:
@@ -78,23 +79,23 @@ class NewestPerKey:
 
     @property
     def places(self) -> int:
-        """Return how many places it knows."""
+        """Return how many places it holds."""
         return len(self._newest) + len(self._older)
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it should be charged, computed anew. AssertionError where more is here than is paid for."""
+        """Return what it should be charged, computed anew. AssertionError if it holds more than is paid for."""
         assert self.places <= self._paid_places
         return PLACE_BYTES * self._paid_places
 
     def close(self) -> None:
-        """Forget all: the subscription has ended."""
+        """Forget all places, because the subscription has ended."""
         self._newest, self._older = {}, deque()
         self._keys.holder.release(PLACE_BYTES * self._paid_places)
         self._paid_places = 0
 
     def _tidy(self) -> None:
-        """Forget what waits no more. O(places)."""
+        """Forget places whose messages no longer wait. O(places)."""
         self._newest = {key: place for key, place in self._newest.items() if _waits(place)}
         self._older = deque(filter(_waits, self._older))
         self._tidy_at = 2 * self.places + SPARE_PLACES
@@ -104,7 +105,7 @@ class NewestPerKey:
             self._keys.holder.release(PLACE_BYTES * spare)
 
     def _pay(self) -> None:
-        """Charge for more places; where memory has no room for them, forget the oldest."""
+        """Charge for more places. If memory has no room, forget the oldest places."""
         if self._keys.reserve(PLACE_BYTES * STEP_PLACES):
             self._paid_places += STEP_PLACES
             return
@@ -116,7 +117,7 @@ class NewestPerKey:
                 del self._newest[next(iter(self._newest))]
 
     def next_older(self) -> Place | None:
-        """Return one that waits and of whose key a newer one has come; None: there is none. It is forgotten here."""
+        """Remove and return the place of a waiting message whose key has a newer one. None: there is none."""
         while self._older:
             place = self._older.popleft()
             if _waits(place):

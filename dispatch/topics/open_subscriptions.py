@@ -1,7 +1,7 @@
-"""OpenSubscriptions: how a subscription begins, gets its first consumer, loses its last one, and ends.
+"""OpenSubscriptions: begin a subscription, bring it online and offline, and end it.
 
-All of them are in the state of their topic; here is what happens to each. What a subscription that is not durable
-acknowledges is in no record, so a crash ends it. Of a durable one the store has what it needs.
+The topic's state has its subscriptions; this module changes them. A subscription that is not durable has no record of
+its acks, so a crash ends it. For a durable one the store keeps what is needed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .state import SubscriptionRegistry, SubscriptionState, UnrecordedStore, Ver
 from .unmatched import UnmatchedSweeper
 
 FORGOTTEN_AT_ONCE: Final = 500
-"""Subscriptions that the caches forget before the state lock is let go: half a millisecond."""
+"""Subscriptions that the caches forget before the state lock is released, which takes half a millisecond."""
 SWEEPER_STEPS: Final = 16
-"""At one go, so that what else the housekeeper does is not late."""
+"""Steps of the sweeper in one call, so that other work of the housekeeper is not late."""
 
 
 class OpenSubscriptions(SubscriptionRegistry):
-    """Begins and ends subscriptions, as dispatch knows them. The state lock guards it."""
+    """Begins and ends subscriptions in dispatch. The state lock guards it."""
 
     def __init__(
         self,
@@ -39,7 +39,11 @@ class OpenSubscriptions(SubscriptionRegistry):
         unrecorded: UnrecordedStore,
         sweeper: UnmatchedSweeper,
     ) -> None:
-        """subscribers: what the store has of each subscription. unrecorded: settles what is in no record."""
+        """Make the one OpenSubscriptions of a store.
+
+        subscribers: the store's part of each subscription.
+        unrecorded: settles messages whose acks are in no record.
+        """
         self._monitor = monitor
         self._subscribers = subscribers
         self._records = records
@@ -48,18 +52,21 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._sweeper = sweeper
         self.unrecorded = unrecorded
         self.verdicts = Verdicts()
+        # Subscriptions of deleted topics that the caches still have to forget.
         self._cached: list[tuple[MessageMemory, Subscriber]] = []
-        """Subscriptions of deleted topics that the caches are still to forget."""
 
     def begin(self, subscription: SubscriptionState) -> None:
-        """Take up a subscription: what its selector does not match is acknowledged for it. Requires: the lock."""
+        """Take up a subscription. If it has a selector, messages that do not match will be acknowledged.
+
+        Requires: the lock.
+        """
         if subscription.selector is not None:
             if subscription.is_durable:
                 subscription.topic.keep(subscription)
             self._sweeper.subscriptions[subscription] = None
 
     def go_online(self, subscription: SubscriptionState, *, is_shared: bool) -> None:
-        """Let a subscription have what arrives, because its first consumer comes. Requires: the lock."""
+        """Give a subscription the messages that arrive, because its first consumer comes. Requires: the lock."""
         topic = subscription.topic
         subscription.is_shared = is_shared
         topic.online[subscription] = None
@@ -72,7 +79,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             topic.keep(subscription)
 
     def leave(self, subscription: SubscriptionState) -> None:
-        """Take a subscription offline, which its last consumer has left. End one that is not durable."""
+        """Take a subscription offline, because its last consumer has left. End it if it is not durable."""
         del subscription.topic.online[subscription]
         if subscription.is_durable and subscription.is_blank:
             self._drop_non_persistent(subscription)
@@ -82,12 +89,12 @@ class OpenSubscriptions(SubscriptionRegistry):
         if not subscription.is_durable:
             self._records.unsubscribe(subscription.subscriber)
             self.forget(subscription)
-            # A transaction may have deliveries of it, and gives them back to nobody.
+            # A transaction may hold deliveries of it. They are given back to nobody.
             subscription.lifecycle = Lifecycle.DELETED
             subscription.drop()
 
     def put_away(self, subscription: SubscriptionState) -> None:
-        """Make rows of a durable subscription that is not in use, if the store has nothing else of it.
+        """Reduce a durable subscription that is not in use to rows, if the store has nothing else of it.
 
         Requires: the lock.
         """
@@ -100,7 +107,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         self._subscribers.put_away(subscription.number)
 
     def move(self, subscription: SubscriptionState) -> None:
-        """Forget what dispatch knows of its persistent messages: the cursor of the subscription has moved.
+        """Forget the state of its persistent messages, because the cursor of the subscription has moved.
 
         Requires: the lock; the subscription has no consumer.
         """
@@ -112,7 +119,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             subscription.admission.room_came()
 
     def forget(self, subscription: SubscriptionState) -> None:
-        """Forget a subscription that the store has no more, and drop its messages. Requires: the lock."""
+        """Forget a subscription that the store has ended, and drop its messages. Requires: the lock."""
         self._sweeper.subscriptions.pop(subscription, None)
         self._drop_non_persistent(subscription)
         subscription.forget()
@@ -120,7 +127,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             subscription.admission.room_came()
 
     def end(self, subscription: SubscriptionState) -> None:
-        """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
+        """End a subscription of a deleted topic, and its consumer. Requires: the lock."""
         subscription.lifecycle = Lifecycle.DELETED
         lanes = [lane for lane in subscription.lanes if lane is not None]
         subscription.end_consumers()
@@ -149,7 +156,7 @@ class OpenSubscriptions(SubscriptionRegistry):
         return [known[number] for number in numbers if number in known and number not in kept]
 
     def forget_later(self, memory: MessageMemory, unread: list[Subscriber]) -> None:
-        """Note that the caches are to forget these, because their topic is deleted. Requires: the lock."""
+        """Note subscriptions that the caches must forget, because their topic is deleted. Requires: the lock."""
         self._cached += [(memory, subscriber) for subscriber in unread]
 
     def forget_some(self) -> bool:
@@ -166,7 +173,7 @@ class OpenSubscriptions(SubscriptionRegistry):
             return bool(self._cached)
 
     def step(self) -> bool:
-        """Do some of what the caches and the sweeper have to do; return whether there is more. Requires: no lock."""
+        """Do part of the work of the caches and the sweeper; return whether there is more. Requires: no lock."""
         if self._cached:  # the call that deleted the topic was interrupted
             self.forget_some()
         return all(self._sweeper.step() for _ in range(SWEEPER_STEPS))

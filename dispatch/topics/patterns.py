@@ -35,15 +35,15 @@ class PatternRegistry:
         self._selectors: dict[PatternState, Selector | None] = {}
 
     def state(self, pattern: str) -> PatternState:
-        """Return what stands for a pattern: it refuses whatever is sent to it, and may get a consumer."""
+        """Return a new state for a pattern. It refuses sends and may get a consumer."""
         return PatternState(self._target_area, pattern, self, self._subscriptions.verdicts)
 
     def add(self, pattern_state: PatternState, selector: Selector | None) -> None:
-        """Let topics join a pattern, which has a consumer now. Requires: the lock."""
+        """Let topics join a pattern, because it has a consumer now. Requires: the lock."""
         self._selectors[pattern_state] = selector
 
     def forget(self, pattern_state: PatternState) -> None:
-        """Let nothing new join a pattern whose consumer is closed. Requires: the lock."""
+        """Let no more topics join a pattern, because its consumer is closed. Requires: the lock."""
         del self._selectors[pattern_state]
 
     def all(self) -> list[PatternState]:
@@ -51,11 +51,14 @@ class PatternRegistry:
         return list(self._selectors)
 
     def matching(self, name: str) -> list[PatternState]:
-        """Return the patterns that name a topic, and have a consumer. Requires: the lock."""
+        """Return the patterns with a consumer that match the name of a topic. Requires: the lock."""
         return [pattern for pattern in self._selectors if matches(pattern.name, name)]
 
     def join(self, pattern_state: PatternState, topic: TopicState) -> None:
-        """Let a pattern's consumer have what is sent to a topic from now on. Requires: the lock; it is charged."""
+        """Give a pattern's consumer the messages that are sent to a topic from now on.
+
+        Requires: the lock; it is charged.
+        """
         selector = self._selectors[pattern_state]
         text = selector.text if selector is not None else None
         subscriber = self._records.subscribe(topic.number, None, text)
@@ -66,7 +69,10 @@ class PatternRegistry:
 
 
 class PatternState(DestinationState):
-    """All topics that match, as their one consumer sees them. `name` is the pattern. The state lock guards it."""
+    """All topics that match a pattern, as its one consumer sees them. `name` is the pattern.
+
+    The state lock guards it.
+    """
 
     __slots__ = ("registry", "members", "turns", "_verdicts")
     noun = "topic"
@@ -83,12 +89,12 @@ class PatternState(DestinationState):
         self.turns = self.distribution
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        """Return a new consumer group, which all members have in the place of one of their own."""
+        """Return the new consumer group that all members share."""
         return SubscriptionConsumerGroup(selector, self._verdicts)
 
     @property
     def consumer_group(self) -> ConsumerGroup:
-        """Return the one that all members have."""
+        """The consumer group that all members share."""
         (found,) = self.consumer_groups.values()
         return found
 
@@ -97,15 +103,15 @@ class PatternState(DestinationState):
         raise SettingsError(f"{self.name!r} is a pattern, to which nothing can be sent: send to one topic by its name")
 
     def sources(self) -> Iterable[DestinationState]:
-        """See DestinationState. Its members."""
+        """Return the members of the pattern."""
         return self.members.values()
 
     def all_lanes(self) -> Iterator[LaneState]:
-        """Yield those of all members."""
+        """Yield the lanes of all members."""
         return (lane for member in self.members.values() for lane in member.all_lanes())
 
     def on_consumer_closed(self) -> None:
-        """See DestinationState. All members end."""
+        """End all members, because the consumer of the pattern has closed. Requires: the lock."""
         members = list(self.members.values())
         self.members.clear()
         for member in members:
@@ -122,7 +128,7 @@ class PatternState(DestinationState):
 
 
 class PatternMember(SubscriptionState):
-    """What a pattern's consumer gets of one topic. The state lock guards it."""
+    """The part of a pattern that stands for one topic. The state lock guards it."""
 
     __slots__ = ("pattern",)
 
@@ -137,7 +143,7 @@ class PatternMember(SubscriptionState):
         return self.pattern.consumer_group
 
     def end_consumers(self) -> None:
-        """See DestinationState. The topic is deleted, and with it what is in flight of it; the consumer goes on."""
+        """Drop the topic's deliveries in flight, because the topic is deleted. The consumer of the pattern goes on."""
         if self.pattern.members.pop(self.topic, None) is not None:
             self.pattern.turns.withdraw(self, self.pattern.consumer_group)
             self.on_consumer_closed()

@@ -1,4 +1,4 @@
-"""TopicReader: reads a topic from a place on, and goes on with what is sent, without a name and without acks owed."""
+"""TopicReader: read a topic from a place on and go on with new messages, without a name and without acks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ ITERATED_MESSAGES: Final = 100
 
 
 class TopicReader:
-    """Made by `Topic.reader`. A context manager; iterating it waits for what is sent next. One thread at a time.
+    """A reader, made by `Topic.reader`. A context manager; iteration waits for new messages.
 
-    What `take` returned is settled by the next `take`, so its bodies can be read until then. Nothing of a reader is on
-    disk: it ends with `close`, the store, or a crash. What it has not read yet stays in the store while it is open.
+    Use it in one thread at a time.
+
+    The next `take` settles the messages of the last one, so their bodies can be read until then. A reader is not on
+    disk: it ends with `close`, with the store, or in a crash. While it is open, the store keeps what it has not read.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -31,14 +33,17 @@ class TopicReader:
     ) -> list[Delivery]:
         """Return up to max_messages that come next, at least one if there is one; [] after timeout seconds.
 
-        max_bytes and timeout: as of Consumer.take. No ack is owed. Raises Closed.
+        max_bytes and timeout: as in Consumer.take. No ack is needed. Raises Closed.
         """
         self._settle()
         self._taken = self._consumer.take(max_messages, timeout=timeout, max_bytes=max_bytes)
         return list(self._taken)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield what exists from the place on, then what is sent, as it comes; ends when reader or store is closed."""
+        """Yield the messages from the place on, and then new ones as they come.
+
+        Ends when the reader or the store is closed.
+        """
         while True:
             try:
                 taken = self.take(ITERATED_MESSAGES, timeout=None)
@@ -53,7 +58,10 @@ class TopicReader:
             self._consumer.ack(held)
 
     def close(self) -> None:
-        """End it: nothing stays in the store for it any more. A take that waits raises Closed. Twice is once."""
+        """End the reader, so that the store keeps nothing for it. A waiting take raises Closed.
+
+        A second call does nothing.
+        """
         with suppress(Closed):
             self._settle()
         self._consumer.close()

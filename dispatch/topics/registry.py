@@ -1,6 +1,6 @@
-"""Topics: all topics, which are rows until somebody uses one, and objects while it is open.
+"""Topics: all topics of a store. A topic is a row until it is used, and an object while it is open.
 
-A topic that is made or deleted is one record in the journal. What is open is open again after a crash where it is used.
+One record in the journal makes a topic, and one deletes it. After a restart, topics in use are open again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = LateLogger("forebay.dispatch")
 
 
 class Topics:
-    """All topics by name and number: opening, closing, making and deleting them. The state lock guards it."""
+    """All topics by name and number: opens, closes, makes and deletes them. The state lock guards it."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class Topics:
         self._store = store
         self._records = records
         self._properties = properties
+        # All queues and topics that exist, open or not.
         self._rows = rows
-        """All queues and topics there are, open or not."""
         self._subscribers = subscribers
         self._target_area = target_area
         self._confirmer = confirmer
@@ -96,11 +96,11 @@ class Topics:
         self._patterns = patterns
         self._retention = retention
         self._keys = keys
+        # Open topics by name.
         self.by_name: dict[str, TopicState] = {}
-        """Those that are open."""
 
     def restore(self) -> None:
-        """Take over what opening found. Requires: the lock."""
+        """Take over what opening the store found. Requires: the lock."""
         by_number: dict[int, TopicState] = {}
         used = self._destinations.used_at_open()
         used |= {facts.topic for facts in self._subscribers.table.encoded()}
@@ -117,7 +117,7 @@ class Topics:
                 self._restore_selector(by_number[facts.topic], facts.number, facts.selector)
 
     def _restore_selector(self, topic: TopicState, number: int, text: str) -> None:
-        """Take over a subscription with a selector, which is open: what does not match is acknowledged for it."""
+        """Take over an open subscription with a selector: messages that do not match are acknowledged for it."""
         subscriber = self._subscribers.opened(number)
         assert subscriber is not None
         try:
@@ -131,9 +131,9 @@ class Topics:
             )
 
     def topic(self, name: str) -> TopicState:
-        """Return the topic of that name, open; a new one is recorded in the journal.
+        """Return the topic of a name, open. A new topic is recorded in the journal.
 
-        Closed: the store, or a temporary topic of that name, which is gone. StoreFull: memory has no room for it.
+        Closed: the store is closed, or a temporary topic of that name is gone. StoreFull: memory has no room for it.
         """
         self._monitor.raise_if_closed()
         topic = self.by_name.get(name)
@@ -152,7 +152,7 @@ class Topics:
         return topic
 
     def create(self, name: str, *, is_temporary: bool = False) -> TopicState:
-        """Record a new topic, which is not synced yet. Patterns get it, unless it is temporary.
+        """Record a new topic, which is not synced yet. It joins patterns unless it is temporary.
 
         Requires: the lock; there is none of that name.
         """
@@ -174,7 +174,7 @@ class Topics:
 
     @property
     def count(self) -> int:
-        """How many topics there are, open or not."""
+        """Number of topics, open or not."""
         return self._rows.count(TOPIC)
 
     def names(self) -> list[str]:
@@ -191,7 +191,7 @@ class Topics:
         return self._rows.numbers(TOPIC)
 
     def opened(self, number: int) -> TopicState:
-        """Return the topic of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
+        """Return the existing topic of a number, open. Requires: the lock. StoreFull: memory has no room for it."""
         name = self._rows[number].name
         topic = self.by_name.get(name)
         if topic is None:
@@ -202,7 +202,7 @@ class Topics:
         return topic
 
     def opened_to_delete(self, number: int) -> TopicState:
-        """Return the topic of that number, open, as Destinations.opened_to_delete does. Requires: the lock."""
+        """Return the existing topic of a number, open, as Destinations.opened_to_delete does. Requires: the lock."""
         name = self._rows[number].name
         topic = self.by_name.get(name)
         if topic is None:
@@ -215,7 +215,7 @@ class Topics:
     def held_open(self, topic: TopicState, *, is_to_go: bool = False) -> Iterator[TopicState]:
         """Keep a known topic open while a call works with it. Requires: no lock. StoreFull.
 
-        is_to_go: the call deletes it, and needs no room for that.
+        is_to_go: the call deletes the topic, so it needs no room in memory.
         """
         with self._monitor.lock, self._monitor.whole:
             number = self._destinations.number_now(topic) if is_to_go and topic.is_reopenable else None
@@ -226,9 +226,9 @@ class Topics:
 
     @contextmanager
     def held_reopened(self, topic: TopicState) -> Iterator[TopicState]:
-        """Keep a topic open as held_open does; one that was deleted for want of use is made anew.
+        """Keep a topic open as held_open does; make it anew if it was deleted as inactive.
 
-        Closed: somebody else has deleted it. StoreFull. Requires: no lock.
+        Closed: a caller has deleted it. StoreFull. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -248,7 +248,7 @@ class Topics:
 
     @contextmanager
     def held_matching(self, pattern: str) -> Iterator[list[TopicState]]:
-        """Open all topics that a pattern names, and keep them open meanwhile: none that is temporary. StoreFull.
+        """Open all topics that a pattern matches, except temporary ones, and keep them open in the block. StoreFull.
 
         Requires: the lock.
         """
@@ -268,9 +268,9 @@ class Topics:
         return topic if number is None else self.opened(number)
 
     def current(self, topic: TopicState) -> TopicState:
-        """Return the open topic that a known one is now: opened again where it was closed. Requires: no lock.
+        """Return the open topic for a known one: the same, or opened again if it was closed. Requires: no lock.
 
-        Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
+        If the topic was deleted as inactive, return the topic that has its name now, if there is one. StoreFull.
         """
         if not topic.is_reopenable:
             return topic
@@ -278,19 +278,19 @@ class Topics:
             return self._current(topic)
 
     def for_report(self, topic: TopicState) -> TopicState:
-        """Return what a report tells of a known topic. Requires: the lock."""
+        """Return a topic with what a report shows of it. Requires: the lock."""
         number = self._destinations.number_now(topic) if topic.is_reopenable else None
         return topic if number is None else self.numbered_for_report(number) or topic
 
     def find(self, name: str) -> TopicState | None:
-        """Return what a report tells of a topic; None: there is none of that name. Requires: the lock."""
+        """Return the topic of a name with what a report shows of it; None if there is none. Requires: the lock."""
         number = self._rows.number_of(TOPIC, name)
         return None if number is None else self.numbered_for_report(number)
 
     def numbered_for_report(self, number: int) -> TopicState | None:
-        """Return what a report tells of a topic; None: it is deleted. Requires: the lock.
+        """Return the topic of a number with what a report shows of it; None if it is deleted. Requires: the lock.
 
-        Of one that is not open that is an object of its own, which nothing is done with.
+        For a closed topic this is a separate object, which only the report uses.
         """
         known = self._rows.get(number)
         topic = self.by_name.get(known.name) if known is not None else None
@@ -301,20 +301,20 @@ class Topics:
         return topic
 
     def close_named(self, name: str, undecided: Container[int]) -> bool:
-        """Close the topic of that name as `close_idle` does, if it is open. Requires: the lock."""
+        """Close the topic of a name as `close_idle` does, if it is open. Requires: the lock."""
         topic = self.by_name.get(name)
         return topic is not None and self.close_idle(topic, undecided)
 
     def closed(self) -> Iterator[TopicState]:
-        """Yield what a report tells of each topic that is not open, by name. Requires: the lock."""
+        """Yield each closed topic, by name, with what a report shows of it. Requires: the lock."""
         for name, number in zip(self.names(), self.numbers(), strict=True):
             if name not in self.by_name and (topic := self.numbered_for_report(number)) is not None:
                 yield topic
 
     def close_idle(self, topic: TopicState, undecided: Container[int]) -> bool:
-        """Close a topic, if all there is to it is what it has counted; return whether it was closed.
+        """Close a topic if nothing but its counters would be lost; return whether it was closed.
 
-        undecided: the numbers that transactions without an outcome know. Requires: the lock.
+        undecided: numbers that transactions without an outcome know. Requires: the lock.
         """
         if not self._destinations.can_close(topic, undecided):
             return False
@@ -340,10 +340,10 @@ class Topics:
         )
 
     def delete(self, topic: TopicState) -> None:
-        """Delete a topic with its subscriptions and everything they wait for. Requires: no lock.
+        """Delete a topic with its subscriptions and all messages that wait for them. Requires: no lock.
 
-        One record stands for all of it, so a crash leaves all of it or none. What that record could not be written for
-        is as it was.
+        One record stands for all of it, so a crash leaves all of it or nothing. If the record can't be written, nothing
+        has changed.
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -357,9 +357,9 @@ class Topics:
             self._monitor.run_deferred()
 
     def delete_locked(self, topic: TopicState) -> None:
-        """Delete a topic, which is not synced yet. Twice is once. Requires: the lock.
+        """Delete a topic; its record is not synced yet. A second call does nothing. Requires: the lock.
 
-        A subscription that nobody reads and of which nothing is remembered costs a microsecond.
+        A subscription that nobody reads and that has no state in RAM costs a microsecond.
         """
         if not topic.is_open:
             return
@@ -384,7 +384,7 @@ class Topics:
 
     @property
     def keys_charge(self) -> int:
-        """Return what "latest_per_key" should be charged, computed anew. Requires: the lock."""
+        """Return what the places of "latest_per_key" should be charged, computed anew. Requires: the lock."""
         return sum(each.latest.charge_bytes for each in self.online() if each.latest is not None)
 
     def online(self) -> Iterator[SubscriptionState]:
@@ -392,7 +392,10 @@ class Topics:
         return (subscription for topic in self.by_name.values() for subscription in topic.online)
 
     def lane(self, number: int) -> PersistentLaneState:
-        """Return the lane of that number, of a queue, a topic, or a durable subscription. Requires: the lock."""
+        """Return the lane of a number, which belongs to a queue, a topic or a durable subscription.
+
+        Requires: the lock.
+        """
         priority = number & LANE_MASK
         subscriber = self._subscribers.opened(number >> LANE_SHIFT)
         destination = self._rows[subscriber.facts.topic if subscriber is not None else number >> LANE_SHIFT]
@@ -407,9 +410,7 @@ class Topics:
         return topic.keep(subscription).lane_of(lane)
 
     def subscription(self, number: int) -> SubscriptionState | None:
-        """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of
-        its topic).
-        """
+        """Return the subscription of a number if it is read or has state in RAM. O(subscriptions of its topic)."""
         subscriber = self._subscribers.by_number.get(number)
         if subscriber is None:
             return None

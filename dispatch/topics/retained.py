@@ -1,4 +1,4 @@
-"""RetainedMessages: what a topic gives to each new subscription first.
+"""RetainedMessages: the messages that a topic gives to each new subscription first.
 
 Retained messages are host properties of the store, so they are in the journal and in RAM.
 """
@@ -46,7 +46,7 @@ class RetainedMessages:
         self._fan_outs = fan_outs
 
     def give(self, subscriptions: Iterable[SubscriptionState]) -> ForebayError | None:
-        """Give new subscriptions the retained messages of their topics. Return why one can't have them: no room.
+        """Give new subscriptions the retained messages of their topics. Return the error if memory has no room for one.
 
         Requires: the lock; the subscriptions have a consumer. O(retained messages).
         """
@@ -71,9 +71,11 @@ class RetainedMessages:
         return None
 
     def delete(self, name: str) -> None:
-        """Delete a retained message, if there is one of that name. One record, for which a full store has room.
+        """Delete a retained message, if there is one of that name.
 
-        name: of the host property. Requires: no lock.
+        It writes one record, for which a full store has room.
+
+        name: that of the host property. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()

@@ -1,9 +1,8 @@
 """TopicState: one topic as dispatch sees it, and the state of each of its subscriptions.
 
-A subscription is to the lists, caches and the loader what a queue is: it has
-lanes, a consumer group while somebody reads it, and a number by which the caches
-know its messages. Arrivals go to the subscriptions that are read at the
-moment; the others find theirs in the index when somebody comes.
+Lists, caches and the loader treat a subscription like a queue: it has lanes, a consumer group while somebody reads it,
+and a number by which the caches know its messages. Arrivals go to the subscriptions that are read at the moment. The
+others find their messages in the index when a consumer comes.
 """
 
 from __future__ import annotations
@@ -57,11 +56,14 @@ from .latest_keys import NewestPerKey
 
 NOBODY: Final = -1
 SHARED_LIST_BYTES: Final = (32 * 1024, 128 * 1024)
-"""The bounds of what a list of a subscription holds directly, where other subscriptions of the topic are read too."""
+"""Bounds of the bytes in a subscription's list while other subscriptions of the topic are read too."""
 
 
 class Verdicts:
-    """Which selectors match the message that is just arriving: each text is evaluated once, however many use it."""
+    """The selectors that match the arriving message.
+
+    Each text is evaluated once, however many subscriptions have it.
+    """
 
     __slots__ = ("_priority", "_sequence", "_values", "_matches")
 
@@ -77,15 +79,15 @@ class Verdicts:
         self._matches.clear()
 
     def end(self) -> None:
-        """Forget the message: none is judged for now."""
+        """Forget the message, so that none is judged for now."""
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, lane: LaneMessages, message: StoredMessage) -> bool:
-        """Return whether a message is the one that is arriving, and persistent. Requires: the lock."""
+        """Return whether a message is the persistent one that is arriving. Requires: the lock."""
         return lane.is_persistent and message[0] == self._sequence and lane.pending_lane.priority == self._priority
 
     def matches(self, selector: Selector, source: MessageSource, message: StoredMessage) -> bool:
-        """Return whether a selector matches the message that is arriving. Requires: `is_about` it; the lock."""
+        """Return whether a selector matches the arriving message. Requires: `is_about` is true for it; the lock."""
         found = self._matches.get(selector.text)
         if found is None:
             if self._values is None:
@@ -95,7 +97,7 @@ class Verdicts:
 
 
 class SubscriptionConsumerGroup(ConsumerGroup):
-    """The consumer group of a subscription, which has one consumer."""
+    """The consumer group of a subscription."""
 
     __slots__ = ("_verdicts",)
 
@@ -104,13 +106,13 @@ class SubscriptionConsumerGroup(ConsumerGroup):
         self._verdicts = verdicts
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """See SelectorMatcher. A non-persistent message reaches only the subscriptions that want it."""
+        """Match a message as SelectorMatcher does. A non-persistent one reaches only the subscriptions that want it."""
         return not lane.is_persistent or super().wants(lane, message, values)
 
     def verdict(
         self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None
     ) -> bool | None:
-        """See SelectorMatcher. A message that is just arriving is judged once for all subscriptions with this selector.
+        """Match a message as SelectorMatcher does, but the arriving one only once for all equal selectors.
 
         Requires: the lock.
         """
@@ -123,15 +125,15 @@ class SubscriptionConsumerGroup(ConsumerGroup):
 
 
 class EvictionRule(ABC):
-    """What slow subscribers of one topic lose. The state lock guards it."""
+    """The rule by which slow subscribers of one topic lose messages. The state lock guards it."""
 
     @abstractmethod
     def admitted(self, lane: SubscriptionLaneState, arriving: int) -> int:
-        """Return how many messages that were just stored, and are not published yet, the subscriber gets at all."""
+        """Return how many of the messages that were just stored, and are not published yet, the subscriber may get."""
 
     @abstractmethod
     def has_room(self, subscription: SubscriptionState) -> bool:
-        """Return whether the subscriber gets one more non-persistent message."""
+        """Return whether the subscriber may get one more non-persistent message."""
 
     @abstractmethod
     def given(self, lanes: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
@@ -141,24 +143,27 @@ class EvictionRule(ABC):
     def note_keys(
         self, lane: TopicLaneState, lanes: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
     ) -> None:
-        """Note that messages arrive: for each subscriber that wants one it is the newest of its key."""
+        """Note the keys of arriving messages.
+
+        For each subscriber that wants a message, it is now the newest of its key.
+        """
 
     @abstractmethod
     def limit(self, lane: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """Apply the rule to messages first to last, which have just come; those before `end` were admitted."""
+        """Apply the rule to messages first to last, which have just come. Those before `end` were admitted."""
 
 
 class SubscriptionRegistry(ABC):
-    """What a topic knows of the owner of subscriptions. The state lock guards it."""
+    """The interface of the owner of subscriptions that a topic calls. The state lock guards it."""
 
     unrecorded: BackingStore
-    """Settles what subscriptions without a name acknowledge."""
+    """Settles messages for subscriptions without a name."""
     verdicts: Verdicts
-    """One for all topics: of one message at a time, under the lock."""
+    """The verdicts for all topics, because only one message arrives at a time under the lock."""
 
     @abstractmethod
     def leave(self, subscription: SubscriptionState) -> None:
-        """Let a subscription go offline: its last consumer is closed. Requires: the lock."""
+        """Take a subscription offline, because its last consumer is closed. Requires: the lock."""
 
 
 class TopicState(DestinationState):
@@ -201,32 +206,33 @@ class TopicState(DestinationState):
         self.evictor = evictor
         self.registry = registry
         self.properties = properties
+        # Durable subscriptions that are read or have state in RAM, by name.
         self.kept: dict[str, SubscriptionState] = {}
-        """State of durable subscriptions that are read, or of which there is something to remember."""
+        # Subscriptions with a consumer, durable or not.
         self.online: dict[SubscriptionState, None] = {}
-        """Those with a consumer, durable or not."""
+        # Messages that slow subscribers have lost, counted once for each subscriber.
         self.evicted = 0
-        """Messages that slow subscribers have lost, each counted for each of them."""
+        # The FanOut of each priority in which non-persistent messages were sent. Its lanes are those of the
+        # subscriptions.
         self.fan_outs: dict[int, FanOut] = {}
-        """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
+        # Whether its policy keeps messages that no subscription needs.
         self.is_retained = False
-        """Its policy keeps messages that no subscription needs."""
 
     @property
     def retention(self) -> Subscriber | None:
-        """What stands for those messages in the store; None: there is nothing."""
+        """The store's entry for retained messages. None: the topic retains nothing."""
         return self.subscribers.retention(self.number)
 
     @property
     def retained(self) -> tuple[int, int]:
-        """Messages that its policy keeps, whoever needs them besides, and their bytes."""
+        """Number and bytes of the messages that its policy keeps, including those that subscriptions need too."""
         retention = self.retention
         depths = [lane.depth for lane in retention.lanes if lane is not None] if retention is not None else []
         return sum(depth[0] for depth in depths), sum(depth[1] for depth in depths)
 
     @property
     def verdicts(self) -> Verdicts:
-        """On the message that is just arriving."""
+        """The verdicts on the arriving message."""
         return self.registry.verdicts
 
     def stored_lanes(self) -> list[TopicLane]:
@@ -234,7 +240,7 @@ class TopicState(DestinationState):
         return self.subscribers.topic_lanes(self.number)
 
     def catch_up(self) -> None:
-        """Sweep a few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
+        """Sweep a few blocks at a time. If the index has no room for more, the next checkpoint goes on."""
         self.subscribers.sweep(SWEEP_BLOCKS)
 
     def qualified_names(self) -> list[str]:
@@ -249,18 +255,18 @@ class TopicState(DestinationState):
 
     @property
     def durable_numbers(self) -> list[int]:
-        """Return their numbers, in the same order. O(those)."""
+        """Return the numbers of the durable subscriptions, in the same order. O(those)."""
         return self.subscribers.table.numbers(self.number)
 
     @property
     def durable_count(self) -> int:
-        """How many durable subscriptions there are."""
+        """Number of durable subscriptions."""
         return self.subscribers.table.count(self.number)
 
     def subscription_for_report(self, name: str) -> SubscriptionState | None:
-        """Return what a report tells of a durable subscription; None: there is none of that name.
+        """Return a durable subscription with what a report shows of it; None if there is none of that name.
 
-        Of one that is not open that is an object of its own, which nothing is done with.
+        For a closed subscription this is a separate object, which only the report uses.
         """
         if (kept := self.kept.get(name)) is not None:
             return kept
@@ -269,7 +275,7 @@ class TopicState(DestinationState):
         return None if subscriber is None else SubscriptionState(self, subscriber, None)
 
     def durable_subscription(self, name: str) -> SubscriptionState | None:
-        """Return the state of a durable subscription, open; a new one if it is not kept. None: there is none."""
+        """Return the state of a durable subscription, made if it is not kept. None: there is no such subscription."""
         if (kept := self.kept.get(name)) is not None:
             return kept
         number = self.subscribers.table.number_of(self.number, name)
@@ -283,11 +289,11 @@ class TopicState(DestinationState):
         return subscription
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
-        """Yield what a report tells of all durable subscriptions, in the order of their names."""
+        """Yield all durable subscriptions by name, each with what a report shows of it."""
         return (found for name in self.durable if (found := self.subscription_for_report(name)) is not None)
 
     def note_neighbours(self) -> None:
-        """Let the only subscription so far know that it is no longer alone. O(messages of its lists)."""
+        """Tell the only subscription so far that it is no longer alone. O(messages of its lists)."""
         for subscription in self.online:
             for lane in subscription.lanes:
                 if isinstance(lane, SubscriptionLaneState):
@@ -295,7 +301,7 @@ class TopicState(DestinationState):
 
     @property
     def lists_a_lane(self) -> int:
-        """See DestinationState. Each subscription that is read has a part of the lane, with one list."""
+        """Number of lists of a new lane: one for each subscription that is read."""
         return len(self.online)
 
     @property
@@ -305,44 +311,44 @@ class TopicState(DestinationState):
 
     @property
     def lane_bytes(self) -> int:
-        """See DestinationState. Each subscription that is read has a part of the lane."""
+        """Charge of one more lane: a part for each subscription that is read."""
         opened_bytes = (SUBSCRIPTION_LANE_BYTES + LANE_STATE_BYTES) * len(self.online)
         return super().lane_bytes + opened_bytes + CURSOR_BYTES * self.durable_count
 
     @property
     def is_unused(self) -> bool:
-        """See DestinationState. A durable subscription is a use, read or not, and so is a retained message.
+        """Whether nobody uses it. A durable subscription is a use, read or not, and so is a retained message.
 
-        Nobody needs what the topic's lanes have beside that: it waits for the next sweep.
+        Other messages in the topic's lanes are needed by nobody and wait for the next sweep.
         """
         has_message = len(self.properties.retained(self.number)) > 0
         return not (self.durable_count or self.online or self.retained[0] or has_message)
 
     @property
     def is_idle(self) -> bool:
-        """See DestinationState. A subscription, durable or not, is a use, and so is what the policy retains."""
+        """Whether it could be closed. Any subscription is a use, and so are messages that the policy retains."""
         is_needed = self.durable_count or self.online or self.kept or self.is_retained
         return not is_needed and self.retention is None and super().is_idle
 
     @property
     def counted(self) -> EarlierCounts:
-        """Return what was counted, with non-persistent messages sent and what was evicted. O(lanes)."""
+        """Return the counts, including non-persistent messages sent and evicted messages. O(lanes)."""
         whole = super().counted
         return whole._replace(enqueued=self.enqueued, enqueued_bytes=self.enqueued_bytes, evicted=self.evicted)
 
     def count_on(self, earlier: EarlierCounts) -> None:
-        """Go on counting from there, evicted messages too."""
+        """Continue from these earlier counts, evicted messages included."""
         super().count_on(earlier)
         self.evicted = earlier.evicted
 
     def drop(self) -> None:
-        """Know nothing any more: the topic is deleted, or closed. Requires: the lock."""
+        """Forget everything, because the topic is deleted or closed. Requires: the lock."""
         self.drop_lanes()
         self.target_area.destination_memory.release(FAN_OUT_BYTES * len(self.fan_outs))
         self.kept, self.fan_outs, self.online = {}, {}, {}
 
     def subscriptions(self) -> list[SubscriptionState]:
-        """Return the subscriptions that are read, or of which there is something to remember, in the order of both."""
+        """Return the subscriptions that are read or have state in RAM; kept durable ones are first."""
         return [*dict.fromkeys((*self.kept.values(), *self.online))]
 
     @property
@@ -351,15 +357,16 @@ class TopicState(DestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """See CountedDestination: with what nobody had subscribed to."""
+        """Content bytes of messages that came, including those to which nobody had subscribed."""
         return super().enqueued_bytes + sum(fan_out.sent_bytes for fan_out in self.fan_outs.values())
 
     @property
     def depth(self) -> int:
-        """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority.
+        """Number of messages that any subscription needs; of non-persistent ones, those of the slowest in each
+        priority.
 
-        Where messages are retained: what the subscription has that lags most, for nothing tells those that only
-        retention needs from the others. O(subscriptions) then.
+        If messages are retained, return the depth of the subscription that lags most, because messages that only
+        retention needs can't be told from the others. O(subscriptions) then.
         """
         if self.is_retained:
             return max((each.depth for each in self._everyone()), default=0)
@@ -387,18 +394,18 @@ class TopicState(DestinationState):
 
 
 class TopicLaneState(PersistentLaneState):
-    """What is sent in one priority, on its way to the subscriptions."""
+    """The messages that are sent in one priority, on their way to the subscriptions."""
 
     __slots__ = ("topic",)
     joins_slices: ClassVar[bool] = False
-    """A subscription may have begun between two slices, and the first is not for it."""
+    """A subscription may have begun between two slices, and the first slice is not for it."""
 
     def __init__(self, topic: TopicState, pending_lane: DestinationLane, id_prefix: str) -> None:
         super().__init__(topic, pending_lane, id_prefix)
         self.topic = topic
 
     def readers(self) -> Iterator[LaneState]:
-        """Yield this lane, and its part in each subscription that is read or remembered."""
+        """Yield this lane, and its part in each subscription that is read or has state in RAM."""
         yield self
         for subscription in self.topic.subscriptions():
             reader = subscription.lanes[self.pending_lane.priority]
@@ -406,7 +413,7 @@ class TopicLaneState(PersistentLaneState):
                 yield reader
 
     def every_reader(self) -> list[LaneState]:
-        """Return the readers, once the durable subscriptions that are rows are opened."""
+        """Return the readers, after opening the durable subscriptions that are rows."""
         for name in self.topic.durable:
             subscription = self.topic.durable_subscription(name)
             if subscription is not None:
@@ -414,7 +421,10 @@ class TopicLaneState(PersistentLaneState):
         return list(self.readers())
 
     def fronts(self, *, but: LaneState) -> list[int]:
-        """Return where the lists of other subscriptions are to be loaded from. O(subscriptions that are read)."""
+        """Return the sequences from which lists of other subscriptions will be loaded.
+
+        O(subscriptions that are read).
+        """
         others = (subscription.lanes[self.pending_lane.priority] for subscription in self.topic.online)
         return [
             target.first_to_load
@@ -441,7 +451,7 @@ class TopicLaneState(PersistentLaneState):
             verdicts.end()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """Give messages to each subscription that is read, as one where it can be. O(those)."""
+        """Give messages to each subscription that is read, as one slice where possible. O(those)."""
         if self.topic.evictor is not None:
             self._arrive_evicting(messages, self.topic.evictor)
             return
@@ -457,7 +467,7 @@ class TopicLaneState(PersistentLaneState):
                 self._offer(message, one_by_one)
 
     def arrive_unloaded(self, end: int) -> None:
-        """Let each subscription that is read have them. O(those)."""
+        """Let each subscription that is read have everything before `end`. O(those)."""
         evictor = self.topic.evictor
         if evictor is not None:
             first, readers = self.published, list(self._readers(end - 1))
@@ -473,9 +483,10 @@ class TopicLaneState(PersistentLaneState):
             lane.arrive_unloaded(end)
 
     def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
-        """Give messages to the subscribers whom the rule admits."""
+        """Give messages to the subscribers that the rule admits."""
         first, last = messages[0][0], messages[-1][0]
-        readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
+        # A lane that is new to its subscription begins at the present place of this one.
+        readers = list(self._readers(first))
         self.published = last + 1
         evictor.note_keys(self, readers, messages)
         admitted = [(lane, evictor.admitted(lane, len(messages))) for lane in readers]
@@ -490,7 +501,10 @@ class TopicLaneState(PersistentLaneState):
             evictor.limit(lane, first, first + count, last)
 
     def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
-        """Yield the lanes that get a message: none of a subscription made between its storing and its publication."""
+        """Yield the lanes that get a message.
+
+        A subscription that was made after the message was stored does not get it.
+        """
         for subscription in self.topic.online:
             lane = subscription.lane_of(self)
             if sequence >= lane.first_sequence:
@@ -520,8 +534,8 @@ class SubscriptionLaneState(QueueLaneState):
         self._shared = SharedCache(self.memory.pending_cache, pending_lane.topic.number, self._first_of_others)
         self.pending_cache = self._shared
         self.caches = (self._shared, self.memory.head_queue_cache)
+        # Whether others are close behind, or close to it, so that a read for this one serves them too.
         self._is_followed = self._has_neighbours = len(topic_lane.topic.online) > 1
-        """Others are close behind, or close by: what is read for one serves them too."""
         self.is_timed = topic_lane.is_timed
         self.published = topic_lane.published
         self.first_sequence = max(topic_lane.first_sequence, pending_lane.first_sequence)
@@ -529,22 +543,22 @@ class SubscriptionLaneState(QueueLaneState):
         if not subscription.is_durable:
             self.backing_store = subscription.topic.registry.unrecorded
             self.syncs = False
+        # The selector is known to match all pending messages before this sequence.
         self.examined = 0
-        """The selector is known to match what is pending before this sequence."""
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
 
     def leave_shared(self) -> None:
-        """Ask the lane of the topic nothing any more: that would keep the topic in RAM until a garbage collection."""
+        """Forget the lane of the topic: the reference would keep the topic in RAM until a garbage collection."""
         self._shared.leave()
 
     def passed_over(self, first: int, end: int) -> None:
-        """See LaneState. It is acknowledged for the subscription, as what was examined and does not match."""
+        """Acknowledge messages for the subscription that do not match."""
         if self.unwanted is not None:
             self.unwanted.add(first, end - 1)
 
     def note_neighbours(self) -> None:
-        """Keep in RAM once, for others that have just come, what its list had for itself. O(its messages)."""
+        """Move messages from its list to the shared cache, for subscriptions that have just come. O(its messages)."""
         self._is_followed = self._has_neighbours = True
         for target in self.destination.lists_over(self):
             self.destination.target_area.shorten(target)
@@ -555,12 +569,15 @@ class SubscriptionLaneState(QueueLaneState):
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether the subscription is durable: only then its acks are in the journal."""
+        """Return whether the subscription is durable; only then are its acks in the journal."""
         return self.subscription.is_durable
 
     @property
     def list_bytes_max(self) -> int:
-        """See LaneState. What several readers want lies better in the cache, where it is once."""
+        """Most bytes that a list should hold.
+
+        Messages for several readers are better in the cache, where they are once.
+        """
         if not self._has_neighbours:
             return UNLIMITED
         least, most = SHARED_LIST_BYTES
@@ -572,16 +589,20 @@ class SubscriptionLaneState(QueueLaneState):
         return self._is_followed
 
     def load_room(self, list_bytes: int, first: int) -> int:
-        """See LaneState. A read brings what others need too, and records of many messages are read once."""
+        """Return how many bytes to load: more than the list needs if others need the messages too.
+
+        A record of many messages is then read once.
+        """
         return UNLIMITED if self._is_followed and self.peek(first) is None else list_bytes
 
     def loaded(self, load: Load[TargetList]) -> None:
-        """See LaneState. What was read for one subscription is kept for those that are about to need it."""
+        """Keep messages that were read for one subscription for others that will need them soon."""
         topic_lane, shared = self.topic_lane, self._shared
         mean_bytes = OVERHEAD_BYTES + topic_lane.pending_lane.pending_bytes / max(
             topic_lane.pending_lane.pending_messages, 1
         )
-        reach = int(shared.share_bytes / 2 / mean_bytes)  # what is farther off would be pushed out before its time
+        # Messages farther off would leave the cache before they are needed.
+        reach = int(shared.share_bytes / 2 / mean_bytes)
         others = topic_lane.fronts(but=self)
         followers = [front for front in others if load.first - reach <= front <= load.last]
         if load.regions and followers:
@@ -597,7 +618,7 @@ class SubscriptionLaneState(QueueLaneState):
             self.destination.target_area.shorten(load.target)
 
     def peek(self, sequence: int) -> StoredMessage | None:
-        """Return a message from the cache that the topic's subscriptions share; None: it is not there."""
+        """Return a message from the cache that the topic's subscriptions share. None: it is not there."""
         return self._shared.peek(self.pending_lane.number, sequence)
 
     @property
@@ -607,14 +628,14 @@ class SubscriptionLaneState(QueueLaneState):
 
 
 class UnrecordedStore:
-    """Settles what subscriptions without a name acknowledge: nothing on disk knows of them. See BackingStore."""
+    """Settles messages of subscriptions without a name, which have no record on disk."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     @property
     def timetable(self) -> LaneDueTimes:
-        """Return what finds the messages whose time has come."""
+        """Return the timetable, which finds the messages whose time has come."""
         return self._store.timetable
 
     def acknowledge(self, pending_lane: SubscriptionLane, first: int, last: int) -> int:
@@ -641,7 +662,7 @@ class UnrecordedStore:
 
 
 class SubscriptionState(DestinationState):
-    """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
+    """One subscription. `name` is that of its topic, `number` its own. The state lock guards it."""
 
     __slots__ = (
         "topic",
@@ -665,24 +686,24 @@ class SubscriptionState(DestinationState):
         self.subscriber = subscriber
         self.selector = selector
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
+        # Judges messages even while nobody reads. It has no lists.
         self.matcher = SelectorMatcher(selector) if selector is not None else None
-        """Says what matches, also while nobody reads. It has no lists."""
+        # Whether it began at a chosen place; see Topic.reader.
         self.is_reader = False
-        """It began at a place that somebody chose: see Topic.reader."""
+        # Set if its policy evicts by key.
         self.latest: NewestPerKey | None = None
-        """Where its policy evicts by key."""
+        # Set if its policy evicts waiting messages.
         self.arrivals: ArrivalOrder | None = None
-        """Where its policy evicts what waits."""
+        # Whether its consumers compete, so that others which ask for it may join them.
         self.is_shared = False
-        """While it has consumers: they compete, and others that say so may join them."""
+        # Whether it is charged, because it is read or has state in RAM.
         self.is_charged = False
-        """Somebody reads it, or there is something to remember."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         return SubscriptionConsumerGroup(selector, self.topic.verdicts)
 
     def on_consumer_closed(self) -> None:
-        """See DestinationState. With the last one the subscription goes offline."""
+        """Take the subscription offline once its last consumer has closed."""
         if self.consumer_groups:
             return
         self.topic.registry.leave(self)
@@ -701,17 +722,17 @@ class SubscriptionState(DestinationState):
 
     @property
     def qualified_name(self) -> str:
-        """Return the topic's qualified name, and the subscription's behind a slash if it has one."""
+        """Return the topic's qualified name, followed by a slash and the name of the subscription if it has one."""
         own_name = self.subscription_name
         return super().qualified_name if own_name is None else f"{super().qualified_name}/{own_name}"
 
     @property
     def misses_nothing(self) -> bool:
-        """Whether it is made to miss nothing, however slow: it is durable, or a reader with a place of its own."""
+        """Whether it must miss nothing, however slow it is: it is durable, or a reader with a place of its own."""
         return self.is_reader or self.subscriber.is_durable
 
     def lane_of(self, topic_lane: LaneState) -> SubscriptionLaneState:
-        """Return the subscription's part of a lane of the topic; made on first use."""
+        """Return the subscription's part of a lane of the topic, made on first use."""
         priority = topic_lane.pending_lane.priority
         lane = self.lanes[priority]
         if lane is None:
@@ -728,20 +749,20 @@ class SubscriptionState(DestinationState):
         return lane
 
     def open_lanes(self) -> Iterator[SubscriptionLaneState]:
-        """Open all its lanes, with what was published while it had no consumer."""
+        """Open all its lanes, with the messages that were published while it had no consumer."""
         for topic_lane in self.topic.all_lanes():
             lane = self.lane_of(topic_lane)
             lane.published = topic_lane.published
             yield lane
 
     def charge(self) -> None:
-        """Charge for this object, which is kept from now on. Twice is once."""
+        """Charge for this object, which is kept from now on. A second call does nothing."""
         if not self.is_charged:
             self.is_charged = True
             self.target_area.destination_memory.charge(OPEN_SUBSCRIPTION_BYTES)
 
     def forget(self) -> None:
-        """Forget a subscription that has ended: no cache keeps anything for it."""
+        """Make the caches forget a subscription that has ended."""
         if self.latest is not None:
             self.latest.close()
         self.let_go()
@@ -752,7 +773,7 @@ class SubscriptionState(DestinationState):
             self.memory.head_queue_cache.reopen(pending_lane.number)
 
     def let_go(self) -> None:
-        """Note that this object and its lanes are not used any more: what is just read for it goes to no cache."""
+        """Note that this object and its lanes are no longer used: loads under way put nothing into the caches."""
         for lane in self.all_lanes():
             self.target_area.on_lane_gone(lane)
         if self.is_charged:
@@ -760,7 +781,10 @@ class SubscriptionState(DestinationState):
             self.target_area.destination_memory.release(OPEN_SUBSCRIPTION_BYTES)
 
     def drop(self) -> None:
-        """Know nothing any more: the subscription has ended. Requires: the lock, and that its consumers are closed."""
+        """Forget everything, because the subscription has ended.
+
+        Requires: the lock, and that its consumers are closed.
+        """
         for lane in self.lanes:
             if isinstance(lane, SubscriptionLaneState):
                 lane.leave_shared()
@@ -771,7 +795,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether it has no consumer, and its state could be made anew with nothing lost. O(lanes)."""
+        """Return whether it has no consumer, and its state could be made anew without loss. O(lanes)."""
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
         for lane in self.all_lanes():
             counts += (lane.acknowledged, lane.redelivered, lane.unreadable, lane.expired)
@@ -792,7 +816,7 @@ class SubscriptionState(DestinationState):
 
     @property
     def enqueued_bytes(self) -> int:
-        """See CountedDestination. Lanes that nobody has opened yet count, too."""
+        """Content bytes of messages that came, including those in lanes that nobody has opened yet."""
         persistent = sum(
             pending_lane.enqueued_bytes - max(lane.first_bytes, pending_lane.first_bytes)
             for lane, pending_lane in zip(self.topic.lanes, self.subscriber.lanes, strict=True)
@@ -811,7 +835,7 @@ class SubscriptionState(DestinationState):
         return persistent + sum(lane.pending_lane.pending_bytes for lane in self._non_persistent())
 
     def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
-        """See CountedDestination. Lanes that nobody has opened yet count, too."""
+        """Return depth, and what came and left, including lanes that nobody has opened yet."""
         whole = super().volume(lanes)
         return whole._replace(
             depth=self.depth,
@@ -822,13 +846,12 @@ class SubscriptionState(DestinationState):
 
 
 class FanOut:
-    """Fans non-persistent messages of one topic priority out to whoever subscribes at the moment.
+    """Gives non-persistent messages of one topic priority to the subscriptions that exist at the moment.
 
-    Each subscription that has a consumer and wants a message gets it into a lane of its own, with RAM before and
-    tmp-storage behind, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends, a
-    durable one also while it is offline. All lanes of one priority number their messages alike, so that a message has
-    one id, whoever gets it, and what several lanes have no room for waits, and is spilled, once. The state lock
-    guards it.
+    Each subscription that has a consumer and wants a message gets it into a lane of its own, in RAM and then in
+    tmp-storage, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends; a durable one
+    does so while it is offline, too. All lanes of one priority use the same sequences, so a message has one id, whoever
+    gets it. A message for which several lanes have no room waits, and is spilled, once. The state lock guards it.
     """
 
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"
@@ -842,14 +865,14 @@ class FanOut:
         self.destination = topic
         self.priority = priority
         self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
+        # The pool in which its lanes share messages for which they have no room.
         self.pool = NON_PERSISTENT | topic.number << LANE_SHIFT | priority
-        """In which its lanes share what they have no room for."""
         self.next_sequence = destinations.take_non_persistent(self.pool)
+        # Content bytes of all messages sent.
         self.sent_bytes = 0
-        """Content bytes of all that was sent."""
         topic.target_area.destination_memory.charge(FAN_OUT_BYTES)
+        # Number of sequences that were given to one subscription, or sent before the topic was opened.
         self._given_alone = self.next_sequence
-        """Sequences of what was given to one subscription, or sent before the topic was opened."""
 
     @property
     def sent(self) -> int:
@@ -857,17 +880,19 @@ class FanOut:
         return self.next_sequence - self._given_alone
 
     def give_retained(self, subscription: SubscriptionState, retained: Retained) -> None:
-        """Give a subscription, which is new, a message that its topic retains. StoreFull, SpillFailed: it has none.
+        """Give a new subscription a message that its topic retains.
 
-        Those of one call after the other, under one hold of the lock, have sequences that follow each other.
-        It becomes a non-persistent message of that subscription alone. Requires: the lock; RecordDamaged.
+        StoreFull or SpillFailed: it does not have the message.
+
+        The message becomes a non-persistent message of that subscription alone. Messages that are given one after the
+        other under one hold of the lock have consecutive sequences. Requires: the lock. RecordDamaged.
         """
         sequence, selector = self.next_sequence, subscription.selector
         timestamp, _, properties, body = retained
         message = (sequence, properties, body, timestamp)
         if selector is not None and not selector.matches(values_of(self, message, FIELD_NAMES)):
             return
-        self.next_sequence = sequence + 1  # also where it fails, as of what is sent
+        self.next_sequence = sequence + 1  # even if it fails, as for a message that is sent
         self._given_alone += 1
         lane = self._lane_of(subscription)
         self._buffer.arriving = (self.pool, sequence)
@@ -884,18 +909,21 @@ class FanOut:
             self.destination.evictor.given((lane,), message)
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Give a message to all who want it; return its sequence. StoreFull, SpillFailed: no subscription has it."""
+        """Give a message to all subscriptions that want it; return its sequence.
+
+        StoreFull or SpillFailed: no subscription has it.
+        """
         return self._give(timestamp, properties, body, None)
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
-        """Add a message that is due later, or expires, or both."""
+        """Give a message that has a delay, an expiry, or both to all subscriptions that want it."""
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
         if not self.destination.is_open:
             raise Closed("the topic")
         sequence = self.next_sequence
-        self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it
+        self.next_sequence = sequence + 1  # even if it fails, because some lane may have counted it
         self.sent_bytes += len(properties) + len(body)
         topic, evictor = self.destination, self.destination.evictor
         verdicts = topic.verdicts
@@ -940,5 +968,5 @@ class FanOut:
         return lane
 
     def _take_back(self, lane: NonPersistentLaneState, sequence: int) -> None:
-        """Take a message back, because another subscription has no room for it: all get it, or none."""
+        """Take a message back from a lane because another subscription has no room: either all get it or none."""
         self._removals.remove(lane, ((sequence, sequence),))

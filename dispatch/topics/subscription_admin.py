@@ -1,6 +1,6 @@
-"""SubscriptionAdmin: ends durable subscriptions, and moves their cursors.
+"""SubscriptionAdmin: end durable subscriptions, and move their cursors.
 
-Each is one record in the journal, so a crash leaves it done or not done.
+Each operation is one record in the journal, so a crash leaves it done or not done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .state import SubscriptionState, TopicState
 
 
 class SubscriptionAdmin:
-    """What a host does to a durable subscription that nobody reads. The state lock guards it."""
+    """Operations of a host on a durable subscription that nobody reads. The state lock guards it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SubscriptionAdmin:
         self._subscriptions = subscriptions
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
-        """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
+        """End a durable subscription. SettingsError: there is none. SubscriptionInUse: it has a consumer."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             with self._idle(topic, name) as subscription:
@@ -58,7 +58,7 @@ class SubscriptionAdmin:
     def seek(self, topic: TopicState, name: str, target: Target) -> Landing:
         """Move the cursor of a durable subscription; return where it landed. Requires: no lock.
 
-        SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
+        SettingsError: there is no such subscription. SubscriptionInUse: it has a consumer. TransactionError: a
         transaction without an outcome knows it.
         """
         lanes, firsts = self.places(topic, target)
@@ -74,7 +74,7 @@ class SubscriptionAdmin:
         return self._landing(lanes, sequences, messages)
 
     def places(self, topic: TopicState, target: Target) -> tuple[list[TopicLane], list[tuple[int, int]]]:
-        """Return the lanes of a topic, and (priority, sequence) where to go. Requires: no lock."""
+        """Return the lanes of a topic, and (priority, sequence) of the place to go to. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
@@ -83,9 +83,9 @@ class SubscriptionAdmin:
 
     @contextmanager
     def _idle(self, topic: TopicState, name: str) -> Iterator[SubscriptionState]:
-        """Open a durable subscription that nobody uses, and put it away at the end.
+        """Open a durable subscription that nobody uses, and close it at the end of the block.
 
-        SettingsError where there is none, SubscriptionInUse while it has a consumer, TransactionError while a
+        SettingsError: there is no such subscription. SubscriptionInUse: it has a consumer. TransactionError: a
         transaction without an outcome knows it. Requires: the lock.
         """
         found = topic.subscription_for_report(name)
@@ -106,14 +106,14 @@ class SubscriptionAdmin:
             self._subscriptions.put_away(subscription)
 
     def _landing(self, lanes: Sequence[TopicLane], sequences: dict[int, int], messages: int) -> Landing:
-        """Return where a cursor is. A read of each lane says when its next message was sent. Requires: no lock."""
+        """Return where a cursor is. It reads one message of each lane to know when it was sent. Requires: no lock."""
         positions = self._positions
         times = [positions.sent_at(lane, sequences[lane.priority]) for lane in lanes if lane.priority in sequences]
         return Landing(sequences, min((time for time in times if time is not None), default=None), messages)
 
 
 def _cursor(subscriber: Subscriber) -> tuple[dict[int, int], int]:
-    """Return what comes next for a subscription, by priority, and how many messages wait. Requires: the lock."""
+    """Return the next sequence of a subscription by priority, and how many messages wait. Requires: the lock."""
     sequences, messages = {}, 0
     for priority, lane in enumerate(subscriber.lanes):
         if lane is not None:

@@ -1,4 +1,4 @@
-"""TopicOwners: makes the owners of topics and subscriptions, from below to above. Nothing here is stored."""
+"""TopicOwners: make the owners of topics and subscriptions, each after those that it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .unmatched import UnmatchedSweeper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOwners:
-    """The owners of an open store that know of topics. A part that asks one of them gets that one."""
+    """The owners of an open store that know topics. A class that needs only one of them takes that one."""
 
     topics: Topics
     subscriptions: OpenSubscriptions

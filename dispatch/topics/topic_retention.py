@@ -1,6 +1,7 @@
-"""TopicRetention: what topics keep though no subscription needs it, as their policies say.
+"""TopicRetention: keep messages that no subscription needs, as the policies of topics say.
 
-A record says that a topic retains, so a crash changes nothing. What is let go is let go again after one.
+A record says that a topic retains messages, so retention survives a crash. Messages that had been deleted just before a
+crash are deleted again after it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from .state import TopicState
 logger = LateLogger("forebay.dispatch")
 
 TRIM_SECONDS: Final = 1.0
-"""So much longer than its policy says may a topic retain a message."""
+"""A topic may keep a message at most this much longer than its policy says."""
 
 
 class TopicRetention:
-    """Begins and ends what topics retain, and lets go of what is too old or too much. The state lock guards it."""
+    """Begins and ends retention of topics, and deletes retained messages that are too old or too many.
+
+    The state lock guards it.
+    """
 
     def __init__(
         self,
@@ -41,12 +45,12 @@ class TopicRetention:
         self._trimmer = trimmer
         self._policies = policies
         self._overhead = overhead
+        # Topics whose policy begins or ends retention, for whose record there was no room yet.
         self._put_off: dict[TopicState, None] = {}
-        """Topics whose policy retains, or retains no more, and for which the record of that found no room yet."""
         self._trim_at = 0.0
 
     def apply_all(self, topics: Iterable[TopicState]) -> None:
-        """Begin and end what policies retain, as far as opening found it otherwise.
+        """Begin and end retention as policies say, if opening the store found it otherwise.
 
         Requires: the lock, and that all that opening found is charged.
         """
@@ -54,7 +58,7 @@ class TopicRetention:
             self.apply(topic)
 
     def apply(self, topic: TopicState) -> None:
-        """Let the topic retain what its policy says; where that finds no room, `trim` tries again.
+        """Make a topic retain what its policy says. If there is no room, `trim` tries again.
 
         Requires: the lock.
         """
@@ -76,11 +80,11 @@ class TopicRetention:
             )
 
     def forget(self, topic: TopicState) -> None:
-        """Try no more for a topic that is deleted. Requires: the lock."""
+        """Do not try again for a topic that is deleted. Requires: the lock."""
         self._put_off.pop(topic, None)
 
     def trim(self) -> int:
-        """Let go of what topics only retain and is too old or too much, once a second; return how many messages.
+        """Once a second, delete retained messages that are too old or too many; return how many.
 
         Requires: no lock.
         """

@@ -1,12 +1,10 @@
-"""UnmatchedSweeper: acknowledge, for a durable subscription, what its selector does not match.
+"""UnmatchedSweeper: acknowledge, for a durable subscription, messages that its selector does not match.
 
-So an offline subscription with a selector keeps no data log but for what it
-will get. The loader and arrivals pass over what does not match as well, and
-leave it in `unwanted`; the sweeper goes on behind them. All of it is
-acknowledged in runs, many in one record. Blocks whose fingerprints say that
-nothing matches are not read. What is read for one subscription others examine
-too that have come as far. A crash loses nothing but work: what
-is not acknowledged yet is examined again.
+So an offline subscription with a selector keeps only data logs with messages that it will get. The loader and arrivals
+also find messages that do not match and add them to `unwanted`; the sweeper continues behind them. All these messages
+are acknowledged in runs, many in one record. Blocks whose fingerprints rule out a match are not read. A read for one
+subscription also serves others that have come as far. A crash loses only work: what is not acknowledged yet is examined
+again.
 """
 
 from __future__ import annotations
@@ -32,38 +30,41 @@ RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
 UNWANTED_RUNS_MAX: Final = 1024
 UNWANTED_MESSAGES_MAX: Final = 65_536
 EXAMINERS_MAX: Final = 16
-"""Subscriptions that share a read: under the lock each costs as much as one run."""
+"""Most subscriptions that share a read. Under the lock, each costs as much as one run."""
 
 
 class _Run(NamedTuple):
     lane: SubscriptionLaneState
     examiners: dict[SubscriptionLaneState, int]
-    """Whoever is to examine it, and from where on."""
+    """The lanes that must examine the messages, each with the sequence from which on."""
     first: int
     last: int
     regions: list[Region]
-    """Empty: one message that is too large to hold, read for its headers alone."""
+    """Regions to read. Empty: the run is one message that is too large to hold, and only its headers are read."""
     charge: int
     survey: BlockSurvey | None = None
-    """Takes down what the headers are, for the one that it was chosen for; None: that is known, or of no use."""
+    """Records the headers, for the lane for which the run was chosen. None: they are known already, or of no use."""
     is_known: bool = False
-    """Nothing of it matches, as fingerprints say: it is not read."""
+    """Whether fingerprints rule out a match, so that nothing is read."""
 
 
 class UnmatchedSweeper:
-    """`step` examines one run of messages and says whether there was one."""
+    """Examines one run of messages in each `step`."""
 
     def __init__(self, monitor: Monitor, store: MessageStore, records: SubscriptionRecords, reading: Holder) -> None:
-        """reading: pays for what is in RAM while it is examined."""
+        """Make the one UnmatchedSweeper of a store.
+
+        reading: pays for messages in RAM while they are examined.
+        """
         self._monitor = monitor
         self._store = store
         self._records = records
         self._reading = reading
+        # Subscriptions with a selector; the one whose last turn is longest ago is first.
         self.subscriptions: dict[SubscriptionState, None] = {}
-        """Those with a selector, least lately examined first."""
 
     def step(self) -> bool:
-        """Requires: no lock."""
+        """Examine one run of messages; return whether there was one. Requires: no lock."""
         if not self.subscriptions:
             return False
         with self._monitor.lock, self._monitor.whole:
@@ -89,7 +90,7 @@ class UnmatchedSweeper:
         return True
 
     def _examine(self, run: _Run) -> dict[str, SequenceSet]:
-        """Read the messages, and return what equal selectors do not match, by their text. Requires: no lock."""
+        """Read the messages; return for each selector text the sequences that it does not match. Requires: no lock."""
         messages = [] if run.is_known else self._read(run)
         unwanted: dict[str, SequenceSet] = {}
         for lane in run.examiners:
@@ -103,7 +104,7 @@ class UnmatchedSweeper:
             survey = run.survey if lane is run.lane else None
             matcher.decode(messages, survey)
             for message in messages:
-                with suppress(RecordDamaged):  # the loader tells of it
+                with suppress(RecordDamaged):  # the loader reports the damage
                     if not matcher.examine(lane, message, survey):
                         found.add(message[0], message[0])
         return unwanted
@@ -124,7 +125,7 @@ class UnmatchedSweeper:
         return None
 
     def _examiners(self, chosen: SubscriptionLaneState, first: int, last: int) -> dict[SubscriptionLaneState, int]:
-        """Return a few lanes that examine what is read for one: those of its topic that have come to the same place."""
+        """Return a few lanes of the same topic that have come to the same place, so that they can share the read."""
         found = {chosen: first}
         for subscription in islice(self.subscriptions, EXAMINERS_MAX):
             lane = subscription.lanes[chosen.priority] if subscription.topic is chosen.subscription.topic else None
@@ -136,7 +137,7 @@ class UnmatchedSweeper:
         return found
 
     def _choose(self, lane: SubscriptionLaneState) -> _Run | None:
-        """Choose the next pending messages that are not examined yet. None: there are none, or no memory for them."""
+        """Choose the next pending messages that are not examined yet. None: there are none, or memory has no room."""
         pending_lane = lane.subscription_lane
         found = _unexamined(lane)
         if found is None or found[0] >= lane.published:
@@ -165,7 +166,7 @@ class UnmatchedSweeper:
         return _Run(lane, self._examiners(lane, first, last), first, last, regions, charge, survey)
 
     def _read(self, run: _Run) -> list[StoredMessage]:
-        """Read the messages. What can't be read stays where it is: the loader tells of it."""
+        """Read the messages. A message that can't be read stays where it is; the loader reports it."""
         if run.regions:
             return self._store.read(run.regions)[0]
         try:
@@ -174,7 +175,7 @@ class UnmatchedSweeper:
             return []
 
     def _let_go(self, lane: SubscriptionLaneState, is_durable: bool) -> None:
-        """Acknowledge what does not match, at most UNWANTED_MESSAGES_MAX of it: that keeps the lock short."""
+        """Acknowledge messages that do not match, at most UNWANTED_MESSAGES_MAX, to hold the lock only briefly."""
         assert lane.unwanted is not None
         runs: list[tuple[int, int]] = []
         room = UNWANTED_MESSAGES_MAX

@@ -1,7 +1,7 @@
 """StagedAcks: the deliveries that a transaction acknowledges. They stay in flight until its outcome.
 
-The commit record has them, but for what is in no record: non-persistent messages, and what a subscription without a
-name got. After a crash they are pending again, unless the transaction was prepared.
+The commit record names them, except non-persistent messages and messages of a subscription without a name, which have
+no records. After a crash they are pending again, unless the transaction was prepared.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from ..core.model import LaneState, consumer_of, lane_of
 from ..core.settling.redelivery import Redelivery
 
 HELD_CHARGE_BYTES: Final = 112
-"""An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
-of that charge, so that all that may be in flight can be acknowledged in transactions."""
+"""Charged for an acknowledged delivery in addition to its own charge: a number in a set, and at worst a run.
+
+It is below a third of that charge, so that transactions can acknowledge everything that may be in flight.
+"""
 
 
 class StagedAcks:
-    """What a transaction acknowledges: it stays in flight until the outcome.
+    """The deliveries that a transaction acknowledges.
 
     The state lock guards it; every method requires it held.
     """
@@ -30,23 +32,26 @@ class StagedAcks:
     def __init__(
         self, dispatch_area: DispatchArea, redelivery: Redelivery, branch: Branch, lanes: dict[int, LaneState]
     ) -> None:
-        """lanes: by number every lane that the transaction knows, to which this adds those it acknowledges in."""
+        """Make it for one transaction.
+
+        lanes: all lanes of the transaction by number; this object adds those in which it acknowledges.
+        """
         self._dispatch_area = dispatch_area
         self._redelivery = redelivery
         self._branch = branch
         self._lanes = lanes
+        # Deliveries that are acknowledged with the commit, by sequence.
         self._held: dict[LaneState, dict[int, Delivery]] = {}
-        """Deliveries that are acknowledged with the commit, by sequence."""
+        # How many of them become dead letters then.
         self._rejected: dict[LaneState, int] = {}
-        """How many of them are dead letters then."""
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """In flight for as long as the transaction is open."""
+        """All its deliveries, which are in flight while the transaction is open."""
         return [delivery for held in self._held.values() for delivery in held.values()]
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
-        """Take deliveries from their lanes until the outcome. Requires: they are in flight, and charged."""
+        """Hold deliveries until the outcome. Requires: they are in flight, and charged."""
         for delivery in deliveries:
             lane, sequence = lane_of(delivery), delivery.sequence
             lane.park(delivery)
@@ -55,7 +60,7 @@ class StagedAcks:
             self._branch.acknowledge(lane.pending_lane.number, sequence, sequence, is_recorded=lane.is_recorded)
 
     def hold_rejected(self, delivery: Delivery) -> None:
-        """Take a delivery that is a dead letter from the commit on. Requires: it is in flight, and charged."""
+        """Hold a delivery that becomes a dead letter with the commit. Requires: it is in flight, and charged."""
         self.hold((delivery,))
         self._rejected[lane_of(delivery)] = self._rejected.get(lane_of(delivery), 0) + 1
 
@@ -64,12 +69,12 @@ class StagedAcks:
         return self._branch.acknowledges(lane_of(delivery).pending_lane.number, delivery.sequence)
 
     def acknowledged_in(self, lane_number: int) -> SequenceSet:
-        """Return what is acknowledged in a lane, recorded or not."""
+        """Return the sequences that are acknowledged in a lane, recorded or not."""
         branch = self._branch
         return branch.acks.get(lane_number) or branch.unrecorded_acks.get(lane_number) or SequenceSet()
 
     def commit(self) -> None:
-        """Have all of it acknowledged. Requires: the commit record is written, if there is one."""
+        """Acknowledge all of them. Requires: the commit record is written, if there is one."""
         for number, first, messages in self._branch.unrecorded_runs():
             lane = self._lanes[number]
             lane.backing_store.acknowledge(lane.pending_lane, first, first + messages - 1)
@@ -80,13 +85,13 @@ class StagedAcks:
         self._settle()
 
     def prepare(self) -> None:
-        """Count the attempts, and give consumers their credit back. The messages stay parked until the outcome."""
+        """Count the attempts and give consumers their credit back. The messages stay parked until the outcome."""
         self._redelivery.count(self.deliveries)
         self._settle()
         self._held.clear()
 
     def _settle(self) -> None:
-        """Take the deliveries from their consumers with their charge."""
+        """Settle the deliveries of all consumers, with their charges."""
         for held in self._held.values():
             for delivery in held.values():
                 lane_of(delivery).in_flight[delivery.sequence] = delivery
@@ -96,7 +101,7 @@ class StagedAcks:
     def take_back(self) -> bool:
         """Return the deliveries to their places, because an open transaction is rolled back.
 
-        Return whether something may have been put off.
+        Return whether messages may have been put off.
         """
         returned = self.deliveries
         for delivery in returned:
@@ -107,18 +112,18 @@ class StagedAcks:
         return is_put_off
 
     def park_again(self) -> None:
-        """Park the messages that a prepared transaction acknowledges, which was found at the open."""
+        """Park the messages again that a prepared transaction acknowledges, after an open of the store."""
         for number, first, messages in self._branch.runs():
             self._lanes[number].parked.add(first, first + messages - 1)
 
     def free(self) -> None:
-        """Free the messages again that a prepared transaction wanted gone."""
+        """Free the messages that a prepared transaction would have acknowledged."""
         for number, first, messages in self._branch.runs():
             lane = self._lanes[number]
             lane.parked.remove(first, first + messages - 1)
             self._redelivery.release(lane, first, first + messages - 1)
 
     def end(self) -> None:
-        """Hold nothing any more: the transaction has ended."""
+        """Forget all deliveries, because the transaction has ended."""
         self._held.clear()
         self._rejected.clear()

@@ -1,6 +1,6 @@
 """StagedNonPersistent: the non-persistent messages that a transaction sends. They are in RAM until the commit.
 
-No record has any of it, so a crash leaves nothing of it.
+They have no records, so a crash leaves none of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..core.publisher import Postponed, Publisher
 from .transaction_memory import TransactionMemory
 
 KEPT_CHARGE_BYTES: Final = 448
-"""A non-persistent message beside its content: the objects around it, its number, and its id if that counts once."""
+"""Charged for a message in addition to its content: the objects around it, its number, and an id that counts once."""
 
 
 class NonPersistentTarget(Protocol):
-    """What takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
+    """Takes non-persistent messages: a lane of a queue, or a fan-out of a topic."""
 
     @property
     def destination(self) -> DestinationState: ...
@@ -47,7 +47,10 @@ class _Kept(Postponed):
         body: bytes,
         found: Identity | None,
     ) -> None:
-        """found: what of it must not be stored twice."""
+        """Make it for one message.
+
+        found: its identity, by which a second one is a duplicate.
+        """
         self._memory = memory
         self._target = target
         self.destination = target.destination
@@ -58,7 +61,7 @@ class _Kept(Postponed):
         self.charge_bytes = len(properties) + len(body) + KEPT_CHARGE_BYTES
 
     def count_from(self, time_ms: int) -> None:
-        """Let its delay count from that time on, at which its transaction is committed."""
+        """Begin its delay at this time, at which its transaction is committed."""
         self._properties = with_times(self._properties, times_of(self._properties).committed(time_ms))
 
     def give(self) -> None:
@@ -73,13 +76,13 @@ class _Kept(Postponed):
         self._memory.release(self.charge_bytes)
 
     def reserve_again(self) -> None:
-        """Charge for it again, because it could not be given; nothing if there is no room."""
+        """Charge for it again, because its lane could not take it. Does nothing if there is no room."""
         if not self._memory.reserve_again(self.charge_bytes):
-            self.charge_bytes = 0  # a lane's block has it, which other messages share
+            self.charge_bytes = 0  # the charge is with a block of its lane, which other messages share
 
 
 class StagedNonPersistent:
-    """The non-persistent messages of a transaction: they are in RAM until the commit.
+    """The non-persistent messages of a transaction. They are in RAM until the commit.
 
     The state lock guards it; every method requires it held.
     """
@@ -92,7 +95,10 @@ class StagedNonPersistent:
         memory: TransactionMemory,
         branch: Branch,
     ) -> None:
-        """duplicates, windows: know which ids are undecided, and which were sent."""
+        """Make it for one transaction.
+
+        duplicates, windows: know which ids are undecided, and which were sent.
+        """
         self._duplicates = duplicates
         self._windows = windows
         self._publisher = publisher
@@ -102,17 +108,17 @@ class StagedNonPersistent:
         self.charge_bytes = 0
 
     def __len__(self) -> int:
-        """Return how many messages there are."""
+        """Return the number of messages."""
         return len(self._kept)
 
     def destinations(self) -> Iterator[DestinationState]:
-        """Yield where each message goes."""
+        """Yield the destination of each message."""
         return (kept.destination for kept in self._kept)
 
     def add(
         self, target: NonPersistentTarget, timestamp: int, properties: bytes, body: bytes, found: Identity | None = None
     ) -> None:
-        """Keep one message. StoreFull: it is not in. found: what of it must not be stored twice."""
+        """Keep one message. StoreFull: it is not added. found: its identity, by which a second one is a duplicate."""
         kept = _Kept(self._memory, target, timestamp, properties, body, found)
         self._memory.charge(kept.charge_bytes)
         self._kept.append(kept)
@@ -121,7 +127,7 @@ class StagedNonPersistent:
             self._duplicates.hold((found,), self._branch.number)
 
     def give(self, time_ms: int) -> None:
-        """Hand the messages over to the publisher, with their charge: they are committed at that time."""
+        """Hand the messages with their charges to the publisher: they are committed at that time."""
         self.let_ids_go()
         for kept in self._kept:
             kept.count_from(time_ms)
@@ -131,16 +137,16 @@ class StagedNonPersistent:
         self._publisher.give(given)
 
     def let_ids_go(self) -> None:
-        """Decide about the ids of these messages no longer."""
+        """Forget the ids of these messages, so that they are undecided no longer."""
         self._duplicates.let_go([kept.found for kept in self._kept if kept.found is not None])
 
     def end(self) -> None:
-        """Let go of what is in RAM: the transaction has ended, and what was not handed over never will be."""
+        """Drop all messages in RAM, because the transaction has ended and they will never be handed over."""
         self._memory.release(self.charge_bytes)
         self.charge_bytes = 0
         self._kept.clear()
 
     @property
     def counted_bytes(self) -> int:
-        """Return what `charge_bytes` should be, from the messages. O(messages)."""
+        """Return what `charge_bytes` should be, computed from the messages. O(messages)."""
         return sum(kept.charge_bytes for kept in self._kept)

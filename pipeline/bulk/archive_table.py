@@ -157,8 +157,8 @@ class _Rows:
         self._header = header
         self._names: dict[int, str] = {}
         self.records = self.messages = 0
+        # Offset behind the last record.
         self.end = DATA_LOG_HEADER_BYTES
-        """Offset behind the last record."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []

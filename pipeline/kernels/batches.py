@@ -245,12 +245,12 @@ class _Rows:
                 counts[record] = len(facts)
                 self._rare += facts
         self.count = int(counts.sum())
+        # The record of each row.
         self._record: NDArray[np.int64] | slice = slice(None)
-        """The record of each row."""
         if (counts != 1).any():
             self._record = np.repeat(np.arange(len(counts)), counts)
+        # Places of the rows that are messages; below, of runs of an ack, and of the rest.
         self._at_messages = self._rows_of(slices)
-        """Places of the rows that are messages; below, of runs of an ack, and of the rest."""
         self._at_runs = self._rows_of(runs)
         self._at_rare = self._rows_of(heads.rare)
 

@@ -56,8 +56,8 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reports = reports
         self._options = options
         self._target: Offset | None = None
+        # By root, the place of the lease and when it was written.
         self._leased: dict[str, tuple[Place, int]] = {}
-        """By root, the place of the lease and when it was written."""
 
     # ------------------------------------------------------------------ offsets
 

@@ -1,6 +1,6 @@
-"""An open file of the operating system: what `OsDisk` opens.
+"""OsFile: an open file of the operating system, which `OsDisk` opens.
 
-It stands apart from disk/disk.py because every message passes through `append`: this module is compiled (see setup.py).
+It is separate from disk/disk.py because every message passes through `append`: this module is compiled (see setup.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOSED: Final = 2**31 - 1
 
 
 def _write_keeping_the_interpreter_lock() -> Callable[[int, bytes, int], int]:
-    """Return the C library's write(2), whose result is all that it tells: each caller checks the length.
+    """Return write(2) of the C library. Its result is all the caller gets, so each caller checks the length.
 
     No argtypes are declared: converting through them costs more than the call itself, and a descriptor and a length
     below 32 KiB fit the C int that ctypes makes of an int.
@@ -48,7 +48,7 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush(descriptor: int) -> None:
-        """Sync with F_FULLFSYNC on macOS. There, fsync leaves the bytes in the drive's own cache."""
+        """Sync with F_FULLFSYNC on macOS, where fsync leaves the bytes in the drive's own cache."""
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 else:
@@ -62,14 +62,14 @@ class OsFile:
     else system calls; in a file that is synced all the time they are calls that go to space filled with zeros before.
     """
 
-    # Fields with defaults, not slots: a handle is closed by __del__ even where an interrupt ended `__init__` half way.
+    # Fields with defaults, not slots: __del__ closes a handle even if an interrupt ended `__init__` half way.
     _descriptor: int = _CLOSED
     _map: mmap.mmap | None = None
-    """The mapping, as far as it may ever reach; only the window of it is in memory."""
+    """The mapping, as far as it may ever reach. Only its window is in memory."""
     _window_begin: int = 0
     _window_end: int = -1
     _mappable: int = 0
-    """Bytes of the file, from its start, that may be mapped."""
+    """Bytes from the start of the file that may be mapped."""
     _fillable: int = 0
     """Bytes of the file, from its start, that are filled ahead of small appends."""
     _filled: int = 0
@@ -87,8 +87,8 @@ class OsFile:
         """
         self._fills = fills
         self._position = 0
+        # Position of the descriptor itself, which appends through the window do not move.
         self._written_to = 0
-        """Position of the descriptor itself: appends through the window have not moved it."""
         self._keeps_space = keeps_space
         self._descriptor = os.open(path, flags, 0o600)
 
@@ -108,7 +108,7 @@ class OsFile:
             self._append_by_call(data)
 
     def _move_window(self) -> bool:
-        """Have the space that comes next in memory; False: it can't be mapped, or not yet."""
+        """Map the next space into memory. False: it can't be mapped, or not yet."""
         if self._calls_first:
             self._calls_first -= 1
             return False
@@ -125,7 +125,7 @@ class OsFile:
         return True
 
     def _unmap(self) -> None:
-        """Give the mapping up: what is mapped behind the end of a file must not be touched."""
+        """Remove the mapping, because mapped memory behind the end of a file must not be touched."""
         self._window_begin, self._window_end = 0, -1
         self._mappable = 0
         if self._map is not None:
@@ -169,22 +169,23 @@ class OsFile:
             if self._position > self._filled:
                 self._filled = self._position
         except BaseException:
-            # Also for an interrupt that arrives between the write and the sum: the two positions must stay one.
+            # This is also for an interrupt between the write and the sum: the two positions must stay the same.
             if self._descriptor != _CLOSED:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)
             raise
 
     def _write_in_pieces(self, data: bytes) -> None:
-        """Write the whole of data once more from the append position, over what a short write left there."""
+        """Write all of data again from the append position, over the remains of a short write."""
         os.lseek(self._descriptor, self._position, os.SEEK_SET)
         rest = memoryview(data)
         while rest:
-            written = os.write(self._descriptor, rest)  # by itself: mypyc may compute a slice's bound twice
+            # In a statement of its own, because mypyc may compute a slice's bound twice.
+            written = os.write(self._descriptor, rest)
             rest = rest[written:]
 
     def seek(self, position: int) -> None:
         """Set the append position, in bytes from the start of the file."""
-        self._window_end = -1  # it may lie elsewhere
+        self._window_end = -1  # the window may be elsewhere
         self._position = self._written_to = os.lseek(self._descriptor, position, os.SEEK_SET)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -198,7 +199,7 @@ class OsFile:
         return data
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Read into memory that is there already; half of what reading and copying costs."""
+        """Read into existing memory, which costs half of reading and copying."""
         done = 0
         while done < len(into):
             more = os.preadv(self._descriptor, [into[done:]], offset + done)
@@ -208,7 +209,7 @@ class OsFile:
         return done
 
     def sync(self) -> None:
-        """Return when all that was appended before the call, and the size, is on the device."""
+        """Return when everything that was appended before the call, and the size, is on the device."""
         _flush(self._descriptor)
 
     def truncate(self, length: int) -> None:
@@ -218,8 +219,8 @@ class OsFile:
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:
-        """Extend the file to `length` with zeros, taking the space now where the file system can."""
-        self._unmap()  # the map would be too short
+        """Extend the file to `length` with zeros, allocating space now if the file system can."""
+        self._unmap()  # the mapping would be too short
         self._filled = max(self._filled, self.size())
         if hasattr(os, "posix_fallocate"):
             try:
@@ -235,16 +236,16 @@ class OsFile:
             os.ftruncate(self._descriptor, length)
 
     def size(self) -> int:
-        """Return the bytes in the file, preallocated ones included."""
+        """Return the bytes in the file, including preallocated ones."""
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        """Give the handle up. A second call does nothing."""
+        """Close the handle. A second call does nothing."""
         self._unmap()
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        # A reader that left the journal's cache is closed when the last read through it has ended, not under it.
+        # A reader that left the journal's cache is closed when the last read through it has ended, and not during it.
         self.close()

@@ -1,7 +1,7 @@
-"""ReadySignal: a file descriptor that is readable while something is there to be taken, for select and its kin.
+"""ReadySignal: a file descriptor that is readable while there is something to take, for select and similar calls.
 
-Two ends of a socket, made when somebody first asks for the descriptor. A ring leaves one byte in it, however often it
-is rung; a clear takes what is there. Nothing of it outlives the process.
+It is two ends of a socket, made when the descriptor is first asked for. A ring leaves one byte in the socket, however
+often it is rung; a clear removes it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ MOST_BYTES = 4096
 
 
 class ReadySignal:
-    """Made by `Consumer.fileno`. Never waits, and may be rung after its close."""
+    """A signal, made by `Consumer.fileno`. It never waits, and may be rung after its close."""
 
     def __init__(self) -> None:
-        """TooManyFiles where the process has no descriptor left."""
+        """Make the socket. TooManyFiles: the process has no descriptor left."""
         try:
-            from socket import socketpair  # with the first that is asked for, not with the package
+            from socket import socketpair  # imported with the first signal, not with the package
 
             self._reader, self._writer = socketpair()
         except OSError as error:
@@ -46,13 +46,13 @@ class ReadySignal:
             while len(self._reader.recv(MOST_BYTES)) == MOST_BYTES:
                 pass
         except OSError:
-            pass  # nothing was in it, or it was closed meanwhile
+            pass  # it was empty, or it was closed meanwhile
 
     def end(self) -> None:
-        """Make the descriptor readable for ever. Twice is once."""
+        """Make the descriptor readable for ever. A second call does nothing."""
         self._writer.close()
 
     def close(self) -> None:
-        """Give both descriptors back. Twice is once."""
+        """Close both descriptors. A second call does nothing."""
         self._writer.close()
         self._reader.close()

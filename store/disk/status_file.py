@@ -1,7 +1,7 @@
-"""The status file: what a running store says about itself, for processes beside it.
+"""StatusFile: what a running store says about itself, for other processes.
 
-It is replaced as a whole, so that a reader never sees half of one, and never synced: after a power cut an old one, or
-none, is as good. Nobody trusts it.
+It is replaced as a whole, so that no reader sees half of one, and never synced, because after a power cut an old one or
+none is good enough. No reader trusts it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 STATUS: Final = "status.json"
 _NEW: Final = "status.json.new"
 STATUS_BYTES_MAX: Final = 1 << 20
-"""A larger file is none of ours."""
+"""A larger file was not written by a store."""
 
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -27,7 +27,7 @@ class StatusFile:
         self._new = os.path.join(os.path.abspath(root), _NEW)
 
     def write(self, content: bytes) -> None:
-        """Replace the status. Unsynced. OSError where the disk refuses; then the last one remains."""
+        """Replace the status, without a sync. OSError: the disk refused, and the last one remains."""
         assert len(content) <= STATUS_BYTES_MAX, "who writes it bounds it"
         descriptor = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
         try:
@@ -45,7 +45,7 @@ class StatusFile:
 
 
 def read_status(root: str) -> bytes | None:
-    """Return what the status file of a store's directory holds; None where there is none that could be ours."""
+    """Return the content of a store's status file. None: there is none that a store may have written."""
     try:
         descriptor = os.open(os.path.join(root, STATUS), os.O_RDONLY | _FLAGS)
     except OSError:

@@ -41,14 +41,14 @@ _PLACED: Final = struct.Struct("<QQII")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _TIMED_BIT: Final = 1 << 31
 _PROPERTIES_BIT: Final = 1 << 31
-"""The bit in the count of slices that says so."""
+"""The bit in the count of slices that says that properties follow."""
 _NO_CHANGES: Final[Changes] = {}
 _RUN: Final = struct.Struct("<QQQ")
 _IDENTITY: Final = struct.Struct("<I16s16s")
 
 
 class PlacedSlice(NamedTuple):
-    """A slice of a transaction that has no outcome. position: data log id << 32 | offset."""
+    """A slice of a transaction without an outcome. position: data log id << 32 | offset."""
 
     lane_number: int
     position: int
@@ -58,14 +58,14 @@ class PlacedSlice(NamedTuple):
 
 
 class CommittedSlice(NamedTuple):
-    """A slice whose first message has that sequence from its commit on."""
+    """A slice of a committed transaction; its first message has this sequence."""
 
     lane_number: int
     first: int
     position: int
     messages: int
     is_timed: bool = False
-    """Whether some of its messages are due later, or expire."""
+    """Whether some of its messages have a delay or an expiry."""
 
 
 class LaneRun(NamedTuple):
@@ -77,7 +77,7 @@ class LaneRun(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """All that a commit record says: everything of it happens, or nothing."""
+    """Everything in a commit record. All of it takes effect, or nothing."""
 
     number: int
     slices: Iterable[CommittedSlice]
@@ -86,7 +86,7 @@ class Commit(NamedTuple):
     """Time of the commit, if a slice has times."""
     identities: Sequence[Identity] = ()
     properties: Changes = _NO_CHANGES
-    """Host properties that it sets, or deletes."""
+    """Host properties that it sets or deletes."""
 
 
 class Branch:
@@ -111,22 +111,22 @@ class Branch:
 
     def __init__(self, number: int, xid: bytes = b"") -> None:
         self.number = number
+        # Empty until it is prepared.
         self.xid = xid
-        """Empty until it is prepared."""
+        # Number of messages in its slices.
         self.messages = 0
-        """Messages of its slices."""
+        # Lane -> sequences that the commit acknowledges.
         self.acks: dict[int, SequenceSet] = {}
-        """Lane -> sequences that are gone with the commit."""
+        # The same for lanes whose acks have no records: non-persistent messages, and subscriptions without a name.
         self.unrecorded_acks: dict[int, SequenceSet] = {}
-        """The same of lanes whose acks are in no record: what is not persistent, and subscriptions without a name."""
+        # Identities of its messages that must not be stored twice.
         self.identities: list[Identity] = []
-        """Identities of those of its messages that must not be stored twice."""
+        # Host properties that the commit sets; None: it deletes them.
         self.properties: dict[str, bytes | None] = {}
-        """Host properties that are set with the commit; None: deleted."""
+        # Lane -> number of sequences that the commit gives to no message.
         self.holes: dict[int, int] = {}
-        """Lane -> sequences that the commit gives to no message."""
+        # Positions of slices with messages that have a delay or an expiry.
         self.timed: set[int] = set()
-        """Positions of those slices of which messages are due later, or expire."""
         self._lanes = array("Q")
         self._positions = array("Q")
         self._counts = array("I")
@@ -138,7 +138,7 @@ class Branch:
         return bool(self.xid)
 
     def __len__(self) -> int:
-        """Return how many slices there are."""
+        """Return the number of slices."""
         return len(self._lanes)
 
     def __iter__(self) -> Iterator[PlacedSlice]:
@@ -155,7 +155,7 @@ class Branch:
         self.messages += messages
 
     def move(self, places: Mapping[int, int]) -> None:
-        """Put slices at some positions to others. O(slices)."""
+        """Replace the positions of some slices. O(slices)."""
         self._positions = array("Q", [places.get(position, position) for position in self._positions])
         self.timed = {places.get(position, position) for position in self.timed}
 
@@ -165,9 +165,9 @@ class Branch:
         return self._positions[-1]
 
     def give_sequences(self, next_sequence: Callable[[int], int]) -> None:
-        """Number its messages in the order of its slices. next_sequence: of a lane.
+        """Number its messages in the order of its slices. next_sequence: returns that of a lane.
 
-        A slice never crosses a block, so one that would begins with the next block, and leaves holes before it.
+        A slice never crosses a block, so a slice that would begins with the next block and leaves holes before it.
         """
         nexts: dict[int, int] = {}
         self.holes.clear()
@@ -194,20 +194,20 @@ class Branch:
         runs.add(first, last)
 
     def runs(self) -> Iterator[LaneRun]:
-        """Yield what its records say that it acknowledges."""
+        """Yield the acknowledged runs that its records contain."""
         return _runs_of(self.acks)
 
     def unrecorded_runs(self) -> Iterator[LaneRun]:
-        """Yield what it acknowledges and no record says."""
+        """Yield the acknowledged runs that are in no record."""
         return _runs_of(self.unrecorded_acks)
 
     def acknowledges(self, lane_number: int, sequence: int) -> bool:
-        """Return whether this message is gone with the commit."""
+        """Return whether the commit acknowledges this message."""
         return any(sequence in acks[lane_number] for acks in (self.acks, self.unrecorded_acks) if lane_number in acks)
 
     @property
     def acknowledged(self) -> int:
-        """Messages that are gone with the commit."""
+        """Number of messages that the commit acknowledges."""
         return sum(runs.count for acks in (self.acks, self.unrecorded_acks) for runs in acks.values())
 
 
@@ -218,7 +218,7 @@ def _runs_of(acks: Mapping[int, SequenceSet]) -> Iterator[LaneRun]:
 
 
 def branch_bytes(branch: Branch) -> int:
-    """Return an upper bound of what encode_branch makes. O(1)."""
+    """Return an upper bound of the size of encode_branch. O(1)."""
     parts = _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
     return _HEAD.size + len(branch.xid) + parts + len(_changes(branch))
 
@@ -286,7 +286,7 @@ def encode_rollback(number: int) -> bytes:
 
 
 def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
-    """Return the branch that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    """Return the branch that begins there, and where it ends. RecordDamaged: the bytes are not a branch."""
     try:
         number, xid_bytes = _HEAD.unpack_from(data, at)
         at += _HEAD.size

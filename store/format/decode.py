@@ -1,7 +1,6 @@
-"""Decoding of records: what the payload of each kind says, as one value of a type of its own.
+"""Decoding of records: the payload of each kind as a value of its own type.
 
-Everything that reads whole journals matches over these types: replay, dump, and the facts that offline queries are made
-of.
+All code that reads whole journals matches over these types: replay, dump, and the facts for offline queries.
 """
 
 from __future__ import annotations
@@ -69,14 +68,14 @@ class Acked(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A return record: these deliveries of messages of one lane did not end with an ack."""
+    """A return record: these deliveries of one lane did not end with an ack."""
 
     number: int
-    """Number of the destination, or of the subscription that they were delivered to."""
+    """Number of the destination, or of the subscription, to which they were delivered."""
     priority: int
     runs: list[Returned]
     now_ms: int
-    """The store's time, where something is put off; else 0."""
+    """The store's time if something is put off; otherwise 0."""
 
 
 class Deleted(NamedTuple):
@@ -94,7 +93,7 @@ class Unsubscribed(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """A seek record: what exists from there on is pending for a durable subscription, and nothing before it."""
+    """A seek record: for a durable subscription, messages from there on are pending, and none before."""
 
     number: int
     """The number of the subscription."""
@@ -110,29 +109,29 @@ class Dropped(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A lost record: a repair gave up records that stood here."""
+    """A lost record: a repair gave up records that were here."""
 
 
 class Attested(NamedTuple):
-    """An attest record: all before that position is durable."""
+    """An attest record: everything before that position is durable."""
 
     position: int
 
 
 class RolledBack(NamedTuple):
-    """A rollback record: the transaction's messages never were."""
+    """A rollback record: the transaction's messages are deleted."""
 
     number: int
     """The number of the transaction."""
 
 
 class Survived(NamedTuple):
-    """A survivors record: nothing else is left of all that was written to a data log."""
+    """A survivors record: nothing else is left of a data log."""
 
     data_log: int
-    """Id of the one that is about to be deleted, with everything else in it."""
+    """Id of the data log that is about to be deleted, with everything else in it."""
     ranges: list[Survivors]
-    """What is live in it."""
+    """Its live messages."""
 
 
 class Needed(NamedTuple):
@@ -145,7 +144,7 @@ class Needed(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A directory record: it ends a data log, and says where the records before it lie."""
+    """A directory record: it ends a data log, and says where the records before it are."""
 
 
 class Unknown(NamedTuple):
@@ -175,12 +174,15 @@ Payload = (
     | Sealed
     | Unknown
 )
-"""What a record says. Kinds of which the class has another noun: MESSAGE is a Slice, RETURN is Counted, PREPARE is a
-Branch, DIRECTORY is Sealed, IMPORT is an ImportMark, PROPERTIES is PropertyChanges and SUBSCRIBE is a Subscription."""
+"""The payload of a record.
+
+These kinds have classes with another name: MESSAGE is a Slice, RETURN is Counted, PREPARE is a Branch, DIRECTORY is
+Sealed, IMPORT is an ImportMark, PROPERTIES is PropertyChanges and SUBSCRIBE is a Subscription.
+"""
 
 
 def decode(header: Header, head: bytes) -> Payload:
-    """Return what a record says of which the head was verified. RecordDamaged when it says what cannot be."""
+    """Return the payload of a record whose head was verified. RecordDamaged: it says what is not possible."""
     kind = header.kind
     if kind == MESSAGE:
         return decode_slice(header, head)
@@ -204,7 +206,7 @@ def decode(header: Header, head: bytes) -> Payload:
 
 
 def _decode_payload(kind: int, payload: bytes) -> Payload:
-    """Return what the payload of a record says whose kind alone tells how to read it."""
+    """Return the payload of a record whose kind alone tells how to read it."""
     if kind == STATE:
         return decode_state(payload)
     if kind == DROP:

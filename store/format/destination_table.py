@@ -1,7 +1,7 @@
-"""DestinationTable: which queues and topics exist, as packed rows, found by number and by name.
+"""DestinationTable: the existing queues and topics as packed rows, found by number and by name.
 
-A destination that nobody uses is nothing but a row here: 18 bytes beside its name, and no object. Nothing here survives
-a crash: recovery fills the table from the journal.
+A destination that nobody uses is only a row here: 18 bytes in addition to its name, and no object. The table is in RAM;
+recovery fills it from the journal.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .state import (
 
 
 class DestinationTable(MutableMapping[int, Destination]):
-    """Number -> destination, in the order of the numbers. Thread-safe as far as its owner's lock makes it."""
+    """Destinations by number, in the order of the numbers. The lock of its owner guards it."""
 
     __slots__ = ("_rows", "_by_name")
 
     def __init__(self, destinations: Iterable[Destination] = ()) -> None:
         self._rows = PackedRows(_end_of)
+        # Where the rows of queues, and those of topics, begin, sorted by name.
         self._by_name = (array("I"), array("I"))
-        """Where the rows of queues, and of topics, begin: in the order of the names."""
         for destination in destinations:
             self[destination.number] = destination
 
@@ -42,18 +42,18 @@ class DestinationTable(MutableMapping[int, Destination]):
         return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the numbers there are now, also while destinations come and go."""
+        """Yield the present numbers, even while destinations come and go."""
         return iter(self._rows.numbers)
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and self._rows.find(number) is not None
 
     def __getitem__(self, number: int) -> Destination:
-        """O(log destinations). KeyError."""
+        """Return a destination. O(log destinations). KeyError."""
         return self._destination(self._place(number))
 
     def __setitem__(self, number: int, destination: Destination) -> None:
-        """Add a destination, or replace what is known of one. O(destinations) copied bytes, no object."""
+        """Add or replace a destination. O(destinations) copied bytes, no object."""
         assert number == destination.number
         if number in self:
             del self[number]
@@ -70,7 +70,7 @@ class DestinationTable(MutableMapping[int, Destination]):
             self._sort_by_name()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all destinations."""
         self._rows.clear()
         for by_name in self._by_name:
             del by_name[:]
@@ -86,11 +86,11 @@ class DestinationTable(MutableMapping[int, Destination]):
         return None
 
     def names(self, kind: int) -> list[str]:
-        """Return the names of all queues, or topics, in order."""
+        """Return the names of all queues, or topics, sorted."""
         return [self._name(place).decode() for place in self._by_name[kind]]
 
     def numbers(self, kind: int) -> list[int]:
-        """Return the numbers of all queues, or topics, in the order of their names."""
+        """Return the numbers of all queues, or topics, sorted by name."""
         return list(map(self._rows.number_at, self._by_name[kind]))
 
     def count(self, kind: int) -> int:
@@ -101,20 +101,20 @@ class DestinationTable(MutableMapping[int, Destination]):
 
     @property
     def name_bytes(self) -> int:
-        """Bytes of all names together."""
+        """Total bytes of all names."""
         return self._rows.live_bytes - DESTINATION_HEAD.size * len(self)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all rows, those included that are gone and not moved over yet."""
+        """Bytes of all rows, including removed ones whose space is not reused yet."""
         return len(self._rows.data)
 
     def encoded(self) -> EncodedRows[Destination]:
-        """Return all of them as a record has them. It copies bytes and makes no destination."""
+        """Return all destinations as a record has them. It copies bytes and makes no object of any."""
         return encoded_destinations(len(self), self._rows.joined())
 
     def _sort_by_name(self) -> None:
-        """Find the rows by name again, which have moved. O(destinations log destinations)."""
+        """Sort the rows by name again after they have moved. O(destinations log destinations)."""
         for kind, by_name in enumerate(self._by_name):
             places = (place for place in self._rows.places if self._kind(place) == kind)
             by_name[:] = array("I", sorted(places, key=self._name))

@@ -25,7 +25,7 @@ Changes = Mapping[str, bytes | None]
 
 
 class PropertyChanges(NamedTuple):
-    """A properties record: all of its changes count, or none."""
+    """A properties record: all of its changes take effect, or none."""
 
     changes: Changes
 
@@ -39,7 +39,7 @@ def encode_changes(changes: Changes) -> bytes:
 
 
 def decode_changes(data: bytes, at: int = 0) -> tuple[dict[str, bytes | None], int]:
-    """Return the changes that begin there, and where they end. RecordDamaged when the bytes can't be any."""
+    """Return the changes that begin there, and where they end. RecordDamaged: the bytes are no changes."""
     changes: dict[str, bytes | None] = {}
     try:
         (count,) = _COUNT.unpack_from(data, at)

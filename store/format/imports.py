@@ -19,7 +19,7 @@ from ..errors import SettingsError
 from .record import RecordDamaged
 
 IMPORTS_KEPT: Final = 256
-"""Loads that are remembered. A load id that comes up again behind that many others would be taken over again."""
+"""Number of loads that are remembered. An older load with the same id would be taken over again."""
 
 SET_ID_BYTES: Final = 16
 
@@ -31,12 +31,10 @@ class ImportMark(NamedTuple):
 
     load_id: str
     set_id: bytes
-    """Id of the import set that the load is taken from: another set with the same load id orders its messages
-    otherwise.
-    """
+    """Id of the import set of the load. Another set with the same load id has another order of messages."""
     messages: int
     taken: int
-    """The first so many messages of the set are in the journal."""
+    """Number of messages of the set, from its beginning, that are in the journal."""
 
     @property
     def is_done(self) -> bool:
@@ -45,14 +43,14 @@ class ImportMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What became of one load that was met in import/."""
+    """The result for one load that was found in import/."""
 
     load_id: str
-    """Empty where import/ itself could not be read."""
+    """Empty if import/ itself could not be read."""
     messages: int
-    """Taken over by this open; 0 where an earlier one had taken all."""
+    """Messages taken over by this open; 0 if an earlier one had taken all."""
     problem: str | None = None
-    """The reason why not all of it was taken over; None: all of it was."""
+    """Why not all of it was taken over. None: all of it was."""
 
 
 def encode_import(mark: ImportMark) -> bytes:
@@ -61,7 +59,7 @@ def encode_import(mark: ImportMark) -> bytes:
 
 
 def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
-    """Return the mark that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    """Return the mark that begins there, and where it ends. RecordDamaged: the bytes are no mark."""
     try:
         messages, taken, set_id, size = _MARK.unpack_from(data, at)
         at += _MARK.size
@@ -78,13 +76,13 @@ def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
 
 
 class Imports:
-    """The loads that are remembered. The state lock guards it."""
+    """The remembered loads. The state lock guards it."""
 
     def __init__(self) -> None:
         self._marks: dict[str, ImportMark] = {}
 
     def __iter__(self) -> Iterator[ImportMark]:
-        """Yield the marks in the order in which they were last begun."""
+        """Yield the marks in the order in which their loads last began."""
         return iter(self._marks.values())
 
     def find(self, load_id: str) -> ImportMark | None:
@@ -92,11 +90,11 @@ class Imports:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more load may be begun: not all that are remembered are unfinished."""
+        """Whether one more load may begin: not all remembered ones are unfinished."""
         return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
 
     def note(self, mark: ImportMark) -> None:
-        """Remember that this load is under way from here on, that far."""
+        """Note that this load is under way from here on, and how far it is."""
         self._marks.pop(mark.load_id, None)
         self._marks[mark.load_id] = mark
         if len(self._marks) > IMPORTS_KEPT:
@@ -105,7 +103,7 @@ class Imports:
                 del self._marks[oldest]
 
     def count(self, messages: int) -> None:
-        """Count more messages of the load under way as taken. Does nothing when a repair lost which load that is."""
+        """Count more messages of the present load as taken. Does nothing if a repair lost which load that is."""
         mark = next(reversed(self._marks.values()), None)
         if mark is not None:
             taken = min(mark.taken + messages, mark.messages)

@@ -1,8 +1,8 @@
 """PackedRows: rows in the form that records have, in one buffer, found by number.
 
-What exists and is not in use is nothing but such a row, and no object; and a state record copies the rows. A row begins
-with its number. Rows that are gone leave a gap, until there are so many that the others move together. Nothing here
-survives a crash: recovery adds the rows again.
+Something that exists but is not in use is only such a row, without an object, and a state record copies the rows. A row
+begins with its number. Removed rows leave gaps, until there are so many that the other rows are moved together. The
+rows are in RAM; recovery adds them again.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Final
 
 _NUMBER_BYTES: Final = 4
 _WASTE_MIN: Final = 4096
-"""Bytes of rows that are gone below which nothing is moved."""
+"""Rows are only moved if removed ones take at least this many bytes."""
 
 
 class PackedRows:
-    """Number -> row. The lock of its owner guards it.
+    """Rows by number. The lock of its owner guards it.
 
-    A row is named by its place in `data`, which is good until `remove` or `remove_all` says that rows have moved.
+    A row is identified by its place in `data`, which is valid until `remove` or `remove_all` says that rows have moved.
     """
 
     __slots__ = ("data", "_end_of", "_numbers", "_places", "_wasted_bytes")
 
     def __init__(self, end_of: Callable[[bytearray, int], int]) -> None:
-        """end_of: returns where the row ends that begins at a place of `data`."""
+        """Make it without rows. end_of: returns where the row ends that begins at a place of `data`."""
+        # The rows as records have them, one after the other, and the remains of removed ones. Read-only.
         self.data = bytearray()
-        """Each row as a record has it, one behind the other, and what is left of those that are gone. Read-only."""
         self._end_of = end_of
+        # The numbers of all rows, sorted.
         self._numbers = array("I")
-        """The numbers of all rows, in order."""
+        # Where each of these rows begins.
         self._places = array("I")
-        """Where the row of each of these begins."""
         self._wasted_bytes = 0
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class PackedRows:
 
     @property
     def numbers(self) -> array[int]:
-        """The numbers there are now, in order: a copy."""
+        """The present numbers, sorted: a copy."""
         return self._numbers[:]
 
     @property
@@ -51,7 +51,7 @@ class PackedRows:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of the rows that are there."""
+        """Bytes of the existing rows."""
         return len(self.data) - self._wasted_bytes
 
     def find(self, number: int) -> int | None:
@@ -77,7 +77,7 @@ class PackedRows:
         return b"".join(map(self.row_at, self._places)) if self._wasted_bytes else bytes(self.data)
 
     def add(self, number: int, row: bytes) -> int:
-        """Add a row and return its place. Requires: there is none of that number. O(rows) copied bytes."""
+        """Add a row and return its place. Requires: its number is not in use. O(rows) copied bytes."""
         place = len(self.data)
         self.data += row
         at = bisect_left(self._numbers, number)
@@ -86,7 +86,7 @@ class PackedRows:
         return place
 
     def remove(self, number: int) -> bool:
-        """Forget a row that is there; return whether the others have moved. O(rows) copied bytes."""
+        """Remove an existing row; return whether the others have moved. O(rows) copied bytes."""
         at = self._at(number)
         assert at is not None
         self._wasted_bytes += self.size_at(self._places[at])
@@ -94,7 +94,7 @@ class PackedRows:
         return self._close_gaps()
 
     def remove_all(self, places: Collection[int]) -> bool:
-        """Forget the rows at these places; return whether the others have moved. O(rows)."""
+        """Remove the rows at these places; return whether the others have moved. O(rows)."""
         self._wasted_bytes += sum(map(self.size_at, places))
         left = [at for at, place in enumerate(self._places) if place not in places]
         self._numbers = array("I", [self._numbers[at] for at in left])
@@ -102,7 +102,7 @@ class PackedRows:
         return self._close_gaps()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all rows."""
         self.data.clear()
         del self._numbers[:], self._places[:]
         self._wasted_bytes = 0

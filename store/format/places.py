@@ -1,4 +1,4 @@
-"""Where wanted messages lie in a data log: what the index answers and the journal reads."""
+"""Where wanted messages are in a data log: the answer of the index, and what the journal reads."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from .record import ENTRY_BYTES, SLICE_BYTES
 
 
 class Extent(NamedTuple):
-    """Wanted messages that lie in one record, in sequence order."""
+    """Wanted messages in one record, in order of sequence."""
 
     data_log: int
     offset: int
     record_bytes: int
     record_messages: int
     skip: int
-    """Messages of the record before the first wanted one."""
+    """Number of messages of the record before the first wanted one."""
     first_sequence: int
     messages: int
 
 
 class Singles(NamedTuple):
-    """Consecutive messages of one data log, each a record of its own: columns, because drains are made of them."""
+    """Consecutive messages of one data log, each a record of its own, in columns because large backlogs are such
+    messages.
+    """
 
     data_log: int
     first_sequence: int
     offsets: array[int]
     lengths: array[int]
-    """Content bytes of each."""
+    """Content bytes of each message."""
 
     @property
     def offset(self) -> int:
@@ -36,7 +38,7 @@ class Singles(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        """Bytes from the first to behind the last, what lies between them included."""
+        """Bytes from the first message to the end of the last one, with everything between them."""
         return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
 
     @property

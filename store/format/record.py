@@ -35,7 +35,7 @@ from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 
 try:
     from zlib_ng.zlib_ng import crc32 as crc32
-except ImportError:  # a machine for which it has no wheel: the same polynomial, five times slower
+except ImportError:  # a machine without a wheel for it: the same polynomial, five times slower
     from zlib import crc32 as crc32
 
 HEADER: Final = struct.Struct("<IIBBHQIQ")
@@ -52,9 +52,9 @@ ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
 SLICE_BYTES: Final = HEADER_BYTES + SLICE.size
 ENTRY_BYTES: Final = ENTRY.size
 ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
-"""A slice of one message, without its content."""
+"""Size of a slice of one message, without its content."""
 ACK_BYTES: Final = ACK_ONE.size
-"""An ack of one run."""
+"""Size of an ack of one run."""
 RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
 SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
@@ -62,24 +62,25 @@ PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
 RANGES_MAX: Final = 4096
 SURVIVOR_RANGES_MAX: Final = 16_384
 RELOCATED: Final = 0x10
-"""Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
+"""Flag of a slice: its messages were copied here from an older data log, and are here from now on."""
 IMPORTED: Final = 0x80
-"""Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
+"""Flag of a slice: its messages come from the present import set, and count as taken over from it."""
 IDENTIFIED: Final = 1 << 23
-"""Flag of a slice: those of its messages that have ids of their own were sent where an id counts once.
+"""Flag of a slice: its messages with ids of their own were sent where an id counts once.
 
-No bit of the flags' byte is left for it, so it lies in the highest one of the count behind them."""
+The byte of the flags has no bit left, so this is the highest bit of the count behind it.
+"""
 COUNT_MASK: Final = 0x7FFF
 COUNT_MAX: Final = (1 << 16) - 1
 PRIORITY_MASK: Final = 15
 """The bits of the flags that are the lane's priority."""
 FLAGS_SHIFT: Final = 8
 COUNT_SHIFT: Final = 16
-"""Where flags and count begin in the u32 that has the kind in its lowest byte."""
+"""Where flags and count begin in the u32 whose lowest byte is the kind."""
 MAGIC: Final = 0xBAF0
 MAGIC_MASK: Final = (1 << 16) - 1
 WORD_SHIFT: Final = 16
-"""Magic and log sequence are one u64, the word of a record: the sequence is shifted by so many bits."""
+"""Magic and log sequence are one u64, the word of a record: the sequence is shifted left by so many bits."""
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
 FLAGS_OFFSET: Final = 9
@@ -88,13 +89,13 @@ EPOCH_MAX: Final = (1 << 32) - 1
 NUMBERS: Final = 1 << 31
 """Numbers of destinations and subscriptions are below this."""
 TIME_MAX: Final = (1 << 62) - 1
-"""No time of a message is above it."""
+"""No time of a message is above this."""
 SEQUENCES: Final = 1 << 62
-"""Sequences are below this, so that what is computed with them fits 63 bits."""
+"""Sequences are below this, so that arithmetic with them fits 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<I")
-"""The number of a destination, subscription or data log, which the payload begins with."""
+"""The number of a destination, subscription or data log with which the payload begins."""
 _NUMBERED_BYTES: Final = HEADER_BYTES + _NUMBER.size
 _PUT_OFF: Final = struct.Struct("<IQ")
 _SURVIVORS: Final = struct.Struct("<QQI")
@@ -105,7 +106,7 @@ _STAMP: Final = struct.Struct("<IQ")
 _pack_crc: Final = _CRC.pack
 _pack_one: Final = struct.Struct("<IIQ12sIQQIII").pack
 _pack_ack: Final = struct.Struct("<IIQ12sIQI").pack
-"""What single messages and their acks pass: methods that are looked up once."""
+"""Methods on the path of single messages and their acks, looked up once."""
 
 MESSAGE: Final = 1
 ACK: Final = 2
@@ -152,12 +153,16 @@ KIND_NAMES: Final = {
 LOST_BYTES: Final = HEADER_BYTES + 8
 
 TRANSACTIONAL: Final = 0x20
-"""Flag of a slice that belongs to a transaction: it counts with the commit alone, which gives it its sequences,
-and the field of the first sequence holds the transaction's number."""
+"""Flag of a slice of a transaction. It takes effect only with the commit, which gives it its sequences.
+
+The field of the first sequence has the transaction's number.
+"""
 
 TIMED: Final = 0x40
-"""Flag of a slice: some of its messages say in their properties when they are due or expire. Of a return record: it
-says of each run when it is offered again."""
+"""Flag of a slice: properties of some of its messages say when they are due or expire.
+
+Of a return record: it says for each run when it is offered again.
+"""
 
 NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
@@ -167,16 +172,16 @@ PLAIN_ACK: Final = 1 << COUNT_SHIFT | ACK
 PLAIN_ACKS: Final = frozenset(PLAIN_ACK | priority << FLAGS_SHIFT for priority in range(PRIORITIES))
 """Kind, flags and count of the two."""
 
-# By another name and without its types: machine code then hands on the checksum as the object that crc32 returned.
+# Under another name and without types, so that machine code passes the checksum on as the object that crc32 returned.
 _checksum: Final[Callable[..., Any]] = crc32
 
 
 class RecordDamaged(Exception):
-    """Bytes that are not a record of this data log. Internal: the journal decides what it means."""
+    """The bytes are not a record of this data log. Internal: the journal decides what that means."""
 
 
 class Header(NamedTuple):
-    """A record's header, verified only as far as the bytes themselves can tell."""
+    """The header of a record, checked only as far as its own bytes allow."""
 
     crc: int
     length: int
@@ -201,7 +206,7 @@ class Header(NamedTuple):
 
     @property
     def head_bytes(self) -> int:
-        """Bytes from the record's start that its crc covers."""
+        """Bytes from the beginning of the record that its crc covers."""
         if self.kind == MESSAGE:
             return SLICE_BYTES + ENTRY_BYTES * self.entries
         if self.kind == LOST:
@@ -210,14 +215,14 @@ class Header(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The head of a slice: where its messages belong, and the table that finds and verifies each."""
+    """The head of a slice: the lane of its messages, and the table that finds and verifies each of them."""
 
     destination: int
     priority: int
     first_sequence: int
     timestamp: int
     table: tuple[int, ...]
-    """crc, length, properties length of the first message, of the second, ..."""
+    """crc, length, properties length of the first message, of the second, and so on."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -243,7 +248,7 @@ class Returned(NamedTuple):
 
 
 class Survivors(NamedTuple):
-    """A run of sequences of one lane that lie in the data log and are not gone."""
+    """A run of sequences of one lane that are in the data log and not gone."""
 
     lane_number: int
     first: int
@@ -251,9 +256,9 @@ class Survivors(NamedTuple):
 
 
 def stamp(epoch: int, durable: int) -> bytes:
-    """Encode what a header says of its time: the epoch, and the position known to be on the device.
+    """Encode the epoch and the durable position for a header.
 
-    It stays the same over many records, so the records of single messages take it as these 12 bytes.
+    They stay the same over many records, so the records of single messages take them as these 12 bytes.
     """
     return _STAMP.pack(epoch, durable)
 
@@ -270,11 +275,11 @@ def encode_one(
     body: bytes,
     content_bytes: int,
 ) -> bytes:
-    """Encode a slice of one message; each single send passes here.
+    """Encode a slice of one message. Every single send passes here.
 
-    word: log sequence << WORD_SHIFT | MAGIC. stamped: see `stamp`. flags: the priority, and the other flags of a slice.
-    content_bytes: of properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is left
-    out: the caller writes it behind this, so that it is not copied.
+    word: log sequence << WORD_SHIFT | MAGIC. stamped: see `stamp`. flags: the priority and the other flags of a slice.
+        content_bytes: properties and body together, which the caller knows. A body above SLICE_CONTENT_BYTES_MAX is
+        left out: the caller writes it behind this, so that it is not copied.
     """
     rest = _pack_one(
         ONE_BYTES + content_bytes,
@@ -311,9 +316,9 @@ def encode_slice(
     contents: Sequence[tuple[bytes, bytes]],
     lengths: Sequence[int],
 ) -> bytes:
-    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. By columns: batches pass here.
+    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. It works by columns, for batches.
 
-    word, flags: as encode_one takes them.
+    word, flags: as in encode_one.
     """
     count = len(lengths)
     table = [0] * (3 * count)
@@ -344,7 +349,7 @@ def encode_slice(
 
 
 def encode_ack(salt: Any, word: int, stamped: bytes, priority: int, destination: int, first: int, count: int) -> bytes:
-    """Encode an ack of one run: ACK_BYTES, however long the run. stamped: see `stamp`."""
+    """Encode an ack of one run: ACK_BYTES, however long the run is. stamped: see `stamp`."""
     rest = _pack_ack(ACK_BYTES, PLAIN_ACK | priority << FLAGS_SHIFT, word, stamped, destination, first, count)
     return _pack_crc(_checksum(rest, salt)) + rest
 
@@ -356,9 +361,9 @@ def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int
 
 
 def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int) -> bytes:
-    """Encode the head of a record that stands for records which are lost, in the place of their length bytes.
+    """Encode the head of a record that replaces `records` lost ones, over their `length` bytes.
 
-    Their number is in the payload, or in the count where there is no room for one.
+    Their number is in the payload, or in the count if there is no room for a payload.
     """
     payload = records.to_bytes(8, "little") if length >= LOST_BYTES else b""
     count = min(records, COUNT_MAX)
@@ -367,7 +372,7 @@ def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int)
 
 
 def sequence_behind(header: Header, head: bytes | memoryview) -> int:
-    """Log sequence of the record that follows this one. head: verified."""
+    """Return the log sequence of the record that follows this one. head: verified."""
     if header.kind != LOST:
         return header.sequence + 1
     if header.length < LOST_BYTES:
@@ -385,7 +390,7 @@ def returns_payload(destination: int, runs: Iterable[Returned]) -> bytes:
 
 
 def put_off_payload(destination: int, now_ms: int, runs: Iterable[Returned]) -> bytes:
-    """Encode runs some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
+    """Encode runs, some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
     return _PUT_OFF.pack(destination, now_ms) + b"".join([RETURNED_LATER.pack(*run) for run in runs])
 
 
@@ -394,7 +399,7 @@ def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
-    """Read 32 bytes at offset; RecordDamaged when no record can begin like that. Says nothing of the crc."""
+    """Read 32 bytes at offset. RecordDamaged: no record can begin like that. The crc is not checked."""
     try:
         crc, length, kind, flags, count, word, epoch, durable = HEADER.unpack_from(data, offset)
     except struct.error:
@@ -414,15 +419,13 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
 
 
 def check_run(lane_number: int, first: int, messages: int) -> None:
-    """Raise RecordDamaged unless such a run of sequences can be: what a checksum confirms may still be nonsense."""
+    """Raise RecordDamaged unless such a run is possible: a record with a right checksum may still be invalid."""
     if lane_number & LANE_MASK >= PRIORITIES or lane_number >> LANE_SHIFT >= NUMBERS or first + messages > SEQUENCES:
         raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane_number:x} cannot be")
 
 
 def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
-    """Raise RecordDamaged unless the record's checksum matches. head: the first header.head_bytes bytes of the
-    record.
-    """
+    """Raise RecordDamaged unless the checksum matches. head: the first header.head_bytes bytes of the record."""
     if crc32(head[_CRC.size : header.head_bytes], salt) != header.crc:
         raise RecordDamaged("the record's checksum does not match")
     if header.kind == LOST and sequence_behind(header, head) > SEQUENCE_MAX:
@@ -430,7 +433,7 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
 
 
 def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
-    """Decode the table of a verified head that lies at offset; check that the lengths add up to the record's own."""
+    """Decode the table of a verified head at offset; check that the lengths add up to the record's own."""
     if not 0 < header.entries <= SLICE_MESSAGES_MAX:
         raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
     try:
@@ -472,7 +475,7 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
 
 
 def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:
-    """Return (data log, what of it is live) of a verified survivors record."""
+    """Return (data log, its live messages) of a verified survivors record."""
     if header.length != _NUMBERED_BYTES + _SURVIVORS.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
     (data_log,) = _NUMBER.unpack_from(head, HEADER_BYTES)
@@ -483,7 +486,7 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
 
 
 def seek_payload(subscription: int, firsts: Iterable[tuple[int, int]]) -> bytes:
-    """Encode where the lanes of a subscription go on: (priority, first sequence) of each that is moved."""
+    """Encode where lanes of a subscription go on: (priority, first sequence) of each lane that is moved."""
     return _NUMBER.pack(subscription) + b"".join([_CURSOR.pack(*cursor) for cursor in firsts])
 
 
@@ -510,7 +513,7 @@ def needs_payload(run: Survivors, needs: Iterable[Survivors]) -> bytes:
 
 
 def decode_needs(header: Header, head: bytes | memoryview) -> tuple[Survivors, list[Survivors]]:
-    """Return (messages of a topic's lane, what of them each subscription needs) of a verified needs record.
+    """Return (messages of a topic's lane, what each subscription needs of them) of a verified needs record.
 
     In the second part `lane` is the number of a subscription.
     """

@@ -20,10 +20,13 @@ from .record import RecordDamaged
 from .times import has_times, split_times, times_of
 
 RESERVED_PREFIX: Final = "\0"
-"""Names that begin so are the store's own."""
+"""Names with this prefix belong to the store."""
 
 RETAIN_KEY_BYTES_MAX: Final = 512
-"""Bytes of UTF-8 of a header's name and value, where they tell a topic's retained messages apart. Bytes count twice."""
+"""Most bytes of UTF-8 of a header's name and value that identify a retained message.
+
+Values of type bytes count twice.
+"""
 
 _PREFIX: Final = f"{RESERVED_PREFIX}retained/"
 _HEAD: Final = struct.Struct("<QBI")
@@ -38,26 +41,26 @@ class Retained(NamedTuple):
     body: bytes
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether its time is over, so that new subscriptions are not given it."""
+        """Return whether it has expired, so that new subscriptions do not get it."""
         return has_times(self.properties) and 0 < times_of(self.properties).expires_at <= now_ms
 
 
 def retained_name(topic: int, key: str = "") -> str:
-    """Return the name under which a topic's retained message is kept. key: see `retain_key`; "": of the topic alone."""
+    """Return the name under which a topic's retained message is kept. key: see `retain_key`; "": the topic has one."""
     return f"{_PREFIX}{topic}/{key}" if key else f"{_PREFIX}{topic}"
 
 
 def retaining_topic(name: str) -> int:
-    """Return the topic that a name is of; NO_DESTINATION: it is a name of another version."""
+    """Return the topic of a name. NO_DESTINATION: it is a name of another version."""
     number = name.removeprefix(_PREFIX).partition("/")[0]
     return int(number) if number.isdecimal() else NO_DESTINATION
 
 
 def retain_key(header: str, properties: bytes) -> str:
-    """Return what tells the message with these properties from others that a topic retains by the same header.
+    """Return the key that tells the message with these properties from others that a topic retains by the same header.
 
-    Values of different types differ: 1, 1.0, True and "1". SettingsError where the header is not there, or holds what
-    tells nothing apart, or too much.
+    Values of different types differ: 1, 1.0, True and "1". SettingsError: the header is missing, too long, or of a type
+    that identifies nothing.
     """
     value = header_values(split_times(properties)[1], frozenset((header,))).get(header)
     if value is None:
@@ -96,7 +99,7 @@ def encode_retained(message: Retained) -> bytes:
 
 
 def decode_retained(value: bytes) -> Retained:
-    """Return the message of a value. RecordDamaged when the bytes can't be one."""
+    """Return the message in a value. RecordDamaged: the bytes are no message."""
     if len(value) < _HEAD.size:
         raise RecordDamaged("a retained message is incomplete")
     timestamp, priority, properties_bytes = _HEAD.unpack_from(value)
@@ -107,8 +110,8 @@ def decode_retained(value: bytes) -> Retained:
 
 
 def has_expired(value: bytes, now_ms: int) -> bool:
-    """Return whether the time of the message in a value is over, so that new subscriptions are not given it."""
+    """Return whether the message in a value has expired, so that new subscriptions do not get it."""
     try:
         return decode_retained(value).is_expired(now_ms)
     except RecordDamaged:
-        return False  # whoever subscribes says so
+        return False  # a subscribe reports it

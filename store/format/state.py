@@ -1,7 +1,7 @@
-"""What the store must know besides its messages: destinations, next sequences, data logs, subscriptions.
+"""State: what the store must know besides its messages: destinations, next sequences, data logs, subscriptions.
 
-The state record that opens each data log restates it, so that older ones may be deleted; the root of the metadata store
-holds it too, with the counters that let a clean open read no message.
+The state record that opens each data log restates it, so that older data logs may be deleted. The root of the metadata
+store has it too, with the counters with which a clean open need not read any message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOPIC: Final = 1
 NAME_BYTES_MAX: Final = 255
 
 DESTINATION_HEAD: Final = struct.Struct("<IBB")
-"""Of a destination: its number, kind and flags, and the bytes of its name, which follows."""
+"""The beginning of a destination: its number, kind and flags, and the bytes of its name, which follows."""
 _COUNT: Final = struct.Struct("<I")
 _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
@@ -46,9 +46,9 @@ _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 
 _DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
-"""Flag beside the kind of a queue."""
+"""Flag beside the kind of a queue: messages with a group were sent to it."""
 _IS_TEMPORARY: Final = 0x20
-"""Flag beside the kind of a queue or topic."""
+"""Flag beside the kind of a queue or topic: it is temporary."""
 
 
 class Destination(NamedTuple):
@@ -56,9 +56,9 @@ class Destination(NamedTuple):
     kind: int
     name: str
     has_groups: bool = False
-    """Messages with a group were sent there, once at least."""
+    """Whether a message with a group was ever sent there."""
     is_temporary: bool = False
-    """It ends with the process that made it, at the latest."""
+    """Whether it ends at the latest with the process that made it."""
 
 
 def encode_destination(destination: Destination) -> bytes:
@@ -69,20 +69,20 @@ def encode_destination(destination: Destination) -> bytes:
 
 
 def kind_of(flags: int) -> int:
-    """Return QUEUE, TOPIC, or what no destination can be, given the byte that has the flags too."""
+    """Return QUEUE, TOPIC, or an invalid kind, from the byte that has the flags too."""
     return flags & ~(_HAS_GROUPS | _IS_TEMPORARY)
 
 
 class Subscription(NamedTuple):
-    """A durable subscription. Its number is of the same numbering as those of destinations, and never used again."""
+    """A durable subscription. It has a number like destinations, which is never used again."""
 
     number: int
     topic: int
-    """Number of its destination."""
+    """Number of its topic."""
     name: str
     selector: str | None
     is_retention: bool = False
-    """It is no reader's: it stands for what the policy of the topic keeps beyond all acks."""
+    """Whether it has no reader and stands for what the topic's policy keeps beyond all acks."""
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -93,12 +93,12 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 class EncodedRows(Generic[Row]):
-    """Destinations or subscriptions as a record has them. An object is made of each one that a caller asks for."""
+    """Destinations or subscriptions as a record has them. Each one becomes an object only when it is asked for."""
 
     __slots__ = ("encoded", "_count", "_decode")
 
     def __init__(self, count: int, encoded: bytes, decode: Callable[[_Reader], Row]) -> None:
-        """decode: takes the next one from a reader."""
+        """Take over encoded rows. decode: takes the next row from a reader."""
         self.encoded = encoded
         self._count = count
         self._decode = decode
@@ -112,12 +112,12 @@ class EncodedRows(Generic[Row]):
 
 
 def encoded_destinations(count: int, encoded: bytes) -> EncodedRows[Destination]:
-    """Return so many destinations, given what `encode_destination` made of each, joined."""
+    """Return so many destinations, from the joined results of `encode_destination`."""
     return EncodedRows(count, encoded, _Reader.destination)
 
 
 def encoded_subscriptions(count: int, encoded: bytes) -> EncodedRows[Subscription]:
-    """Return so many subscriptions, given what `encode_subscription` made of each, joined."""
+    """Return so many subscriptions, from the joined results of `encode_subscription`."""
     return EncodedRows(count, encoded, _Reader.subscription)
 
 
@@ -126,7 +126,7 @@ def encode_unsubscribe(number: int) -> bytes:
 
 
 class WindowIds(NamedTuple):
-    """A deduplication window as a state record tells it: the digests of its ids, joined, the oldest first."""
+    """A deduplication window in a state record: the joined digests of its ids, oldest first."""
 
     destination: int
     producer: bytes
@@ -143,28 +143,31 @@ class CountedRun(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """All that a state record says.
+    """The content of a state record.
 
-    next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included.
+    next_sequences: lane number -> next sequence. data_logs: existing ones, including the newest.
     """
 
     destinations: list[Destination] | EncodedRows[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
-    """Prepared ones; in the root those that are open too."""
+    """Prepared branches; in the root open ones too."""
     open_transactions: list[int] = field(default_factory=list)
-    """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
+    """Numbers of transactions that may still be committed, without prepared ones.
+
+    Slices of all others have no effect.
+    """
     next_log_sequence: int = 0
-    """Log sequence of the record that follows the checkpoint; in the root alone."""
+    """Log sequence of the record that follows the checkpoint; only in the root."""
     latest_ms: int = 0
-    """The store's time at the checkpoint; in the root alone."""
+    """The store's time at the checkpoint; only in the root."""
     subscriptions: list[Subscription] | EncodedRows[Subscription] = field(default_factory=list)
-    """The durable subscriptions that exist."""
+    """The existing durable subscriptions."""
     next_number: int = 0
     """Above every number that a destination or subscription ever had."""
     imports: list[ImportMark] = field(default_factory=list)
-    """Loads that were taken over, the one under way last."""
+    """Loads that were taken over; the present one is last."""
     duplicates: list[WindowIds] = field(default_factory=list)
     """The ids that each producer sent last; the producer that sent last is at the end."""
     attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
@@ -195,9 +198,9 @@ class Backlog(NamedTuple):
     """subscription number << 4 | priority."""
     pending_bytes: int
     blocks: tuple[tuple[int, int], ...]
-    """Runs of the numbers of those of which something is pending."""
+    """Runs of block numbers with a pending message."""
     masks: tuple[tuple[int, int], ...]
-    """(block number, what is pending) of those of which not all is."""
+    """(block number, pending messages) of blocks of which not all are pending."""
 
 
 def encode_state(state: State) -> bytes:
@@ -205,7 +208,7 @@ def encode_state(state: State) -> bytes:
 
 
 def _encode_sections(state: State) -> Iterator[bytes]:
-    """Yield the parts that most stores do not have, behind all the rest: tag u8, bytes u32, and those."""
+    """Yield the parts that most stores do not have, behind all others: tag u8, bytes u32, and the content."""
     if state.attempts:
         lanes = [
             _COUNTED.pack(lane_number, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
@@ -261,7 +264,7 @@ def _encode_transactions(state: State) -> Iterator[bytes]:
 
 
 def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
-    """Encode of a root what goes on to change: transactions, and what is counted. For `encode_root`."""
+    """Encode the parts of a root that go on to change: transactions, and counters. For `encode_root`."""
     packed_lanes = [_COUNTED_LANE.pack(*lane_number) for lane_number in lanes]
     packed_uses = [
         _USE.pack(
@@ -289,9 +292,9 @@ def encode_counts(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseC
 
 
 def encode_root(state: State, counts: bytes, backlogs: Iterable[Backlog] = ()) -> bytes:
-    """Encode what a checkpoint stores beside the blocks. counts: what `encode_counts` made of the same state.
+    """Encode what a checkpoint stores in addition to the blocks. counts: from `encode_counts` for the same state.
 
-    It reads nothing of the state that changes, so that nobody has to wait for it.
+    It reads no part of the state that changes, so nobody has to wait for it.
     """
     return b"".join((*_encode_names(state), counts, *_encode_backlogs(list(backlogs)), *_encode_sections(state)))
 
@@ -307,7 +310,7 @@ def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """A cursor over bytes that may lie: RecordDamaged instead of reading beyond them."""
+    """A cursor over untrusted bytes: RecordDamaged instead of reading beyond them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -338,13 +341,13 @@ class _Reader:
         return Destination(self.number(number), kind, self.name(size), has_groups, is_temporary)
 
     def number(self, number: int) -> int:
-        """Return the number of a destination or subscription. RecordDamaged for one that cannot be."""
+        """Read the number of a destination or subscription. RecordDamaged: it is not a valid one."""
         if number >= NUMBERS:
             raise RecordDamaged(f"a destination of number {number} cannot be")
         return number
 
     def name(self, size: int) -> str:
-        """Read a name. RecordDamaged for characters that must not go to logs and terminals."""
+        """Read a name. RecordDamaged: it has characters that must not go to logs and terminals."""
         name = self.text(size)
         if not name or not name.isprintable():
             raise RecordDamaged("a name is empty or holds a control character")

@@ -1,8 +1,8 @@
-"""The block cache: which blocks of the index are in RAM, within a share of memory that is charged.
+"""BlockCache: which blocks of the index are in RAM, within a share of memory that is charged.
 
-A block that differs from its row in the metadata store is dirty and stays; a clean one may leave RAM and is read back.
-So the cache is bounded as long as a checkpoint comes before too many blocks are dirty. A crash loses all of it:
-recovery replays the journal from the last checkpoint.
+A block that differs from its row in the metadata store is dirty and stays in RAM. A clean block may leave RAM and is
+read back when needed. So the cache stays bounded if a checkpoint comes before too many blocks are dirty. A crash loses
+the whole cache: recovery replays the journal from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ HOLDER_SLOTS: Final = ("tail", "resident", "cache", "blocks", "blocks_on_disk", 
 
 
 def capacity_blocks(cache_bytes: int) -> int:
-    """Return how many blocks a cache of that size holds."""
+    """Return how many blocks a cache of this size holds."""
     return max(cache_bytes // BLOCK_CHARGE_BYTES, BLOCKS_MIN)
 
 
 class BlockHolder(JournaledLane):
-    """A lane with blocks, as far as the cache knows it."""
+    """A lane with blocks, as the cache sees it."""
 
     __slots__ = HOLDER_SLOTS
 
     def __init__(self, cache: BlockCache, number: int, destination_number: int, priority: int) -> None:
         super().__init__(number, destination_number, priority)
         self.cache = cache
+        # The block to which messages are added, while it is in RAM.
         self.tail: Block | None = None
-        """The block that grows, while it is in RAM."""
+        # The blocks in RAM, by number.
         self.resident: dict[int, Block] = {}
-        """The blocks in RAM, by number."""
+        # Numbers of the blocks with a pending message, in RAM or on disk.
         self.blocks = SequenceSet()
-        """Numbers of the blocks that hold a pending message, in RAM or on disk."""
+        # Numbers of the blocks that have a row in the metadata store.
         self.blocks_on_disk = SequenceSet()
-        """Numbers of the blocks that have a row in the metadata store."""
+        # Numbers of stored blocks whose rows the next checkpoint deletes.
         self.rows_to_delete = SequenceSet()
-        """Numbers of stored blocks whose rows the next checkpoint deletes."""
 
     def block(self, number: int) -> Block | None:
-        """Return the block, from RAM or read from the metadata store; None when nothing in it is pending."""
+        """Return a block from RAM or the metadata store. None: it has no pending message."""
         block = self.resident.get(number)
         if block is None and number in self.blocks:
             block = self.cache.fetch(self, number)
         return block
 
     def pending_from(self) -> int:
-        """See PendingLane."""
+        """A sequence before which no message is pending: the beginning of the first block. O(1)."""
         return self.blocks.first << BLOCK_SHIFT if self.blocks else self.next_sequence
 
     def unpack(self, number: int, packed: bytes) -> Block:
@@ -64,7 +64,7 @@ class BlockHolder(JournaledLane):
         return Block.unpack(number, packed)
 
     def retire(self, block: Block) -> None:
-        """Forget the block, of which nothing is pending."""
+        """Forget a block that has no pending message."""
         self.blocks.remove(block.number, block.number)
         if block.number in self.blocks_on_disk:
             self.rows_to_delete.add(block.number, block.number)
@@ -73,7 +73,7 @@ class BlockHolder(JournaledLane):
         self.cache.expel(self, block)
 
     def retire_all(self) -> None:
-        """Forget all blocks. Requires: nothing is pending in any of them."""
+        """Forget all blocks. Requires: none of them has a pending message."""
         for block in list(self.resident.values()):
             self.retire(block)
         for first, last in self.blocks:
@@ -83,7 +83,7 @@ class BlockHolder(JournaledLane):
         self.blocks.clear()
 
     def released(self, block: Block, messages: int) -> None:
-        """Note that so many messages of a block wait for their time no longer."""
+        """Note that so many messages of a block no longer wait for their time."""
 
     def _check(self) -> None:
         raise NotImplementedError
@@ -100,27 +100,29 @@ class BlockCache:
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None],
     ) -> None:
-        """account: pays for blocks; it must grant what fits cache_bytes. holders: all lanes by number.
+        """Make an empty cache.
 
-        read_block(lane, number): the row of a block. doubt: may raise another error where a row is no block; else
-        BlockDamaged is raised.
+        account: pays for blocks; it must grant as much as cache_bytes.
+        holders: all lanes by number.
+        read_block(lane, number): returns the row of a block.
+        doubt: may raise another error for a row that is not a block; otherwise BlockDamaged is raised.
         """
+        # (lane, block) -> a block that differs from its row.
         self.dirty: dict[tuple[int, int], Block] = {}
-        """(lane, block) -> the blocks that differ from their rows."""
+        # Whether a checkpoint soon would keep the cache from being crowded.
         self.is_filling = False
-        """A checkpoint soon would keep the cache from being crowded."""
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._holders = holders
+        # Number of a lane -> its timetable of messages that come back.
         self.put_off: dict[int, BlockHolder] = {}
-        """Number of a lane -> when messages of it come back."""
         self._read_block = read_block
         self._doubt = doubt
+        # Number of blocks in RAM. A block counts `extra_blocks` more, here and in _dirty_extra.
         self._resident_blocks = 0
-        """Blocks in RAM. One counts as `extra_blocks` more, here and in _dirty_extra."""
         self._dirty_extra = 0
+        # Number of blocks that stand for fingerprints which no checkpoint has stored yet, included in both.
         self._fingerprint_blocks = 0
-        """Blocks that fingerprints count as which no checkpoint has stored yet, in both of these."""
         self._packed_bytes = 0
         self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=UNLIMITED)
 
@@ -131,11 +133,11 @@ class BlockCache:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether not even the work that a checkpoint does before it writes may make more blocks dirty."""
+        """Whether not even the preparation of a checkpoint may make more blocks dirty."""
         return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
 
     def has_room_for(self, blocks: int) -> bool:
-        """Return whether that many more blocks may become dirty before a checkpoint must come."""
+        """Return whether so many more blocks may become dirty before a checkpoint must come."""
         return 2 * (len(self.dirty) + self._dirty_extra + blocks) <= self._capacity_blocks
 
     @property
@@ -144,9 +146,9 @@ class BlockCache:
         return self._resident_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
 
     def resize(self, cache_bytes: int) -> bool:
-        """Set another capacity; clean blocks above it leave at once. Requires: no checkpoint is under way.
+        """Set the capacity; clean blocks above it leave at once. Requires: no checkpoint is under way.
 
-        Return False where a checkpoint must come before all that is here fits.
+        Return False if a checkpoint must come before the rest fits.
         """
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._make_room(0)
@@ -154,12 +156,12 @@ class BlockCache:
         return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
 
     def admit(self, holder: BlockHolder, block: Block) -> None:
-        """Take the block into RAM, and send clean ones away where the cache is full."""
+        """Take a block into RAM; if the cache is full, drop clean blocks."""
         self._charge(1 + block.extra_blocks)
         holder.resident[block.number] = block
 
     def holder(self, number: int) -> BlockHolder:
-        """Return the lane of that number, or what says when messages of a lane come back."""
+        """Return the lane of a number, or the timetable of messages that come back."""
         return self.put_off[number ^ PUT_OFF] if number & PUT_OFF else self._holders[number]
 
     def _make_room(self, blocks: int) -> None:
@@ -192,7 +194,7 @@ class BlockCache:
     def hold_fingerprints(self, held_bytes: int) -> bool:
         """Charge so many bytes of fingerprints that no checkpoint has stored yet, as dirty blocks.
 
-        Return False, and charge what was charged before, where they would take more than an eighth of the cache.
+        Return False, and leave the charge as it was, if they would take more than an eighth of the cache.
         """
         blocks = -(-held_bytes // BLOCK_CHARGE_BYTES)
         more = blocks - self._fingerprint_blocks
@@ -223,14 +225,14 @@ class BlockCache:
         self._account.release(blocks * BLOCK_CHARGE_BYTES)
 
     def expel(self, holder: BlockHolder, block: Block) -> None:
-        """Take the block out of RAM, dirty or not."""
+        """Remove a block from RAM, dirty or not."""
         if self.dirty.pop((holder.number, block.number), None) is not None:
             self._dirty_extra -= block.extra_blocks
         self._clean.pop((holder.number, block.number), None)
         self._drop(holder, block)
 
     def touch(self, holder: BlockHolder, block: Block) -> None:
-        """Mark a clean block dirty: it differs from its row from now on."""
+        """Mark a clean block dirty, because it differs from its row from now on."""
         block.is_dirty = True
         self._clean.pop((holder.number, block.number), None)
         self.dirty[holder.number, block.number] = block
@@ -239,14 +241,14 @@ class BlockCache:
             self.is_filling = True
 
     def fetch(self, holder: BlockHolder, number: int) -> Block:
-        """Read a block that is not in RAM, and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
+        """Read a block that is not in RAM and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
         block = self._read(holder, number)
         self.admit(holder, block)
         self._clean[holder.number, number] = block
         return block
 
     def peek(self, holder: BlockHolder, number: int) -> Block:
-        """Return a block with pending messages; where it is not in RAM, it is read and not kept."""
+        """Return a block with pending messages; if it is not in RAM, read it and do not keep it."""
         return holder.resident.get(number) or self._read(holder, number)
 
     def _read(self, holder: BlockHolder, number: int) -> Block:
@@ -254,13 +256,16 @@ class BlockCache:
         try:
             return holder.unpack(number, packed)
         except BlockDamaged as damage:
-            self._doubt(damage)  # its checksum was right, so whoever wrote it meant something else by a block
+            self._doubt(damage)  # its checksum is right, so whoever wrote it had another idea of a block
             raise
 
     # ------------------------------------------------------------------ checkpoints
 
     def take_dirty(self) -> list[tuple[int, Block, bytes]]:
-        """Pack what a checkpoint must write, as (lane, block, bytes). The blocks stay in RAM until `release_packed`."""
+        """Pack the blocks that a checkpoint must write, as (lane, block, bytes).
+
+        They stay in RAM until `release_packed`.
+        """
         taken: list[tuple[int, Block, bytes]] = []
         for (number, _), block in self.dirty.items():
             block.is_dirty = False
@@ -274,12 +279,12 @@ class BlockCache:
         return taken
 
     def release_packed(self) -> None:
-        """Give back the memory of the bytes that take_dirty returned."""
+        """Release the memory of the bytes that take_dirty returned."""
         self._account.release(self._packed_bytes)
         self._packed_bytes = 0
 
     def checkpointed(self, holder: BlockHolder, block: Block, is_stored: bool) -> None:
-        """Let a block of take_dirty be clean, or dirty again if it was not stored. It is in RAM and was not touched."""
+        """Mark a block of take_dirty clean, or dirty again if it was not stored. It is in RAM and was not changed."""
         if is_stored:
             self._clean[holder.number, block.number] = block
         else:

@@ -1,15 +1,14 @@
-"""Delivery counts: how often each message that came back was delivered before.
+"""DeliveryCounts: how often each message that came back was delivered before.
 
-A message on its first delivery has no entry anywhere. What comes back is counted here, by lane, as runs of sequences
-with the same count; a copy that relocation makes keeps its sequence, so nothing here follows it. Return records and the
-state record that opens each data log tell the counts, and so does the root of a checkpoint; a crash loses none that was
-written.
+A message on its first delivery has no entry. Messages that come back are counted here, by lane, in runs of sequences
+with the same count. A relocated copy keeps its sequence, so relocation changes nothing here. Return records, the state
+record that opens each data log, and the root of a checkpoint contain the counts; a crash loses none that was written.
 
-A run of count 0 is a *suspect*: the process before this one was killed, and may have handed it out. Only RAM knows of
-those.
+A run of count 0 is a *suspect*: the previous process was killed and may have handed out its messages. Suspects are only
+in RAM.
 
-Runs are bounded. Where there would be too many, the lowest counts are forgotten first: those messages begin to count
-again.
+The number of runs is bounded. If there would be too many, the lowest counts are forgotten first, and those messages
+begin to count again.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from .pending_lane import PendingLane
 logger = LateLogger("forebay.store")
 
 RUNS_MAX: Final = 8192
-"""Runs of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""
+"""Most runs of all lanes: 192 KiB of RAM, and 144 KiB in each state record."""
 RUNS_MIN: Final = 64
 RUN_FILE_BYTES: Final = 256
-"""Bytes of a data log for each run, so that its state record takes at most a fourteenth of it."""
+"""A data log must have this many bytes for each run, so that its state record takes at most a fourteenth of it."""
 RUN_CHARGE_BYTES: Final = 24
-"""Memory of a run: two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
+"""Charge of a run: two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
 LANE_CHARGE_BYTES: Final = 512
-"""Memory of the objects of a lane that has any counts."""
+"""Charge of a lane with counts."""
 ATTEMPTS_MAX: Final = 0xFFFF
-"""The count where counting ends."""
+"""Counting ends at this count."""
 KEPT_SHARE: Final = 3 / 4
-"""Share of the runs that is kept when there are too many."""
+"""Share of the runs that is kept if there are too many."""
 
 
 class DeliveryCounts:
-    """The counts of one lane. Runs are sorted, disjoint, and differ in count where they touch."""
+    """The counts of one lane. Runs are sorted and disjoint; runs that touch differ in count."""
 
     __slots__ = ("_firsts", "_lasts", "_counts")
 
@@ -60,23 +59,23 @@ class DeliveryCounts:
         return map(CountedRun, self._firsts, self._lasts, self._counts)
 
     def find(self, sequence: int) -> int | None:
-        """Return how often a message was delivered; 0: perhaps once; None: never, as far as is known. O(log runs)."""
+        """Return how often a message was delivered; 0: perhaps once; None: never, as far as known. O(log runs)."""
         at = bisect_right(self._firsts, sequence) - 1
         return self._counts[at] if at >= 0 and sequence <= self._lasts[at] else None
 
     def get(self, sequence: int) -> int:
-        """Return how often a message was delivered, as far as is known."""
+        """Return how often a message was delivered, as far as known."""
         return self.find(sequence) or 0
 
     def extend(self, first: int, last: int, attempts: int) -> bool:
-        """Put the count of first..last if that only makes the last run longer; return whether it did."""
+        """Add the count of first..last if that only extends the last run; return whether it did."""
         if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != attempts:
             return False
         self._lasts[-1] = last
         return True
 
     def put(self, first: int, last: int, attempts: int) -> None:
-        """Count first..last as delivered so often, whatever was known. O(log runs), and a copy of the runs behind."""
+        """Set the count of first..last, whatever was known. O(log runs), plus a copy of the runs behind."""
         assert first <= last
         low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
         pieces = [CountedRun(first, last, min(attempts, ATTEMPTS_MAX))]
@@ -95,7 +94,7 @@ class DeliveryCounts:
         self._replace(low, high, pieces)
 
     def suspect(self, first: int, last: int) -> None:
-        """Count what is not known of first..last as perhaps delivered."""
+        """Count messages of first..last without a count as perhaps delivered."""
         pieces: list[CountedRun] = []
         at = first
         for run in self:
@@ -108,16 +107,16 @@ class DeliveryCounts:
         self._replace(0, self.runs, pieces)
 
     def trim(self, first: int, last: int, lane: PendingLane) -> None:
-        """Forget what is gone of first..last. A run goes with the last message that is pending of it.
+        """Forget messages of first..last that are gone. A run is removed with its last pending message.
 
-        In the middle of a run nothing changes, so that acks in any order make no more runs.
+        In the middle of a run nothing changes, so acks in any order never make more runs.
         """
         at = bisect_left(self._lasts, first)
         while at < len(self._firsts) and self._firsts[at] <= last:
             at = at + 1 if self._advance(at, lane) else at
 
     def _advance(self, at: int, lane: PendingLane) -> bool:
-        """Let a run begin with its first pending message; return False where it had none, and is gone."""
+        """Move the beginning of a run to its first pending message; if there is none, remove it and return False."""
         pending = lane.pending_run(self._firsts[at], 1)
         if pending is not None and pending[0] <= self._lasts[at]:
             self._firsts[at] = pending[0]
@@ -151,15 +150,18 @@ class DeliveryCountTable:
     """The counts of all lanes that have any, and the memory that they share. The state lock guards it."""
 
     def __init__(self, account: Account | None = None, runs_max: int = RUNS_MAX) -> None:
-        """account: pays for runs; where it pays for no more, counts are forgotten. None: nobody counts them."""
+        """Make an empty table.
+
+        account: pays for runs; if it refuses, counts are forgotten. None: they are not counted.
+        """
         self._account = account or Unlimited()
         self._runs_max = runs_max
         self._lanes: dict[int, DeliveryCounts] = {}
         self._runs = 0
         self._charge_bytes = 0
         self._has_warned = False
+        # Numbers of subscriptions that are not durable and so have no records.
         self.local: set[int] = set()
-        """Numbers of subscriptions that are not durable: no record names them."""
 
     @property
     def held_bytes(self) -> int:
@@ -170,17 +172,15 @@ class DeliveryCountTable:
         return list(self._lanes)
 
     def find(self, lane_number: int) -> DeliveryCounts | None:
-        """Return the counts of a lane; None: none of its messages has any."""
+        """Return the counts of a lane. None: none of its messages has any."""
         return self._lanes.get(lane_number)
 
     def is_recorded(self, lane_number: int) -> bool:
-        """Return whether the journal tells the counts of this lane; it does not where the process takes the lane with
-        it.
-        """
+        """Return whether the journal has the counts of this lane. It has none for lanes that end with the process."""
         return lane_number < NON_PERSISTENT and lane_number >> LANE_SHIFT not in self.local
 
     def put(self, lane_number: int, first: int, last: int, attempts: int) -> None:
-        """Count first..last of a lane as delivered so often."""
+        """Set the delivery count of first..last in a lane."""
         known = self._lanes.get(lane_number)
         if known is not None and known.extend(first, last, attempts):
             return
@@ -191,17 +191,20 @@ class DeliveryCountTable:
             self._count(known.runs - before)
 
     def suspect(self, lane_number: int, first: int, last: int) -> None:
-        """Count what is not known of first..last as perhaps delivered, by a process that was killed."""
+        """Count messages of first..last without a count as perhaps delivered, by a process that was killed."""
         known = self._lanes.get(lane_number)
         before = 0 if known is None else known.runs
         if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane_number, before + 1)):
-            return  # what is known for sure is not forgotten for a suspicion
+            return  # known counts are not forgotten for suspects
         known = self._lanes.setdefault(lane_number, DeliveryCounts())
         known.suspect(first, last)
         self._count(known.runs - before)
 
     def trim(self, lane: PendingLane, first: int, last: int) -> None:
-        """Forget what is gone of first..last of a lane. At most a block of the index is read for each run."""
+        """Forget messages of first..last in a lane that are gone.
+
+        At most one block of the index is read for each run.
+        """
         known = self._lanes.get(lane.number)
         if known is not None:
             before = known.runs
@@ -222,7 +225,7 @@ class DeliveryCountTable:
         self._count(0)
 
     def clear(self) -> None:
-        """Forget everything, as before a full replay."""
+        """Forget everything, before a full replay."""
         self._lanes.clear()
         self._runs = 0
         self._count(0)
@@ -230,7 +233,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> dict[int, list[CountedRun]]:
-        """Return what the journal must tell, by lane."""
+        """Return the counts that the journal must have, by lane."""
         counted = {
             lane_number: [run for run in known if run.attempts]
             for lane_number, known in self._lanes.items()
@@ -239,7 +242,7 @@ class DeliveryCountTable:
         return {lane_number: runs for lane_number, runs in counted.items() if runs}
 
     def apply(self, described: dict[int, list[CountedRun]]) -> None:
-        """Replace all counts by these."""
+        """Replace all counts."""
         self.clear()
         for lane_number, runs in described.items():
             for run in runs:
@@ -248,7 +251,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ bounds
 
     def _has_room(self, lane_number: int) -> bool:
-        """Return whether two more runs of the lane, which one put may make, have room; forget others for them."""
+        """Return whether there is room for the two runs that one put may add to the lane; forget others if needed."""
         if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane_number, 2)):
             return True
         self._forget_lowest()
@@ -266,7 +269,7 @@ class DeliveryCountTable:
         return True
 
     def _count(self, more: int) -> None:
-        """Count runs that were added, and give back what was reserved for them and is not used."""
+        """Count added runs, and release what was reserved for them but not used."""
         self._runs += more
         surplus = self._charge_bytes - self.held_bytes
         assert surplus >= 0, "runs are paid for before they are made"
@@ -299,5 +302,5 @@ class DeliveryCountTable:
 
 
 def runs_max(data_log_bytes: int) -> int:
-    """Return how many runs there may be where data logs are that large."""
+    """Return the bound on the number of runs for data logs of this size."""
     return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // RUN_FILE_BYTES))

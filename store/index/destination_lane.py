@@ -1,7 +1,7 @@
-"""A lane: which messages of one (destination, priority) are pending and where they lie.
+"""DestinationLane: which messages of one (destination, priority) are pending, and where they are.
 
-Messages are added and removed here only, and the uses of data logs are counted with them. Which blocks are in RAM is
-the block cache's.
+Messages are added and removed only here, together with the counts in the uses of data logs. The block cache decides
+which blocks are in RAM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .data_log_use import DataLogUse, use_of
 
 _OWN_SLOTS: Final = ("uses", "is_unread")
 LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
-"""Slots that a topic's lane takes over from a lane that was not known to be one."""
+"""Slots that a topic's lane takes over from a lane that was not known to belong to a topic."""
 
 
 class DestinationLane(BlockHolder):
@@ -31,22 +31,25 @@ class DestinationLane(BlockHolder):
     __slots__ = _OWN_SLOTS
 
     def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
-        """uses: of all data logs, which the lanes of an index share."""
+        """Make an empty lane.
+
+        uses: the uses of all data logs, which the lanes of an index share.
+        """
         super().__init__(cache, destination << LANE_SHIFT | priority, destination, priority)
         self.uses = uses
+        # Whether messages only get a sequence and are not stored, because this is a topic's lane without subscriptions.
         self.is_unread = False
-        """Messages are numbered instead of stored: it is a topic's lane, and nobody has subscribed."""
 
     def left(self) -> None:
-        """Note that the lane is a row of the index now: the index no longer finds this object."""
+        """Note that the lane is a row of the index now, and that the index no longer has this object."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is pending in it or comes back to it, so that its next sequence is all there is to it."""
+        """Whether no message is pending or comes back, so that the next sequence is all there is."""
         return not self.pending_messages and not self.put_off_messages
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
-        """Give the next sequence to a message that lies there; return the sequence. O(1), no disk."""
+        """Give the next sequence to a message and return it. O(1), no disk."""
         sequence = self.next_sequence
         block = self.tail
         if block is None or not sequence & BLOCK_MASK:
@@ -67,7 +70,10 @@ class DestinationLane(BlockHolder):
         return sequence
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
-        """Give the next sequences to the messages of one record there; return the first. They fit into the block."""
+        """Give the next sequences to the messages of one record; return the first.
+
+        Requires: they fit into the block.
+        """
         sequence = self.next_sequence
         block = self.tail
         if block is None or not sequence & BLOCK_MASK:
@@ -107,13 +113,13 @@ class DestinationLane(BlockHolder):
 
     @property
     def slice_room(self) -> int:
-        """Messages that the next slice may have so that it does not cross a block."""
+        """How many messages the next slice may have without crossing a block."""
         return BLOCK_MESSAGES - (self.next_sequence & BLOCK_MASK)
 
     def skip_to(self, sequence: int) -> None:
-        """Skip to a sequence where replay found a gap: whatever lay before it went with data logs that are gone.
+        """Skip to a sequence if replay found a gap: messages before it were in data logs that are deleted.
 
-        RecordDamaged when no message can have that sequence.
+        RecordDamaged: no message can have that sequence.
         """
         if sequence <= self.next_sequence:
             return
@@ -129,7 +135,7 @@ class DestinationLane(BlockHolder):
         self.next_sequence = sequence
 
     def pass_over(self, messages: int, content_bytes: int) -> None:
-        """Use up the next sequences for messages that have no subscription and are not stored."""
+        """Use up the next sequences for messages that are not stored because there is no subscription."""
         self.skip_to(self.next_sequence + messages)
 
     def _touched(self, block: Block) -> Block:
@@ -150,9 +156,9 @@ class DestinationLane(BlockHolder):
         return block
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Take first..last out, by a record in ack_data_log (0: by none). Return how many of them were pending.
+        """Remove first..last, by a record in ack_data_log (0: no record). Return how many were pending.
 
-        O(blocks): what was removed before, or never seen, is passed over.
+        O(blocks). Messages that are removed already, or never seen, are skipped.
         """
         removed = 0
         number, last_number = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
@@ -171,7 +177,7 @@ class DestinationLane(BlockHolder):
         return removed
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
-        """Take one sequence out, as `remove` does: the path of every single ack."""
+        """Remove one sequence as `remove` does. Every single ack takes this path."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or len(block.data_logs) != 1 or index >= len(block.lengths) or block.relocated is not None:
@@ -192,7 +198,7 @@ class DestinationLane(BlockHolder):
         if not block.is_dirty:
             self.cache.touch(self, block)
         if block is self.tail and self.next_sequence & BLOCK_MASK:
-            return 1  # more is to come into it
+            return 1  # more messages will be added to it
         if gone.bit_count() == len(block.lengths):
             self.retire(block)
         return 1
@@ -216,7 +222,7 @@ class DestinationLane(BlockHolder):
         return removed
 
     def _discount(self, block: Block, low: int, high: int, fresh: int, by_data_log: int) -> int:
-        """Uncount the messages in `fresh`, which a record in by_data_log undoes, in the uses of their data logs.
+        """Remove the messages in `fresh` from the uses of their data logs. A record in by_data_log undoes them.
 
         Return the bytes of their contents.
         """
@@ -226,7 +232,7 @@ class DestinationLane(BlockHolder):
             part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
             messages = part.bit_count()
             if not messages:
-                continue  # the data log may be deleted since, and its counts with it
+                continue  # the data log may have been deleted since, with its counts
             if messages == end - start + 1:
                 size = lengths[start] if messages == 1 else sum(lengths[start : end + 1])
             else:
@@ -240,10 +246,10 @@ class DestinationLane(BlockHolder):
         return freed_bytes
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
-        """Let the sequences from `first` on lie in a copy there; they fit into a block.
+        """Note that the sequences from `first` on are in a copy there. Requires: they fit into a block.
 
-        They are pending then, whatever was known of them: only what is pending is ever copied, and what a replay did
-        not see any more, or saw undone with an older place, is what went with older data logs.
+        They are pending from now on: only pending messages are copied. A replay may not have seen them, or may have
+        seen them removed at an older place, because it misses what was in deleted data logs.
         """
         behind = first + len(lengths)
         self.skip_to(behind)
@@ -266,7 +272,7 @@ class DestinationLane(BlockHolder):
         self.added_bytes += added_bytes - freed_bytes
 
     def _block_for(self, number: int) -> Block:
-        """Return the block, dirty; made again where nothing in it is pending."""
+        """Return the block, dirty; make it again if it has no pending message."""
         block = self.block(number)
         if block is None:
             block = Block(number)
@@ -276,7 +282,7 @@ class DestinationLane(BlockHolder):
         return self._touched(block)
 
     def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | Singles]:
-        """Return those of first..last, in one block, that are pending and lie in a record between begin and end."""
+        """Return those of first..last, in one block, that are pending and in a record between begin and end."""
         block = self.block(first >> BLOCK_SHIFT)
         found: list[Extent | Singles] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
@@ -294,7 +300,8 @@ class DestinationLane(BlockHolder):
         return found
 
     def put_times(self, first: int, times: Sequence[Times]) -> None:
-        """Set the times of messages from `first` on, which lie in one block and were just added or moved.
+        """Set the times of messages from `first` on. Requires: they are in one block and were just added or moved.
+
         O(messages).
         """
         block = self.block(first >> BLOCK_SHIFT)
@@ -320,32 +327,34 @@ class DestinationLane(BlockHolder):
             self.expect(block)
 
     def expect(self, block: Block) -> None:
-        """Take the earliest times of a block into those of this lane."""
+        """Include the earliest times of a block in those of this lane."""
         assert block.times is not None
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
 
     def times_of(self, sequence: int) -> Times:
-        """Return when a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due, or was due recently, and when it expires."""
         block = self.block(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
     def waiting(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
+        """Return a bit for each of first..last, in one block, that is not due yet; the lowest bit is for the first."""
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def is_complete(self, number: int) -> bool:
-        """Return whether no message is added to a block any more."""
+        """Return whether no more messages will be added to a block."""
         return self.next_sequence >> BLOCK_SHIFT > number
 
     def has_pending_besides(self, number: int, examined: int) -> bool:
-        """Return whether messages of a block are pending that have no bit in `examined`, the lowest for its first."""
+        """Return whether a block has pending messages without a bit in `examined`, where the lowest bit is for its
+        first.
+        """
         block = self.block(number)
         return block is not None and ones(0, len(block.lengths) - 1) & ~block.gone & ~examined != 0
 
     def _retire_if_empty(self, block: Block) -> None:
-        """Forget the block once nothing in it is pending and nothing will be added."""
+        """Forget a block that has no pending message and to which none will be added."""
         size = len(block.lengths)
         if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
             return
@@ -359,8 +368,9 @@ class DestinationLane(BlockHolder):
         return index < len(block.lengths) and not block.gone >> index & 1
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
-        the end.
+        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block.
+
+        None: there is none.
         """
         number = sequence >> BLOCK_SHIFT
         index = sequence & BLOCK_MASK
@@ -381,13 +391,13 @@ class DestinationLane(BlockHolder):
             number, index = number + 1, 0
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Return the content bytes of first..last, which lie in one block and are pending."""
+        """Return the content bytes of first..last. Requires: they are in one block and pending."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None
         return block.lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
-        """Return where first..last lie; they lie in one block and are pending."""
+        """Return where first..last are. Requires: they are in one block and pending."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None
         return block.extents(first & BLOCK_MASK, last & BLOCK_MASK)
@@ -410,7 +420,7 @@ class DestinationLane(BlockHolder):
 
 
 class DeletedLane(DestinationLane):
-    """The stand-in for a lane of a deleted queue or topic: nothing is pending, and adding to it raises Closed."""
+    """Stands for a lane of a deleted queue or topic: no message is pending, and adding to it raises Closed."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""Due times: which messages of a lane have come due or have expired.
+"""DueTimes: find messages of a lane that have come due or have expired.
 
-They are found by the index alone, and no message is read for it. Blocks in RAM are asked themselves. Of the others the
-metadata store knows when the first message is due and when the first one expires, so that what lies far ahead costs a
-row for 512 messages and nothing else.
+The index alone finds them; no message is read. Blocks in RAM are asked directly. For the other blocks, the metadata
+store knows when the first message is due and when the first one expires. So messages that are due much later cost a row
+for 512 of them and nothing else.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ class DueTimes:
         index: Index,
         stored_blocks: Callable[[int, int, tuple[int, int], int, int], list[tuple[int, int]]],
     ) -> None:
-        """stored_blocks: see MetadataStore.timed, of the metadata store that is open."""
+        """Make the one DueTimes of a store.
+
+        stored_blocks: MetadataStore.timed of the open metadata store.
+        """
         self._index = index
         self._stored_blocks = stored_blocks
 
     def release(self, lane: BlockHolder, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Let messages that are due wait for nothing from here on, in up to `most_blocks` blocks; return runs of them.
+        """Release messages that are due, in up to `most_blocks` blocks; return runs of them.
 
-        `lane.earliest` says whether there are more. Fewer where a checkpoint must make room in the index first.
+        `lane.earliest` says whether there are more. It releases fewer if a checkpoint must make room in the index
+        first.
         """
         numbers = self._blocks(lane, DUE, now_ms, most_blocks + 1)
         runs: list[tuple[int, int]] = []
@@ -59,26 +63,26 @@ class DueTimes:
         return runs
 
     def expired_blocks(self, lane: DestinationLane, now_ms: int) -> list[int]:
-        """Return the numbers of blocks in which something has expired, in order; EXPIRED_BLOCKS_MAX at most."""
+        """Return the numbers of blocks with expired messages, in order; at most EXPIRED_BLOCKS_MAX."""
         return sorted(self._blocks(lane, EXPIRY, now_ms, EXPIRED_BLOCKS_MAX))
 
     def expired(self, lane: DestinationLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
-        """Return runs of the pending messages of a block that have expired."""
+        """Yield runs of the pending messages of a block that have expired."""
         block = lane.block(number)
         if block is None or block.times is None:
             return iter(())
         return runs_of_ones(block.times.expired(now_ms, block.gone), number << BLOCK_SHIFT)
 
     def refresh_due(self, lane: BlockHolder) -> None:
-        """Find out what is due next, once something that waited is removed."""
+        """Find out what is due next, after a message that waited was removed."""
         lane.earliest[DUE] = self._earliest(lane, DUE)
 
     def refresh_expiry(self, lane: DestinationLane) -> None:
-        """Find out what expires next, once what had expired is removed."""
+        """Find out what expires next, after expired messages were removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
     def _blocks(self, lane: BlockHolder, kind: int, until_ms: int, most: int) -> list[int]:
-        """Return the numbers of up to `most` blocks with something up to that time, the earliest first."""
+        """Return the numbers of up to `most` blocks with a message up to that time, the earliest first."""
         found = [
             (block.times.earliest[kind], number)
             for number, block in lane.resident.items()
@@ -93,7 +97,7 @@ class DueTimes:
         return min(stored, min(in_ram, default=NEVER))
 
     def _stored(self, lane: BlockHolder, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
-        """Yield (time, block) of those that are not in RAM, in order. Rows of the others may be behind them."""
+        """Yield (time, block) of blocks that are not in RAM, in order. Rows of blocks in RAM may be out of date."""
         behind = (0, -1)
         while True:
             page = self._stored_blocks(kind, lane.number, behind, until_ms, PAGE_ROWS)

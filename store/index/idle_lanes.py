@@ -1,8 +1,8 @@
-"""IdleLanes: the next sequence of each lane that has nothing, in columns.
+"""IdleLanes: the next sequence of each empty lane, in columns.
 
-A lane of which nothing is pending and of which nothing is stored is a number that must not be given twice, and nothing
-else: 16 bytes, charged with what columns take ahead. An object is made of it when somebody sends there, or
-acknowledges.
+A lane that has no pending message and no row has only its next sequence, which must not be used twice. It takes 16
+bytes, charged with what the columns reserve in advance. It becomes an object when a message is sent there or
+acknowledged.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ IDLE_LANE_BYTES: Final = 18
 
 
 class IdleLanes:
-    """Number of a lane -> its next sequence. The state lock guards it."""
+    """The next sequences of lanes by the number of the lane. The state lock guards it."""
 
     __slots__ = ("_account", "_numbers", "_next_sequences")
 
     def __init__(self, account: OpenAccount | None = None) -> None:
-        """account: pays for the columns; None: nobody counts them."""
+        """Make it without lanes. account: pays for the columns; None: they are not counted."""
         self._account = account or Uncounted()
+        # Numbers of lanes, sorted.
         self._numbers = array("Q")
-        """In order."""
         self._next_sequences = array("Q")
 
     def __len__(self) -> int:
@@ -37,17 +37,17 @@ class IdleLanes:
         return self.find(number) > 0
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield lanes and their next sequences, as they are now."""
+        """Yield the number and the next sequence of each lane, from a snapshot."""
         return zip(self._numbers[:], self._next_sequences[:], strict=True)
 
     def find(self, number: int) -> int:
-        """Return the next sequence of a lane; 0 where none is known. O(log lanes)."""
+        """Return the next sequence of a lane; 0 if none is known. O(log lanes)."""
         at = bisect_left(self._numbers, number)
         is_known = at < len(self._numbers) and self._numbers[at] == number
         return self._next_sequences[at] if is_known else 0
 
     def put(self, number: int, next_sequence: int) -> None:
-        """Keep the next sequence of a lane. Of one that was never used nothing is kept. O(lanes) copied bytes."""
+        """Keep the next sequence of a lane, unless it was never used. O(lanes) copied bytes."""
         at = bisect_left(self._numbers, number)
         if at < len(self._numbers) and self._numbers[at] == number:
             self._next_sequences[at] = next_sequence
@@ -57,7 +57,7 @@ class IdleLanes:
             self._account.charge(IDLE_LANE_BYTES)
 
     def take(self, number: int) -> int:
-        """Return the next sequence of a lane and forget the row, because the caller makes an object of the lane."""
+        """Return the next sequence of a lane and forget the row, because the caller makes the lane an object."""
         at = bisect_left(self._numbers, number)
         if at == len(self._numbers) or self._numbers[at] != number:
             return 0
@@ -66,14 +66,14 @@ class IdleLanes:
         return self._next_sequences.pop(at)
 
     def forget(self, destination: int) -> None:
-        """Forget the lanes of a destination that is deleted."""
+        """Forget the lanes of a deleted destination."""
         begin = bisect_left(self._numbers, destination << LANE_SHIFT)
         end = bisect_left(self._numbers, destination + 1 << LANE_SHIFT)
         del self._numbers[begin:end], self._next_sequences[begin:end]
         self._account.release(IDLE_LANE_BYTES * (end - begin))
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all lanes."""
         self._account.release(self.charge_bytes)
         del self._numbers[:], self._next_sequences[:]
 

@@ -1,11 +1,12 @@
-"""When messages of a lane that came back are offered again: a timetable beside the lane, in blocks of its own.
+"""PutOffLane: when messages of a lane that came back are offered again, in blocks of its own.
 
-A consumer gave a message back with a delay, or the policy has one. Until the delay is over the message is in no list;
-RAM has at most its block here, which the block cache bounds and charges like all others. The rows of the metadata store
-know when the first of each block is due. So what waits far ahead costs a row for 512 messages and nothing else.
+A consumer gave such a message back with a delay, or the policy has one. Until the delay has ended, the message is in no
+list. RAM holds at most its block here, which the block cache bounds and charges like all others. The rows of the
+metadata store know when the first message of each block is due, so messages that are due much later cost a row for 512
+of them and nothing else.
 
-A return record says the same in the journal. A crash loses what that loses: nothing that was written, at a kill. The
-lanes of what is not persistent have such a timetable, too; an open drops theirs.
+A return record in the journal has the same times. A kill loses no record that was written. Lanes of non-persistent
+messages have such a timetable too; an open of the store drops it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from .pending_lane import PendingLane
 
 
 class PutOffLane(BlockHolder):
-    """What of one lane waits: `is_pending`, `pending_run` and `pending_messages` are about that.
+    """The messages of one lane that wait. `is_pending`, `pending_run` and `pending_messages` are about them.
 
-    A message that has gone meanwhile may wait on; who asks knows what is pending. The state lock guards it.
+    A message that is gone may still wait here, so the caller checks what is pending. The state lock guards it.
     """
 
     __slots__ = ()
 
     def __init__(self, cache: BlockCache, lane_number: int) -> None:
-        """lane_number: of the lane that the messages are in."""
+        """Make an empty timetable. lane_number: that of the lane with the messages."""
         super().__init__(cache, PUT_OFF | lane_number, lane_number >> LANE_SHIFT, lane_number & LANE_MASK)
 
     def unpack(self, number: int, packed: bytes) -> Block:
@@ -35,7 +36,7 @@ class PutOffLane(BlockHolder):
         return PutOffBlock.unpack(number, packed)
 
     def put(self, first: int, last: int, due_at: int) -> None:
-        """Let first..last wait until then, whatever was known of them. O(messages)."""
+        """Let first..last wait until this time, whatever was known of them. O(messages)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             block = self.block(number)
@@ -52,7 +53,7 @@ class PutOffLane(BlockHolder):
         self.earliest[DUE] = min(self.earliest[DUE], due_at)
 
     def forget(self, first: int, last: int) -> None:
-        """Let first..last wait for nothing. O(blocks); where that is all that waits, none is read."""
+        """Remove first..last from the timetable. O(blocks); if nothing else waits, no block is read."""
         if self.blocks and first <= self.blocks.first << BLOCK_SHIFT and self.blocks.last < (last + 1) >> BLOCK_SHIFT:
             self.forget_all()
             return
@@ -72,7 +73,7 @@ class PutOffLane(BlockHolder):
             number += 1
 
     def trim(self, lane: PendingLane, first: int, last: int) -> None:
-        """Let what of first..last is not pending in the lane wait for nothing. O(blocks)."""
+        """Remove those of first..last from the timetable that are not pending in the lane. O(blocks)."""
         while first <= last:
             run = lane.pending_run(first, BLOCK_MESSAGES)
             begin, end = (last + 1, last) if run is None else run
@@ -81,7 +82,7 @@ class PutOffLane(BlockHolder):
             first = end + 1
 
     def forget_all(self) -> None:
-        """Let everything wait for nothing: the lane has ended. O(blocks), no disk."""
+        """Remove everything from the timetable, because the lane has ended. O(blocks), no disk."""
         for block in list(self.resident.values()):
             self.cache.expel(self, block)
         for first, last in self.blocks_on_disk:
@@ -91,7 +92,7 @@ class PutOffLane(BlockHolder):
         self.earliest[DUE] = NEVER
 
     def released(self, block: Block, messages: int) -> None:
-        """See BlockHolder. Where nothing of it waits, the block goes."""
+        """Forget a block once none of its messages waits."""
         assert block.times is not None
         self.pending_messages -= messages
         if not block.times.waiting:
@@ -104,18 +105,18 @@ class PutOffLane(BlockHolder):
         return self.waiting(sequence, sequence) != 0
 
     def waiting(self, first: int, last: int) -> int:
-        """Return a bit for each of first..last, in one block, that waits; the lowest for the first."""
+        """Return a bit for each of first..last, in one block, that waits; the lowest bit is for the first."""
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def due_at(self, sequence: int) -> int:
-        """Return when a message that waits is offered again."""
+        """Return when a waiting message is offered again."""
         block = self.block(sequence >> BLOCK_SHIFT)
         assert block is not None and block.times is not None
         return block.times.of(sequence & BLOCK_MASK).due_at
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run that waits at or behind `sequence`, cut to `most` and to its block; None at the end."""
+        """Return the first waiting run at or behind `sequence`, cut to `most` and to its block. None: there is none."""
         number = sequence >> BLOCK_SHIFT
         while (run := self.blocks.next_from(number)) is not None:
             number = max(run[0], number)

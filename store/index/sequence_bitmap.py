@@ -1,8 +1,8 @@
-"""A set of sequences of one lane, block by block: what a subscription has not acknowledged.
+"""SequenceBitmap: a set of sequences of one lane, block by block, such as those a subscription has not acknowledged.
 
-A block of which all is in costs a part of a run, any other one a mask, whatever its pattern: ten million consecutive
-sequences cost what one run costs, and ten million in any pattern less than 0.5 bytes each. Masks are charged a few at a
-time, where the first of these is made.
+A block that is completely in the set costs a part of a run; any other block costs a mask, whatever its pattern. Ten
+million consecutive sequences cost as much as one run, and ten million in any pattern less than 0.5 bytes each. Masks
+are charged in steps, when the first mask of a step is made.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from ..sequence_set import SequenceSet
 FULL_BLOCK: Final = (1 << BLOCK_MESSAGES) - 1
 STEP_MASKS: Final = 4
 STEP_BYTES: Final = 768
-"""Charged for so many masks, what else a block costs included, and as much for the set itself: as measured with
-tracemalloc for up to 5,000 masks."""
+"""Charge of one step of masks, with everything else that their blocks cost; and the charge of the set itself.
+
+Measured with tracemalloc for up to 5,000 masks.
+"""
 _UNCOUNTED: Final = Uncounted()
-"""Of sets that nobody keeps."""
+"""The account of sets that are not kept."""
 
 
 class SequenceBitmap:
@@ -30,15 +32,15 @@ class SequenceBitmap:
     __slots__ = ("blocks", "count", "_masks", "_account", "_paid_masks")
 
     def __init__(self, account: OpenAccount = _UNCOUNTED) -> None:
-        """account: pays for the set until `close`."""
+        """Make an empty set. account: pays for it until `close`."""
         self._account = account
         self._paid_masks = 0
         account.charge(STEP_BYTES)
+        # Numbers of the blocks that have a sequence in the set. Read-only for callers.
         self.blocks = SequenceSet()
-        """Numbers of the blocks of which something is in. Read-only for callers."""
         self.count = 0
+        # Block -> mask of its sequences in the set, if those are not all.
         self._masks: dict[int, int] = {}
-        """Block -> what of it is in, where that is not all."""
 
     @classmethod
     def of_run(cls, first: int, last: int, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
@@ -56,7 +58,7 @@ class SequenceBitmap:
         return made
 
     def copy(self, account: OpenAccount = _UNCOUNTED) -> SequenceBitmap:
-        """Return a set of its own with the same in it. O(runs + masks)."""
+        """Return a copy. O(runs + masks)."""
         made = SequenceBitmap(account)
         made.blocks = self.blocks.copy()
         made.count, made._masks = self.count, self._masks.copy()
@@ -64,7 +66,7 @@ class SequenceBitmap:
         return made
 
     def close(self) -> None:
-        """Release what the set is charged, because it is no longer in use."""
+        """Release the charge of the set, because it is no longer in use."""
         self._account.release(self.charge_bytes)
         self._account, self._paid_masks = _UNCOUNTED, 0
 
@@ -74,7 +76,7 @@ class SequenceBitmap:
         return STEP_BYTES * (1 + self._paid_masks // STEP_MASKS)
 
     def _pay(self) -> None:
-        """Charge for as many masks as there are."""
+        """Charge for the present number of masks."""
         steps = (len(self._masks) + STEP_MASKS - 1) // STEP_MASKS - self._paid_masks // STEP_MASKS
         self._paid_masks += STEP_MASKS * steps
         if steps > 0:
@@ -83,7 +85,7 @@ class SequenceBitmap:
             self._account.release(-STEP_BYTES * steps)
 
     def mask(self, number: int) -> int:
-        """Return what of a block is in, a bit a sequence. O(log runs)."""
+        """Return the sequences of a block in the set, as a bit for each. O(log runs)."""
         mask = self._masks.get(number)
         if mask is not None:
             return mask
@@ -93,13 +95,13 @@ class SequenceBitmap:
         return bool(self.mask(sequence >> BLOCK_SHIFT) >> (sequence & BLOCK_MASK) & 1)
 
     def add(self, first: int, last: int) -> None:
-        """Put first..last in; what is in stays. O(blocks)."""
+        """Add first..last; sequences that are in already stay. O(blocks)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             self._set(number, self.mask(number) | ones(max(first - base, 0), min(last - base, BLOCK_MASK)))
 
     def unite(self, other: SequenceBitmap, first: int) -> None:
-        """Put in what another set has from `first` on. O(runs + masks of both), however many blocks that are."""
+        """Add the sequences of another set from `first` on. O(runs + masks of both), however many blocks those are."""
         start = first >> BLOCK_SHIFT
         known = {number: mask for number, mask in other._masks.items() if number > start}
         known |= {number: FULL_BLOCK for number in self._masks if number > start and other.mask(number) == FULL_BLOCK}
@@ -113,7 +115,7 @@ class SequenceBitmap:
         self.count = self._counted()
 
     def remove(self, number: int, mask: int) -> None:
-        """Take the places of a mask out of a block; what is not in is passed over. O(log runs)."""
+        """Remove the sequences in a mask from a block; those that are not in are ignored. O(log runs)."""
         self._set(number, self.mask(number) & ~mask)
 
     def _set(self, number: int, mask: int) -> None:
@@ -132,9 +134,7 @@ class SequenceBitmap:
             self._pay()
 
     def next_block(self, number: int) -> int | None:
-        """Return the first block at or behind `number` of which something is in; None where there is none. O(log
-        runs).
-        """
+        """Return the first block at or behind `number` with a sequence in the set. None: there is none. O(log runs)."""
         run = self.blocks.next_from(number)
         return None if run is None else run[0]
 

@@ -1,8 +1,8 @@
-"""SubscriptionTable and Cursors: the durable subscriptions that nobody uses, as packed rows and in columns.
+"""SubscriptionTable and Cursors: durable subscriptions that nobody uses, as packed rows and in columns.
 
-A durable subscription is a row of the table, used or not: its topic, name and selector. What one that nobody uses has
-not acknowledged of a lane is all from some sequence on: that is its cursor, a row of the lane. Nothing here survives a
-crash: recovery fills the table from the journal.
+Every durable subscription is a row of the table, used or not: its topic, name and selector. A subscription that nobody
+uses needs all messages of a lane from some sequence on. This sequence is its cursor, a row of the lane. The tables are
+in RAM; recovery fills them from the journal.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from ..format.state import (
 )
 
 SUBSCRIPTION_ROW_BYTES: Final = 40
-"""What a row takes, beside its name and selector."""
+"""Charge of a row, without its name and selector."""
 CURSOR_BYTES: Final = 40
-"""What a cursor takes. Both measured with tracemalloc over 10,000 of them, with what columns take ahead."""
+"""Charge of a cursor. Both were measured with tracemalloc over 10,000, with what the columns reserve in advance."""
 
 
 def _row_charge(row_bytes: int) -> int:
-    """Return what a row is charged of which a record has so many bytes."""
+    """Return the charge of a row whose record has so many bytes."""
     text_bytes = row_bytes - SUBSCRIPTION_HEAD.size
     return SUBSCRIPTION_ROW_BYTES + text_bytes + text_bytes // 8
 
 
 class SubscriptionTable:
-    """Number -> facts, and topic and name -> number. The state lock guards it."""
+    """The durable subscriptions, found by number, or by topic and name. The state lock guards it."""
 
     __slots__ = ("_account", "_rows", "_by_name", "_charged_bytes")
 
     def __init__(self, account: OpenAccount) -> None:
-        """account: pays for the rows."""
+        """Make an empty table. account: pays for the rows."""
         self._account = account
         self._rows = PackedRows(_end_of)
+        # Where the rows begin, sorted by topic and name; retentions are behind the others of their topic.
         self._by_name = array("I")
-        """Where the rows begin, in the order of topics and names, retentions behind the others of their topic."""
         self._charged_bytes = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the numbers there are now."""
+        """Yield the present numbers."""
         return iter(self._rows.numbers)
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and self._rows.find(number) is not None
 
     def find(self, number: int) -> Subscription | None:
-        """Return what is known of a subscription, or None. O(log subscriptions)."""
+        """Return the facts of a subscription, or None. O(log subscriptions)."""
         place = self._rows.find(number)
         return None if place is None else self._facts(place)
 
     def add(self, facts: Subscription) -> None:
-        """Add a subscription. Requires: there is none of that number. O(subscriptions) copied bytes."""
+        """Add a subscription. Requires: its number is not in the table. O(subscriptions) copied bytes."""
         row = encode_subscription(facts)
         place = self._rows.add(facts.number, row)
         self._by_name.insert(bisect_left(self._by_name, self._key(place), key=self._key), place)
         self._charge(_row_charge(len(row)))
 
     def remove(self, number: int) -> None:
-        """Forget a subscription; one that is not there is passed over. O(subscriptions) copied bytes."""
+        """Forget a subscription, if it is there. O(subscriptions) copied bytes."""
         place = self._rows.find(number)
         if place is None:
             return
@@ -81,7 +81,7 @@ class SubscriptionTable:
             self._sort_by_name()
 
     def remove_topic(self, topic: int) -> list[int]:
-        """Forget the subscriptions of a topic, retentions among them; return their numbers. O(subscriptions)."""
+        """Forget the subscriptions of a topic, including retentions; return their numbers. O(subscriptions)."""
         begin = bisect_left(self._by_name, topic.to_bytes(4, "big"), key=self._key)
         end = bisect_left(self._by_name, (topic + 1).to_bytes(4, "big"), begin, key=self._key)
         gone = set(self._by_name[begin:end])
@@ -95,7 +95,7 @@ class SubscriptionTable:
         return removed
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all subscriptions."""
         self._rows.clear()
         del self._by_name[:]
         self._charge(-self._charged_bytes)
@@ -109,7 +109,7 @@ class SubscriptionTable:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for all rows."""
+        """Return the charge of all rows."""
         return self._charged_bytes
 
     # ------------------------------------------------------------------ of one topic
@@ -123,12 +123,12 @@ class SubscriptionTable:
         return None
 
     def names(self, topic: int) -> list[str]:
-        """Return the names of the durable subscriptions of a topic, in order."""
+        """Return the names of the durable subscriptions of a topic, sorted."""
         begin, end = self._range(topic)
         return [self._key(place)[5:].decode() for place in self._by_name[begin:end]]
 
     def numbers(self, topic: int) -> list[int]:
-        """Return the numbers of the durable subscriptions of a topic, in the order of their names."""
+        """Return the numbers of the durable subscriptions of a topic, sorted by name."""
         begin, end = self._range(topic)
         return list(map(self._rows.number_at, self._by_name[begin:end]))
 
@@ -144,17 +144,17 @@ class SubscriptionTable:
     # ------------------------------------------------------------------ all of them
 
     def encoded(self) -> EncodedRows[Subscription]:
-        """Return all of them as a record has them. It copies bytes and makes no object of any."""
+        """Return all subscriptions as a record has them. It copies bytes and makes no objects."""
         return encoded_subscriptions(len(self), self._rows.joined())
 
     def _sort_by_name(self) -> None:
-        """Find the rows by name again, which have moved. O(subscriptions log subscriptions)."""
+        """Sort the rows by name again after they have moved. O(subscriptions log subscriptions)."""
         self._by_name = array("I", sorted(self._rows.places, key=self._key))
 
     # ------------------------------------------------------------------ one row
 
     def _key(self, place: int) -> bytes:
-        """Return what the row is found by: topic, kind and name."""
+        """Return the key of a row: topic, kind and name."""
         data = self._rows.data
         _, topic, kind, name_bytes, _ = SUBSCRIPTION_HEAD.unpack_from(data, place)
         begin = place + SUBSCRIPTION_HEAD.size
@@ -183,62 +183,65 @@ def _key_of(topic: int, name: bytes, kind: int = 0) -> bytes:
 
 
 class Cursor(NamedTuple):
-    """What a subscription that nobody uses has of a lane: it needs all from `next_sequence` on."""
+    """What an unused subscription needs of a lane: all messages from `next_sequence` on."""
 
     next_sequence: int
     sent_bytes: int
-    """How many bytes were sent to the topic before that message."""
+    """Bytes that were sent to the topic before that message."""
     first_sequence: int
-    """Where the statistics of the subscription begin to count, and at how many bytes."""
+    """Where the statistics of the subscription begin to count, with the bytes at that place."""
     first_bytes: int
 
 
 _NO_NUMBERS: Final = array("I")
 _NO_COLUMNS: Final = (array("Q"), array("q"), array("Q"), array("q"))
-"""The columns of all lanes without cursors, which most are. Nothing is ever put in."""
+"""The columns of all lanes without cursors, which are most lanes. They always stay empty."""
 
 
 class Cursors:
-    """Number of a subscription -> its cursor in one lane. The state lock guards it."""
+    """The cursors of one lane by the number of the subscription. The state lock guards it."""
 
     __slots__ = ("_account", "_numbers", "_columns", "_lowest")
 
     def __init__(self, account: OpenAccount) -> None:
-        """account: pays for the columns."""
+        """Make it without cursors. account: pays for the columns."""
         self._account = account
+        # Numbers of subscriptions, sorted.
         self._numbers = _NO_NUMBERS
-        """In order."""
+        # The fields of the cursors.
         self._columns = _NO_COLUMNS
-        """The fields of a Cursor."""
+        # The least next sequence. None: it is not known, or there is no cursor.
         self._lowest: int | None = None
-        """The least next sequence; None: not known, or there is none."""
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[tuple[int, Cursor]]:
-        """Yield subscriptions and their cursors, as they are now."""
+        """Yield subscriptions with their cursors, from a snapshot."""
         numbers, columns = self._numbers[:], [column[:] for column in self._columns]
         return ((number, Cursor(*fields)) for number, *fields in zip(numbers, *columns, strict=True))
 
     @property
     def numbers(self) -> array[int]:
-        """The subscriptions, in order. Read-only."""
+        """The subscriptions, sorted. Read-only."""
         return self._numbers
 
     @property
     def next_sequences(self) -> array[int]:
-        """Where each of them goes on. Read-only."""
+        """The next sequence of each subscription. Read-only."""
         return self._columns[0]
 
     @property
     def sent_bytes(self) -> array[int]:
-        """How much was sent before that. Read-only."""
+        """Bytes that were sent before that sequence. Read-only."""
         return self._columns[1]
 
     @property
     def lowest(self) -> int | None:
-        """Return the first sequence that any of them needs; None: there are none. O(subscriptions) at times."""
+        """Return the first sequence that any subscription needs. None: there is no cursor.
+
+        O(subscriptions) at times.
+        """
         if self._lowest is None and self._numbers:
             self._lowest = min(self._columns[0])
         return self._lowest
@@ -273,7 +276,7 @@ class Cursors:
         return cursor
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all cursors."""
         self._account.release(self.charge_bytes)
         self._numbers, self._columns, self._lowest = _NO_NUMBERS, _NO_COLUMNS, None
 

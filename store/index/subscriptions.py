@@ -1,12 +1,11 @@
-"""Subscriptions: who gets what is sent to each topic.
+"""Subscriptions: which subscriptions get the messages of each topic.
 
-A durable subscription is in the journal: a record begins it, a record ends it, and the state record that opens each
-data log restates it. What it has not acknowledged is in the root of each checkpoint, and made again from the journal
-where that is lost. A subscription that is not durable is in RAM alone: no record names it, and a crash or a close ends
-it.
+A durable subscription begins and ends with a record, and the state record that opens each data log restates it. What it
+has not acknowledged is in the root of each checkpoint; if the root is lost, it is computed from the journal. A
+subscription that is not durable has no record, so a crash or a close ends it.
 
-A durable one that nobody uses is a row of the SubscriptionTable, and a row of each lane of its topic: whoever uses it
-opens it, and puts it away again.
+A durable subscription that nobody uses is a row of the SubscriptionTable and a row of each lane of its topic. Using it
+opens it, and afterwards it is put away again.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from .subscription_table import Cursor, SubscriptionTable
 from .topic_lane import NO_RECORD, BacklogSets, LaneHome, NotedBacklogs, SubscriptionLane, TopicLane
 
 SUBSCRIBER_BYTES: Final = 480
-"""What an open subscription takes, beside its lanes. Measured with tracemalloc over 10,000 of them."""
+"""Charge of an open subscription, without its lanes. Measured with tracemalloc over 10,000 subscriptions."""
 ASKED_AT_ONCE: Final = 32
-"""Subscriptions that a sweep asks in the time that a block takes besides."""
+"""Subscriptions that a sweep asks in the same time that the rest of its work for a block takes."""
 
 
 class Subscriber:
-    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable.
+    """A subscription and its lanes, one for each lane of its topic. `facts.name` is "" if it is not durable.
 
-    A retention is one too: it needs everything that its topic keeps beyond all acks, and nobody reads it.
+    A retention is a Subscriber too: it needs everything that its topic keeps beyond all acks, and nobody reads it.
     """
 
     __slots__ = ("facts", "is_durable", "lanes")
@@ -51,19 +50,22 @@ class _Topic(LaneHome):
     __slots__ = ("number", "subscribers", "retention", "lanes", "_topics", "_open")
 
     def __init__(self, number: int, topics: dict[int, _Topic], open_subscription: Callable[[int], object]) -> None:
-        """topics: by number, to which it adds itself, and which it leaves with the last it has. open_subscription:
-        opens the one of that number."""
+        """Make it and add it to `topics`.
+
+        topics: topics by number, from which it removes itself with its last lane and subscription.
+        open_subscription: opens the subscription of a number.
+        """
         self._open = open_subscription
         self.number = number
+        # Open subscriptions by number.
         self.subscribers: dict[int, Subscriber] = {}
-        """Those that are open."""
         self.retention: Subscriber | None = None
         self.lanes: list[TopicLane] = []
         self._topics = topics
         topics[number] = self
 
     def lane_left(self, lane: TopicLane) -> None:
-        """Forget a lane that is a row of the index now, and the topic with its last one."""
+        """Forget a lane that is a row of the index now; forget the topic with its last lane."""
         self.lanes.remove(lane)
         self.leave_if_empty()
 
@@ -72,7 +74,7 @@ class _Topic(LaneHome):
         self._open(number)
 
     def leave_if_empty(self) -> None:
-        """Leave the topics that have something."""
+        """Remove itself from the topics if it has no lane and no subscription."""
         if not (self.lanes or self.subscribers):
             self._topics.pop(self.number, None)
 
@@ -81,26 +83,29 @@ class Subscriptions(LaneMaker):
     """The subscriptions of a store. The state lock guards it."""
 
     def __init__(self, index: Index, backlogs: OpenAccount | None = None) -> None:
-        """backlogs: pays for what subscriptions have not acknowledged; None: nobody counts it."""
+        """Make it without subscriptions.
+
+        backlogs: pays for what subscriptions have not acknowledged; None: it is not counted.
+        """
         self._index = index
         self._account = backlogs or Uncounted()
         self._backlogs = BacklogSets(self._account)
+        # All durable subscriptions, including retentions.
         self.table = SubscriptionTable(self._account)
-        """All durable ones, retentions among them."""
         index.topics = self
+        # Numbers of all topics, sorted.
         self._numbers = array("I")
-        """Of all topics, in order."""
+        # Open subscriptions by number: they are in use, or need more than all messages from one place on.
         self.by_number: dict[int, Subscriber] = {}
-        """Those that are open: somebody uses them, or they need something else than all from a place on."""
+        # Topics that have lanes or subscriptions, by number.
         self._topics: dict[int, _Topic] = {}
-        """Those that have lanes or subscriptions."""
+        # Number of the next destination or subscription. A number is never used again.
         self.next_number = 1
-        """Number of the next destination or subscription. A number is never used again."""
+        # Whether the last sweep stopped early, so that a checkpoint can make room.
         self.is_behind = False
-        """The last sweep stopped before its end, for a checkpoint to make room."""
 
     def reset(self) -> None:
-        """Forget everything, as before a full replay. The index is reset with it."""
+        """Forget everything, before a full replay. The index is reset with it."""
         for lane in self._lanes():
             lane.end()
         self._account.release(SUBSCRIBER_BYTES * len(self.by_number))
@@ -113,13 +118,13 @@ class Subscriptions(LaneMaker):
     # ------------------------------------------------------------------ what there is
 
     def register(self, destination: Destination) -> None:
-        """Note that a destination exists. A topic's lanes are made as TopicLanes from now on."""
+        """Note that a destination exists. Lanes of a topic are made as TopicLanes from now on."""
         self._note_number(destination.number)
         if destination.kind == TOPIC and not self.is_topic(destination.number):
             insort(self._numbers, destination.number)
             for priority in range(PRIORITIES):
                 known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
-                if known is not None:  # the record that told of the topic was lost, and messages came before this one
+                if known is not None:  # the record that created the topic was lost, and messages came before this one
                     lane = self.make_lane(destination.number, priority, 0)
                     lane.replace(known)
                     self._index.lanes[lane.number] = lane
@@ -128,16 +133,16 @@ class Subscriptions(LaneMaker):
         self.next_number = max(self.next_number, number + 1)
 
     def is_topic(self, destination: int) -> bool:
-        """See LaneMaker. O(log topics)."""
+        """Return whether a destination is a topic. O(log topics)."""
         at = bisect_left(self._numbers, destination)
         return at < len(self._numbers) and self._numbers[at] == destination
 
     def _topic(self, number: int) -> _Topic:
-        """Return what is known of a topic that has something, or is about to."""
+        """Return the entry of a topic, made if needed."""
         return self._topics.get(number) or _Topic(number, self._topics, self.opened)
 
     def make_lane(self, destination: int, priority: int, next_sequence: int) -> TopicLane:
-        """Make a lane of a topic that goes on with that sequence, and let each subscription have it."""
+        """Make a lane of a topic whose next message has that sequence, and add it to each subscription."""
         topic = self._topic(destination)
         lane = TopicLane(self._index.cache, self._index.uses, destination, priority, self._backlogs)
         lane.home = topic
@@ -164,15 +169,15 @@ class Subscriptions(LaneMaker):
 
     @property
     def count(self) -> int:
-        """How many subscriptions there are, durable or not, open or not."""
+        """Number of subscriptions, durable or not, open or not."""
         return len(self.table) + sum(not each.is_durable for each in self.by_number.values())
 
     def numbers(self) -> set[int]:
-        """Return the numbers of all there are."""
+        """Return the numbers of all subscriptions."""
         return {*self.table, *self.by_number}
 
     def opened(self, number: int) -> Subscriber | None:
-        """Return a subscription with lanes of its own, to use it; None: there is none. O(log subscriptions)."""
+        """Return a subscription, open, to use it. None: there is none. O(log subscriptions)."""
         found = self.by_number.get(number)
         if found is None and (facts := self.table.find(number)) is not None:
             topic = self._topic(facts.topic)
@@ -187,9 +192,9 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def for_report(self, number: int) -> Subscriber | None:
-        """Return a subscription to look at, with what it needs now; None: there is none.
+        """Return a subscription for reading its present state. None: there is none.
 
-        Of one that is not open it is an object of its own, which nothing is done with.
+        For a closed subscription this is a separate object, which must not be changed.
         """
         found = self.by_number.get(number)
         if found is None and (facts := self.table.find(number)) is not None:
@@ -201,9 +206,9 @@ class Subscriptions(LaneMaker):
         return found
 
     def put_away(self, number: int) -> None:
-        """Make a durable subscription rows, if it needs all from some place on and is not open already.
+        """Make a durable subscription rows, if it needs just all messages from some place on.
 
-        Requires: nobody has it. Whoever wants it later asks `opened` for it again. O(lanes + subscriptions copied).
+        Requires: nobody has it. Later, callers must ask `opened` for it again. O(lanes + subscriptions copied).
         """
         found = self.by_number.get(number)
         if found is None or not found.is_durable or found.facts.is_retention:
@@ -220,12 +225,12 @@ class Subscriptions(LaneMaker):
         topic.leave_if_empty()
 
     def put_away_all(self) -> None:
-        """Make rows of all subscriptions that can be rows. Requires: no caller has one. O(subscriptions)."""
+        """Make all subscriptions rows for which that is possible. Requires: no caller has one. O(subscriptions)."""
         for number in list(self.by_number):
             self.put_away(number)
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
-        """Make a subscription, which gets what is sent to its topic from now on. One that exists stays as it is."""
+        """Make a subscription, which gets messages that are sent from now on. An existing one stays unchanged."""
         self._note_number(facts.number)
         subscriber = self.opened(facts.number)
         if subscriber is None:
@@ -244,7 +249,7 @@ class Subscriptions(LaneMaker):
         return subscriber
 
     def unsubscribe(self, number: int) -> None:
-        """End a subscription and its needs. One that is not there is passed over. O(blocks it had)."""
+        """End a subscription and its needs, if it exists. O(blocks it had)."""
         subscriber = self.opened(number)
         if subscriber is not None:
             topic = self._topics[subscriber.facts.topic]
@@ -260,11 +265,13 @@ class Subscriptions(LaneMaker):
             topic.leave_if_empty()
 
     def seek(self, number: int, firsts: Iterable[tuple[int, int]], data_log: int) -> None:
-        """Let what exists from there on be pending for a subscription, by a record in data_log or by NO_RECORD.
+        """Make the existing messages from some places on pending for a subscription, by a record in data_log or
+        NO_RECORD.
 
-        firsts: (priority, sequence) of lanes; the others stay as they are. Counts and delays of persistent messages are
-        forgotten. A subscription that is not there is passed over. The record is needed as long as any data log that
-        has messages now, because without it a replay would have some of them acknowledged, or pending, as before.
+        firsts: (priority, sequence) of the lanes to move; the others stay. Counts and delays of persistent messages are
+            forgotten. Nothing happens if there is no such subscription. The record is needed as long as any data log
+            that has messages now, because without it a replay would restore the acknowledged and pending messages from
+            before.
         """
         if self.opened(number) is None:
             return
@@ -274,14 +281,14 @@ class Subscriptions(LaneMaker):
             lane.seek(first)
         if data_log == NO_RECORD:
             return
-        lanes = persistent_lanes_of(number)  # what is not persistent has no place in a journal, and stays as it is
+        lanes = persistent_lanes_of(number)  # non-persistent messages have no place in a journal, and stay unchanged
         self._index.delivery_count_table.forget_lanes(lanes)
         self._index.forget_put_off_lanes(lanes)
         needed = {found for found, use in self._index.uses.items() if use.pending_messages and found != data_log}
         self._index.use(data_log).acked_data_logs.update(needed)
 
     def delete_topic(self, number: int) -> None:
-        """End a topic's subscriptions, those in use too. Does nothing for a queue. O(subscriptions).
+        """End the subscriptions of a topic, including those in use. Does nothing for a queue. O(subscriptions).
 
         Requires: the index forgets the topic's lanes.
         """
@@ -301,14 +308,14 @@ class Subscriptions(LaneMaker):
             self._index.forget_put_off(subscription)
 
     def readers(self) -> Iterator[Subscriber]:
-        """Yield the subscriptions that somebody made, durable or not, as `seen`: all but retentions."""
+        """Yield all subscriptions except retentions, durable or not, as `for_report` returns them."""
         for number in sorted(self.numbers()):
             found = self.for_report(number)
             if found is not None and not found.facts.is_retention:
                 yield found
 
     def retention(self, topic: int) -> Subscriber | None:
-        """Return what stands for the messages that a topic keeps beyond all acks; None: it keeps none."""
+        """Return the entry for the messages that a topic keeps beyond all acks. None: it keeps none."""
         found = self._topics.get(topic)
         return None if found is None else found.retention
 
@@ -323,11 +330,11 @@ class Subscriptions(LaneMaker):
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 
     def lane_numbered(self, number: int) -> JournaledLane:
-        """Return the lane of (destination or subscription << 4 | priority)."""
+        """Return the lane with number (destination or subscription << 4 | priority)."""
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def lane(self, number: int, priority: int) -> JournaledLane:
-        """Return the lane that acks of this number speak of: a subscription's, or a destination's own."""
+        """Return the lane that acks with this number are about: a subscription's, or a destination's own."""
         subscriber = self.opened(number)
         if subscriber is None:
             return self._index.lane(number, priority)
@@ -341,15 +348,15 @@ class Subscriptions(LaneMaker):
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self, state: State) -> State:
-        """Put into a state what must be known of subscriptions, and return it."""
+        """Add the durable subscriptions to a state and return it."""
         state.subscriptions = self.table.encoded()
         state.next_number = self.next_number
         return state
 
     def apply(self, state: State) -> None:
-        """Keep the subscriptions that a state names, and no others.
+        """Keep only the subscriptions that a state names.
 
-        Requires: its destinations are registered, its lanes skipped to.
+        Requires: its destinations are registered, and its lanes have skipped to their sequences.
         """
         named = {facts.number for facts in state.subscriptions}
         for number in [number for number in self.numbers() if number not in named]:
@@ -359,7 +366,10 @@ class Subscriptions(LaneMaker):
         self.next_number = max(self.next_number, state.next_number)
 
     def catch_up(self, lanes: Sequence[SubscriptionLane]) -> None:
-        """Let these take in what was sent, so that `note_backlogs` finds little left. O(lanes + blocks sent)."""
+        """Let these lanes catch up with their topics, so that `note_backlogs` finds little left.
+
+        O(lanes + blocks sent).
+        """
         for lane in lanes:
             if lane.has_pending_set:
                 lane.catch_up()
@@ -369,20 +379,23 @@ class Subscriptions(LaneMaker):
         return [lane for topic in self._lanes() for lane in topic.subscribers.values() if lane.is_durable]
 
     def note_backlogs(self) -> list[NotedBacklogs]:
-        """Note what the durable ones have not acknowledged, for the root of a checkpoint. `forget_noted` must follow.
+        """Note what durable subscriptions have not acknowledged, for the root of a checkpoint.
 
-        O(subscriptions). What was noted is read without the lock.
+        Call `forget_noted` afterwards. O(subscriptions). The notes are read without the lock.
         """
         return [lane.note_backlogs() for lane in self._lanes()]
 
     def forget_noted(self) -> None:
-        """Forget the notes, which the checkpoint has read."""
+        """Forget the notes, because the checkpoint has read them."""
         for lane in self._lanes():
             lane.forget_noted()
         self._backlogs.forget_noted()
 
     def restore(self, backlogs: Iterable[Backlog]) -> None:
-        """Take over the backlogs of a checkpoint. What only those needed that were not durable is swept next."""
+        """Take over the backlogs of a checkpoint.
+
+        The next sweep removes what only subscriptions that were not durable needed.
+        """
         for backlog in backlogs:
             subscriber = self.by_number.get(backlog.lane_number >> LANE_SHIFT)
             lane = subscriber.lanes[backlog.lane_number & LANE_MASK] if subscriber is not None else None
@@ -393,12 +406,12 @@ class Subscriptions(LaneMaker):
 
     @property
     def rows_charge(self) -> int:
-        """Return what is charged for rows: of the table, and of lanes."""
+        """Return the charge of rows: those of the table, and those of lanes."""
         return self.table.charge_bytes + sum(lane.cursors.charge_bytes for lane in self._lanes())
 
     @property
     def charge_bytes(self) -> int:
-        """Return what is charged for subscriptions, and for what they have of lanes. O(those that are open)."""
+        """Return the charge of subscriptions, and of their parts of lanes. O(open subscriptions)."""
         opened_bytes = SUBSCRIBER_BYTES * len(self.by_number) + sum(lane.subscribers_charge for lane in self._lanes())
         return self.table.charge_bytes + opened_bytes + self._backlogs.noted_charge
 
@@ -406,14 +419,14 @@ class Subscriptions(LaneMaker):
 
     @property
     def touched_blocks(self) -> int:
-        """Blocks that hold something that may not be needed any more."""
+        """Number of blocks that may have messages which are no longer needed."""
         return sum(lane.touched.count for lane in self._lanes())
 
     def sweep(self, blocks: int = SEQUENCE_MAX) -> int:
-        """Let go of what no subscription needs, in up to that many blocks; return in how many it did, or 0.
+        """Remove messages that no subscription needs, in up to `blocks` blocks; return in how many it did, or 0.
 
-        Fewer of a topic with many subscriptions, because each of them is asked. `is_behind` is set where a checkpoint
-        must make room first.
+        It takes fewer blocks of a topic with many subscriptions, because each of them is asked. `is_behind` is set if a
+        checkpoint must make room first.
         """
         self.is_behind = False
         swept = 0

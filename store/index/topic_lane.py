@@ -1,10 +1,11 @@
-"""A topic's lane, and what each subscription has not acknowledged of it.
+"""TopicLane: a topic's lane, and what each subscription has not acknowledged of it.
 
-The places of a topic's messages are in its lane's blocks, once. A subscription has a set of sequences and nothing else:
-what it has not acknowledged. Its own acks name its number, so the journal tells which subscription is done with what. A
-message leaves the topic's lane, and frees its data log, when no subscription needs it; `sweep` finds that out block by
-block, before each checkpoint. Sending costs the same however many subscriptions there are: what was sent since a
-subscription last caught up is pending for it, and is added when somebody asks.
+The places of a topic's messages are in the blocks of its lane, once. A subscription only has a set of the sequences
+that it has not acknowledged. Its acks contain its number, so the journal says which subscription has finished which
+messages. A message leaves the topic's lane, and frees its data log, once no subscription needs it; before each
+checkpoint, `sweep` finds such messages block by block. The cost of a send does not depend on the number of
+subscriptions: messages that were sent since a subscription last caught up are pending for it, and are added to its set
+on demand.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 from .subscription_table import Cursor, Cursors
 
 _NOTHING: Final = SequenceBitmap()
-"""The set of those that have not caught up since something was sent. Nobody adds to it, or closes it."""
+"""The set of subscriptions that have not caught up since a message was sent. It stays empty and is never closed."""
 COUNTED_BLOCKS: Final = 128
-"""Blocks that a cursor which is moved reads to count the bytes behind it: a few milliseconds."""
+"""Most blocks that a moved cursor reads to count the bytes behind it, which takes a few milliseconds."""
 NO_RECORD = 0
-"""The data log of an ack that no record tells, so that none has to be kept for it."""
+"""Stands for the data log of an ack that has no record, so that no data log must be kept for it."""
 
 
 SUBSCRIPTION_LANE_BYTES: Final = 320
-"""Of a subscription for each lane of its topic, beside the set of what it has not acknowledged."""
+"""Charge of a subscription for each lane of its topic, without its set."""
 
 
 class BacklogSets:
-    """Makes and lets go the sets of what subscriptions have not acknowledged. The state lock guards it."""
+    """Makes and closes the sets of what subscriptions have not acknowledged. The state lock guards it."""
 
     __slots__ = ("_account", "_noted")
 
     def __init__(self, account: OpenAccount) -> None:
-        """account: pays for the sets, and for the lanes that have them."""
+        """Make it for one store. account: pays for the sets, and for the lanes that have them."""
         self._account = account
+        # Sets that only a note refers to, which is still read. Their subscriptions have new sets.
         self._noted: list[SequenceBitmap] = []
-        """Those that only a note has that somebody reads: their subscriptions have others by now."""
 
     def cursors(self) -> Cursors:
         """Return columns for the subscriptions that nobody uses."""
@@ -62,7 +63,7 @@ class BacklogSets:
         self._account.charge(SUBSCRIPTION_LANE_BYTES)
 
     def drop_lane(self) -> None:
-        """Release what such a lane was charged, which has ended."""
+        """Release the charge of a lane of a subscription that has ended."""
         self._account.release(SUBSCRIPTION_LANE_BYTES)
 
     def make(self) -> SequenceBitmap:
@@ -74,11 +75,11 @@ class BacklogSets:
         return SequenceBitmap.of_run(first, last, self._account)
 
     def copy(self, pending: SequenceBitmap) -> SequenceBitmap:
-        """Return a set with the same in it. O(runs + masks)."""
+        """Return a copy of a set. O(runs + masks)."""
         return pending.copy(self._account)
 
     def let_go(self, pending: SequenceBitmap, *, is_noted: bool) -> None:
-        """Close a set that a subscription has no longer; one that a note has, when nobody reads that any more."""
+        """Close a set that a subscription no longer has. If a note has it, close it once the note is no longer read."""
         if pending is _NOTHING:
             return
         if is_noted:
@@ -94,16 +95,16 @@ class BacklogSets:
 
     @property
     def noted_charge(self) -> int:
-        """Return what is charged for what only notes have."""
+        """Return the charge of sets that only notes have."""
         return sum(pending.charge_bytes for pending in self._noted)
 
 
 _UNCOUNTED_SETS: Final = BacklogSets(Uncounted())
-"""Of lanes that only somebody looks at, or that have ended."""
+"""For lanes that are only looked at, or that have ended."""
 
 
 class LaneHome(ABC):
-    """A topic as far as its lanes know it."""
+    """A topic as its lanes see it."""
 
     __slots__ = ()
 
@@ -113,7 +114,7 @@ class LaneHome(ABC):
 
     @abstractmethod
     def open_subscription(self, number: int) -> None:
-        """Let a subscription that is a row have lanes of its own again."""
+        """Give a subscription that is a row lanes of its own again."""
 
 
 class TopicLane(DestinationLane):
@@ -134,37 +135,37 @@ class TopicLane(DestinationLane):
     def __init__(
         self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int, backlogs: BacklogSets
     ) -> None:
-        """backlogs: makes the sets of what subscriptions have not acknowledged."""
+        """Make an empty lane. backlogs: makes the sets of what subscriptions have not acknowledged."""
         super().__init__(cache, uses, destination, priority)
         self.backlogs = backlogs
+        # Replaces this lane in the lanes of subscriptions that have ended.
         self._nowhere: TopicLane | None = None
-        """What lanes of subscriptions have that are none any more."""
+        # The cursors of subscriptions that nobody uses.
         self.cursors = backlogs.cursors()
-        """What the subscriptions need that nobody uses."""
+        # How often backlogs were noted, and the number of the note that is still read; 0: none is.
         self.snapshots = self.open_snapshot = 0
-        """How often its backlogs were noted, and the number of the note that somebody still reads; 0: nobody does."""
         self.is_unread = True
+        # Has the lanes of the topic. None: this lane stands for one that is gone.
         self.home: LaneHome | None = None
-        """Where the topic's lanes are known; None: the lane stands in for one that is gone."""
+        # The lane of each open subscription, by number.
         self.subscribers: dict[int, SubscriptionLane] = {}
-        """Number of the subscription -> its lane, of those that have one."""
+        # Content bytes of all messages sent since this object was made, even without subscriptions.
         self.sent_bytes = 0
-        """Content bytes of all that was sent since this object was made, also while nobody had subscribed."""
+        # Blocks that may have messages which are no longer needed.
         self.touched = SequenceSet()
-        """Blocks of which something may not be needed any more."""
 
     @property
     def is_idle(self) -> bool:
-        """See DestinationLane. Subscriptions of a topic know its lanes."""
+        """Whether the lane could be a row. It could not while subscriptions refer to it."""
         return not self.has_subscriptions and super().is_idle
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether anybody gets what is sent."""
+        """Whether any subscription gets the messages."""
         return bool(self.subscribers) or len(self.cursors) > 0
 
     def add_cursor(self, number: int) -> None:
-        """Add a row for a subscription that is not in use: it gets what is sent from now on."""
+        """Add a row for a subscription that is not in use. It gets messages that are sent from now on."""
         self.cursors.put(number, Cursor(self.next_sequence, self.sent_bytes, self.next_sequence, self.sent_bytes))
         self.is_unread = False
 
@@ -176,7 +177,7 @@ class TopicLane(DestinationLane):
 
     @property
     def nowhere(self) -> TopicLane:
-        """A lane in which nothing is sent, for subscriptions that have none any more."""
+        """A lane to which nothing is sent, for subscriptions that have ended."""
         if self._nowhere is None:
             self._nowhere = TopicLane(self.cache, self.uses, self.destination_number, self.priority, self.backlogs)
         return self._nowhere
@@ -196,13 +197,13 @@ class TopicLane(DestinationLane):
             self.home.lane_left(self)
 
     def replace(self, lane: DestinationLane) -> None:
-        """Become that lane, which was not known to be a topic's. Requires: no subscriptions yet."""
+        """Take over a lane that was not known to belong to a topic. Requires: there are no subscriptions yet."""
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))
         self.touch_all()
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
-        """Give the next sequence to a message that lies there; without subscriptions it is gone at once."""
+        """Give the next sequence to a message. Without subscriptions the message is gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + 1)
             return self.next_sequence - 1
@@ -210,7 +211,7 @@ class TopicLane(DestinationLane):
         return super().add_one(data_log, offset, length, use)
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
-        """Give the next sequences to the messages of a record; without subscriptions they are gone at once."""
+        """Give the next sequences to the messages of a record. Without subscriptions they are gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return self.next_sequence - len(lengths)
@@ -218,7 +219,7 @@ class TopicLane(DestinationLane):
         return super().add_slice(data_log, offset, lengths, use)
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
-        """Give the next sequences to messages that are a record each; without subscriptions they are gone at once."""
+        """Give the next sequences to messages that are a record each. Without subscriptions they are gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return
@@ -226,22 +227,22 @@ class TopicLane(DestinationLane):
         super().add_singles(data_log, offsets, lengths, use)
 
     def pass_over(self, messages: int, content_bytes: int) -> None:
-        """Use up the next sequences, and count the bytes as sent all the same."""
+        """Use up the next sequences; their bytes still count as sent."""
         self.sent_bytes += content_bytes
         super().pass_over(messages, content_bytes)
 
     @property
     def enqueued_bytes(self) -> int:
-        """See PendingLane: with what nobody had subscribed to."""
+        """Content bytes of messages that came, including those to which nobody had subscribed."""
         return self.sent_bytes
 
     def put_times(self, first: int, times: Sequence[Times]) -> None:
-        """Set the times of messages that were just added; without subscriptions they are gone."""
+        """Set the times of messages that were just added. Without subscriptions they are gone already."""
         if not self.is_unread:
             super().put_times(first, times)
 
     def skip_to(self, sequence: int) -> None:
-        """Skip to a sequence: what lies before it is pending for no subscription."""
+        """Skip to a sequence. Messages before it are pending for no subscription."""
         if sequence <= self.next_sequence:
             return
         self._open_before(sequence)
@@ -252,10 +253,9 @@ class TopicLane(DestinationLane):
             subscriber.next_sequence = sequence
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Take first..last out for everybody, by a record in ack_data_log. What was not sent before is passed over for
-        good.
+        """Remove first..last for all subscriptions, by a record in ack_data_log. Return how many of them were pending.
 
-        Return how many of them were pending. O(blocks * subscriptions).
+        Sequences that were not sent yet are skipped for good. O(blocks * subscriptions).
         """
         known = min(last, self.next_sequence - 1)
         removed = 0
@@ -272,14 +272,15 @@ class TopicLane(DestinationLane):
         return (self, *self.subscribers.values())
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
-        """Let sequences lie in a copy there. A needs record goes with it in the journal, so that replay learns who
-        needs them.
+        """Note that sequences are in a copy there.
+
+        The journal has a record of needs with it, so that replay learns which subscriptions need them.
         """
         super().move(data_log, offset, first, lengths)
         self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
 
     def needs(self, first: int, last: int) -> list[Survivors]:
-        """Return what of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
+        """Return which of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
         found: list[Survivors] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = ones(first - base, last - base)
@@ -294,7 +295,7 @@ class TopicLane(DestinationLane):
         return found
 
     def masks(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield each subscription and what it needs of a block. O(subscriptions)."""
+        """Yield each subscription with the messages of a block that it needs. O(subscriptions)."""
         yield from ((subscription, lane.mask(number)) for subscription, lane in self.subscribers.items())
         cursors = self.cursors
         yield from (
@@ -303,13 +304,16 @@ class TopicLane(DestinationLane):
         )
 
     def _mask_from(self, begin: int, number: int) -> int:
-        """Return what of a block was sent from a sequence on."""
+        """Return the messages of a block that were sent from a sequence on."""
         base = number << BLOCK_SHIFT
         low, high = max(begin - base, 0), min(self.next_sequence - 1 - base, BLOCK_MASK)
         return ones(low, high) if low <= high else 0
 
     def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
-        """Let each subscription need what is named of first..last, sequences of one block, and nothing else."""
+        """Set which of first..last, sequences of one block, each subscription needs.
+
+        Other needs of these are forgotten.
+        """
         self._open_before(self.next_sequence + 1)
         number = first >> BLOCK_SHIFT
         block = self.block(number)
@@ -324,7 +328,7 @@ class TopicLane(DestinationLane):
         self.touched.add(number, number)
 
     def end(self) -> None:
-        """End all subscriptions: the topic is deleted, and its lanes with it. O(subscriptions)."""
+        """End all subscriptions, because the topic is deleted with its lanes. O(subscriptions)."""
         for subscriber in self.subscribers.values():
             subscriber.leave(self.nowhere)
         self.subscribers = {}
@@ -332,9 +336,9 @@ class TopicLane(DestinationLane):
         self.is_unread = True
 
     def note_backlogs(self) -> NotedBacklogs:
-        """Note what each durable subscription has not acknowledged. Until `forget_noted` none of them changes that.
+        """Note what each durable subscription has not acknowledged. The noted sets do not change until `forget_noted`.
 
-        O(subscriptions), and little of each.
+        O(subscriptions), with little work for each.
         """
         self.snapshots += 1
         self.open_snapshot = self.snapshots
@@ -347,17 +351,20 @@ class TopicLane(DestinationLane):
 
     @property
     def subscribers_charge(self) -> int:
-        """Return what is charged for what subscriptions have of this lane. O(subscriptions)."""
+        """Return the charge of what subscriptions have of this lane. O(subscriptions)."""
         sets_bytes = sum(lane.pending.charge_bytes for lane in self.subscribers.values() if lane.has_pending_set)
         return SUBSCRIPTION_LANE_BYTES * len(self.subscribers) + sets_bytes + self.cursors.charge_bytes
 
     def touch_all(self) -> None:
-        """Let the next sweep look at every block, because nothing is known of what is needed."""
+        """Make the next sweep check every block, because it is not known what is needed."""
         for first, last in self.blocks:
             self.touched.add(first, last)
 
     def sweep(self) -> None:
-        """Let the next touched block go of what no subscription needs. O(subscriptions). At most one block read."""
+        """Remove messages of the next touched block that no subscription needs.
+
+        O(subscriptions). It reads at most one block.
+        """
         number, _ = self.touched.pop_first(1)
         lowest = self.cursors.lowest
         needed = 0 if lowest is None else self._mask_from(lowest, number)
@@ -384,7 +391,7 @@ class TopicLane(DestinationLane):
 
 
 class NotedBacklogs:
-    """What the durable subscriptions had not acknowledged of one topic's lane at some moment. Read without the lock."""
+    """What durable subscriptions had not acknowledged of a topic's lane at some moment. It is read without the lock."""
 
     __slots__ = (
         "_numbers",
@@ -398,7 +405,7 @@ class NotedBacklogs:
     )
 
     def __init__(self, lanes: Sequence[SubscriptionLane], cursors: Cursors, topic: TopicLane) -> None:
-        """Columns, not a tuple for each: so many would call the collector."""
+        """Note the backlogs in columns, because a tuple for each would trigger the garbage collector."""
         self._numbers = array("Q", [lane.number for lane in lanes])
         self._pending = [lane.pending for lane in lanes]
         self._next_sequences = array("Q", [lane.next_sequence for lane in lanes])
@@ -422,10 +429,10 @@ class NotedBacklogs:
 
 
 class SubscriptionLane(JournaledLane):
-    """A topic's lane as one subscription sees it: what it has not acknowledged.
+    """A topic's lane as one subscription sees it: the messages that it has not acknowledged.
 
-    `number` and `destination` are the subscription's, sequences and places the topic's. The counters are those of the
-    last `catch_up`. The state lock guards it.
+    `number` and `destination` are those of the subscription, sequences and places those of the topic. The counters are
+    as of the last `catch_up`. The state lock guards it.
     """
 
     __slots__ = (
@@ -441,17 +448,20 @@ class SubscriptionLane(JournaledLane):
     )
 
     def __init__(self, topic: TopicLane, number: int, *, is_durable: bool, cursor: Cursor | None = None) -> None:
-        """cursor: what it needs; None: what is sent from now on. It needs nothing before `enter`."""
+        """Make the lane. It keeps no message until `enter`.
+
+        cursor: what the subscription needs; None: messages that are sent from now on.
+        """
         super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
         self.topic = topic
         self.is_durable = is_durable
+        # Whether the pending bytes are an estimate; see `seek`.
         self.has_estimate = False
-        """The pending bytes are an estimate: see `seek`."""
         self.earliest = topic.earliest
+        # Read-only. To change the set, use `_own`.
         self.pending = _NOTHING
-        """Read-only: what changes is `_own`."""
+        # Number of the topic's last note when this set was made. Earlier notes do not refer to it.
         self._own_since = topic.snapshots
-        """The last note of the topic's backlogs when this set was made: those before do not have it."""
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = self.first_bytes = topic.sent_bytes
         if cursor is not None:
@@ -459,7 +469,7 @@ class SubscriptionLane(JournaledLane):
         self._sets = _UNCOUNTED_SETS
 
     def enter(self) -> None:
-        """Need from now on what it has: the topic's lane keeps that for it."""
+        """Begin to need messages, so that the topic's lane keeps them."""
         topic = self.topic
         self._sets = topic.backlogs
         topic.subscribers[self.destination_number] = self
@@ -468,7 +478,10 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def cursor(self) -> Cursor | None:
-        """Return where it goes on, if it needs all from there on; None: it needs something else, or knows more."""
+        """Return the cursor if the subscription needs just all messages from there on.
+
+        None: it needs something else.
+        """
         if not self.is_durable or self.has_estimate or self.put_off is not None:
             return None
         first, size = self.next_sequence, self._sent_bytes
@@ -482,7 +495,7 @@ class SubscriptionLane(JournaledLane):
         return Cursor(first, size, self.first_sequence, self.first_bytes)
 
     def catch_up(self) -> None:
-        """Take in what was sent since the last time. O(blocks of that)."""
+        """Add the messages that were sent since the last call. O(their blocks)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
             if self.pending is _NOTHING:
@@ -495,36 +508,36 @@ class SubscriptionLane(JournaledLane):
             self._sent_bytes = topic.sent_bytes
 
     def pending_from(self) -> int:
-        """See PendingLane. O(blocks of what was sent since the last time)."""
+        """A sequence before which no message is pending. O(blocks that were sent since the last time)."""
         self.catch_up()
         blocks = self.pending.blocks
         return blocks.first << BLOCK_SHIFT if blocks else self.next_sequence
 
     @property
     def has_pending_set(self) -> bool:
-        """Whether something was pending once, so that what is sent since must be put to it."""
+        """Whether a message was ever pending, so that new messages must be added to the set."""
         return self.pending is not _NOTHING
 
     def _own(self) -> SequenceBitmap:
-        """Return the set of what is pending, for a change. A set that a note still needs is copied first."""
+        """Return the set of pending messages for a change. A set that a note still needs is copied first."""
         if self.pending is _NOTHING or self._own_since < self.topic.open_snapshot:
             self._replace(self._sets.copy(self.pending))
         return self.pending
 
     def _replace(self, pending: SequenceBitmap) -> None:
-        """Have another set of what is pending from now on."""
+        """Replace the set of pending messages."""
         topic = self.topic
         self._sets.let_go(self.pending, is_noted=self._own_since < topic.open_snapshot)
         self.pending = pending
         self._own_since = topic.snapshots
 
     def seek(self, first: int) -> None:
-        """Let what exists from `first` on be pending, acknowledged or not, and nothing before it.
+        """Make all existing messages from `first` on pending, acknowledged or not, and none before.
 
-        What exists is what some durable subscription needs, and for one that is not durable what any needs: nothing
-        else is known after a crash. Of many blocks in part needed the pending bytes are an estimate, by the mean of the
-        lane, because their blocks would have to be read. O(runs and masks of all subscriptions), and up to 128 blocks
-        read.
+        A message exists if some durable subscription needs it; for a subscription that is not durable, if any one needs
+        it. Nothing else is known after a crash. If many blocks are partly needed, the pending bytes are estimated with
+        the lane's mean, because the blocks would have to be read. O(runs and masks of all subscriptions), and up to 128
+        blocks read.
         """
         self.catch_up()
         topic, reached = self.topic, self._sets.make()
@@ -545,7 +558,7 @@ class SubscriptionLane(JournaledLane):
         self.added_bytes = self.removed_bytes + self._bytes_of(reached)
 
     def _bytes_of(self, reached: SequenceBitmap) -> int:
-        """Return the bytes of what is pending, or about those where more than a few blocks would be read for it."""
+        """Return the bytes of the pending messages, or an estimate if more than a few blocks would have to be read."""
         topic = self.topic
         self.has_estimate = False
         if reached.count == topic.pending_messages:
@@ -561,7 +574,7 @@ class SubscriptionLane(JournaledLane):
         return size
 
     def end(self) -> None:
-        """End with the subscription: nothing is pending, now and for ever."""
+        """End with the subscription: no message is pending any more."""
         self.catch_up()
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
@@ -570,7 +583,7 @@ class SubscriptionLane(JournaledLane):
         self.leave(self.topic.nowhere)
 
     def leave(self, nowhere: TopicLane) -> None:
-        """Know nothing of the topic's lane any more, but one in which nothing is sent. O(1)."""
+        """Forget the topic's lane and refer to a lane to which nothing is sent. O(1)."""
         self._replace(_NOTHING)
         self._sets.drop_lane()
         self._sets = _UNCOUNTED_SETS
@@ -578,7 +591,7 @@ class SubscriptionLane(JournaledLane):
         self.topic, self.earliest = nowhere, nowhere.earliest
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """Acknowledge first..last for this subscription, by a record in ack_data_log or by NO_RECORD.
+        """Acknowledge first..last for this subscription, by a record in ack_data_log or NO_RECORD.
 
         Return how many of them were pending. O(blocks).
         """
@@ -610,7 +623,9 @@ class SubscriptionLane(JournaledLane):
         return mask.bit_count()
 
     def restate(self, number: int, cover: int, needed: int) -> None:
-        """Let `needed`, which the topic's lane has, be pending of what `cover` has of a block, and nothing else."""
+        """Make those of `cover` in a block pending that are in `needed` and in the topic's lane, and no others of
+        `cover`.
+        """
         self.catch_up()
         before = self.pending.mask(number) & cover
         if surplus := before & ~needed:
@@ -631,8 +646,9 @@ class SubscriptionLane(JournaledLane):
         return sequence in self.pending
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
-        the end.
+        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block.
+
+        None: there is none.
         """
         self.catch_up()
         number = self.pending.next_block(sequence >> BLOCK_SHIFT)
@@ -659,12 +675,14 @@ class SubscriptionLane(JournaledLane):
 
     @property
     def enqueued_bytes(self) -> int:
-        """See PendingLane: what was sent to the topic, which is this subscription's from `first_bytes` on."""
+        """Content bytes of messages that were sent to the topic; those of this subscription begin at `first_bytes`."""
         return self.topic.sent_bytes
 
     @property
     def depth(self) -> tuple[int, int]:
-        """Pending messages and their bytes, with what was sent since the last catch_up, which costs nothing yet."""
+        """Number of pending messages and their bytes, including messages since the last catch_up, which cost nothing
+        yet.
+        """
         topic = self.topic
         return (
             self.pending_messages + max(topic.next_sequence - self.next_sequence, 0),
@@ -672,13 +690,13 @@ class SubscriptionLane(JournaledLane):
         )
 
     def mask(self, number: int) -> int:
-        """Return what of a block is pending, with what was sent since the last catch_up."""
+        """Return which messages of a block are pending, including messages since the last catch_up."""
         mask, base = self.pending.mask(number), number << BLOCK_SHIFT
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
         return mask | ones(low, high) if low <= high else mask
 
     def restore(self, backlog: Backlog) -> None:
-        """Take over what a checkpoint stored; the topic's lane is as it was then."""
+        """Take over what a checkpoint stored. Requires: the topic's lane is as it was then."""
         self.first_sequence = self.first_bytes = 0
         self._replace(_NOTHING)
         if backlog.blocks:

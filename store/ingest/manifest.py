@@ -28,10 +28,10 @@ from .part import PartFacts
 
 MANIFEST_VERSION: Final = 1
 PARTS_MAX: Final = 65_536
-"""Parts of one set: a manifest is at most 2 MiB."""
+"""Most parts of one set, so that a manifest has at most 2 MiB."""
 
 LEASE_MS: Final = 24 * 3600 * 1000
-"""A part that no manifest names is swept when it is older: until then its load may be under way."""
+"""A part without a manifest is swept when it is older than this. Until then its load may be under way."""
 
 NEW: Final = "new"
 PUBLISHED: Final = "load"
@@ -58,7 +58,7 @@ class Manifest(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all parts."""
+        """Total bytes of all parts."""
         return sum(part.size_bytes for part in self.parts)
 
 
@@ -70,7 +70,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, load_id: str) -> Manifest:
-    """Return the manifest of that load. RecordDamaged unless these are its bytes."""
+    """Return the manifest of that load. RecordDamaged: these are not its bytes."""
     if len(data) < _HEAD.size + _CRC.size or crc32(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise RecordDamaged("the manifest does not verify")
     magic, version, set_id, messages, count, id_bytes = _HEAD.unpack_from(data)
@@ -94,7 +94,7 @@ def decode_manifest(data: bytes, load_id: str) -> Manifest:
 
 
 def read_manifest(disk: Disk, load_id: str, state: str = PUBLISHED) -> Manifest:
-    """Return the manifest of a load. RecordDamaged where it does not verify; FileNotFoundError without one."""
+    """Return the manifest of a load. RecordDamaged: it does not verify. FileNotFoundError: there is none."""
     file = disk.open_for_reading(import_name(load_id, state))
     try:
         if file.size() > _BYTES_MAX:
@@ -105,14 +105,12 @@ def read_manifest(disk: Disk, load_id: str, state: str = PUBLISHED) -> Manifest:
 
 
 def published(disk: Disk) -> list[str]:
-    """Load ids that wait to be taken over, sorted."""
+    """Return the load ids that wait to be taken over, sorted."""
     return [load_id for name in disk.list(IMPORT) if (load_id := import_load_id(name, PUBLISHED)) is not None]
 
 
 def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
-    """Return (PUBLISHED or TAKEN, the manifest) of a load that was published before. None: not, or the store
-    refused it.
-    """
+    """Return (PUBLISHED or TAKEN, the manifest) of a published load. None: there is none, or the store refused it."""
     for state in (PUBLISHED, TAKEN):
         with suppress(FileNotFoundError):
             return state, read_manifest(disk, load_id, state)
@@ -122,14 +120,14 @@ def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
 def publish(disk: Disk, manifest: Manifest) -> None:
     """Make the set exist. Requires: the lock of import/, and find_load found nothing.
 
-    RecordDamaged where a part is not there as its writer said.
+    RecordDamaged: a part is not as its writer said.
     """
     validate_load_id(manifest.load_id)
     if len(manifest.parts) > PARTS_MAX:
         raise RecordDamaged(f"{len(manifest.parts):,} parts are above {PARTS_MAX:,}: load fewer partitions at once")
     for part in manifest.parts:
         _check_size(disk, manifest.set_id, part)
-    disk.sync_directory(IMPORT)  # the names of the parts before the name of what speaks of them
+    disk.sync_directory(IMPORT)  # the names of the parts before that of the manifest
     new = import_name(manifest.load_id, NEW)
     with suppress(FileNotFoundError):
         disk.remove(new)
@@ -156,9 +154,9 @@ def _check_size(disk: Disk, set_id: bytes, part: PartFacts) -> None:
 
 
 def retire(disk: Disk, load_id: str, state: str, parts: Iterable[str]) -> None:
-    """Remove the parts of a load that the store has, or refuses, and let its manifest say so.
+    """Remove the parts of a load that the store has taken or refused, and rename its manifest accordingly.
 
-    In that order: a crash leaves no part without a manifest that names it.
+    Parts are removed first, so a crash leaves no part without a manifest that names it.
     """
     for name in parts:
         with suppress(FileNotFoundError):
@@ -173,7 +171,7 @@ def part_names(manifest: Manifest) -> list[str]:
 
 
 def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
-    """Remove what tells of loads that the store itself has forgotten."""
+    """Remove the files about loads that the store itself has forgotten."""
     for name in disk.list(IMPORT):
         load_id = import_load_id(name, TAKEN)
         if load_id is not None and load_id not in remembered:
@@ -181,9 +179,9 @@ def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
 
 
 def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
-    """Remove parts that no manifest names: those of the own set, and others' that are older than the lease.
+    """Remove parts without a manifest: those of the own set, and older ones of others than the lease.
 
-    Requires: the lock of import/. Returns how many.
+    Requires: the lock of import/. Return how many.
     """
     named: set[str] = set()
     names = disk.list(IMPORT)
@@ -205,7 +203,7 @@ def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
 
 
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:
-    """Return whether a part is old by its header; False for one whose header does not verify."""
+    """Return whether a part is old by its header; False if the header does not verify."""
     file = disk.open_for_reading(name)
     try:
         return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).created + LEASE_MS < now_ms

@@ -50,13 +50,13 @@ from ..journal.data_log import (
 )
 
 PART_BYTES_MAX: Final = 256 << 20
-"""A part is ended at that size; one message may reach beyond it."""
+"""A part is ended at this size; one message may exceed it."""
 
 GATHERED_BYTES_MAX: Final = 1 << 20
-"""Bytes that a writer holds, together with 200 bytes a message, until slices are full."""
+"""Bytes that a writer holds until slices are full, with 200 bytes for each message."""
 
 DESTINATIONS_MAX: Final = 16_384
-"""Queues of one part."""
+"""Most queues of one part."""
 
 TIMESTAMP_MAX: Final = (1 << 53) - 1
 PRIORITY_MAX: Final = 9
@@ -67,7 +67,7 @@ _EPOCH: Final = 1
 
 
 class PartFacts(NamedTuple):
-    """The facts that a manifest tells of a part. number: its place in the set. nonce: of the attempt that wrote it."""
+    """What a manifest says of a part. number: its place in the set. nonce: that of the attempt that wrote it."""
 
     number: int
     nonce: int
@@ -86,9 +86,9 @@ class ImportedSlice(NamedTuple):
 
 
 class PartsWriter:
-    """Writes what one task has to bring, in order for each lane, into as many parts as it takes.
+    """Writes the messages of one task, in order for each lane, into as many parts as needed.
 
-    What it leaves when it is killed no manifest names.
+    If it is killed, no manifest names its parts.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PartsWriter:
         random_bytes: Callable[[int], bytes],
         part_bytes_max: int = PART_BYTES_MAX,
     ) -> None:
-        """first_number: of the first part; those that follow count up. import/ must exist."""
+        """Make a writer. first_number: that of the first part; the others count up. import/ must exist."""
         self._disk = disk
         self._set_id = set_id
         self._number = first_number
@@ -120,7 +120,7 @@ class PartsWriter:
         self._destinations: dict[str, int] = {}
 
     def add(self, destination: str, priority: int, timestamp: int, properties: bytes, body: bytes) -> None:
-        """Add one message, checked by the caller. OSError: the disk did not take it."""
+        """Add one message, which the caller has checked. OSError: the disk refused it."""
         size = len(properties) + len(body)
         lane = destination, priority
         gathered = self._gathered.get(lane)
@@ -135,13 +135,13 @@ class PartsWriter:
             self._flush()
 
     def finish(self) -> list[PartFacts]:
-        """Write the rest, and make all of it durable but the names: `manifest.publish` does that."""
+        """Write the rest, and make everything durable except the names, which `manifest.publish` does."""
         self._flush()
         self._end_part()
         return self._done
 
     def abandon(self) -> None:
-        """Close what is open. What was written stays until the next sweep."""
+        """Close open files. Written parts stay until the next sweep."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -214,7 +214,7 @@ class PartsWriter:
 
 
 class _Gathered:
-    """The slice that a lane's next messages go into."""
+    """The slice to which the next messages of a lane are added."""
 
     __slots__ = ("contents", "size_bytes", "timestamp")
 
@@ -236,16 +236,16 @@ class _Gathered:
 
 
 class PartDamaged(Exception):
-    """A part is not what its manifest says. Internal: whoever takes it over names it."""
+    """A part is not what its manifest says. Internal: the ingestion reports it."""
 
 
 class PartReader:
-    """Reads one part from front to back. Its charge is what one record takes, and the names of its queues."""
+    """Reads one part from front to back. Its charge is that of one record, and of the names of its queues."""
 
     def __init__(
         self, disk: Disk, set_id: bytes, facts: PartFacts, *, account: Account, message_bytes_max: int
     ) -> None:
-        """account: the caller sees to its lock. message_bytes_max: of content."""
+        """Open a part. account: the caller takes its lock. message_bytes_max: a limit for the content."""
         self._disk = disk
         self._set_id = set_id
         self._facts = facts
@@ -255,7 +255,7 @@ class PartReader:
         self._charge = 0
 
     def __iter__(self) -> Iterator[ImportedSlice]:
-        """Yield all slices, each whole and verified. PartDamaged names the place; OSError: the disk could not read."""
+        """Yield all slices, each whole and verified. PartDamaged names the place. OSError: the disk could not read."""
         place = 0
         number = self._facts.number
         try:
@@ -309,7 +309,7 @@ class PartReader:
             raise RecordDamaged("it belongs to another set or attempt")
 
     def _header(self, file: File, place: int, records: int) -> Header:
-        """Return the next record's header, of which no more is believed than that it may be read."""
+        """Return the next record's header, which is checked only as far as reading needs."""
         header = decode_header(file.read(place, HEADER_BYTES))
         if header.kind == MESSAGE:
             content_max = self._message_bytes_max

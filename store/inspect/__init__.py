@@ -1,1 +1,1 @@
-"""Read-only views of a store: facts, dump, and opening beside a live owner."""
+"""Read-only views of a store: facts, dump, and an open beside a live owner."""

@@ -1,7 +1,7 @@
-"""The dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
+"""Dump: a journal as rows of plain values for JSON, one row for each record and one for each message of a slice.
 
-Bodies are never among them, headers only on request. What does not verify becomes a row of its own. Nothing is written,
-and a process may own the journal meanwhile.
+Bodies are never included, headers only on request. Bytes that do not verify become rows of their own. Nothing is
+written, and a process may own the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """
     names: NamesByNumber = {}
     torn: list[Row] = []
-    told, end, is_seen = told_durable(disk), 0, True  # told first: the journal has all of that
+    told, end, is_seen = told_durable(disk), 0, True  # read it first: then the journal has everything up to it
     for data_log, file in open_data_logs(disk):
         for row in _rows(data_log, file, names, with_headers):
             place = data_log << OFFSET_BITS | row["offset"]
@@ -85,7 +85,8 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
             if row["kind"] == "torn":
                 torn.append(row)
                 continue
-            # Not the end of the journal after all: something lies behind it. A data log that is not begun yet does not.
+            # It is not the end of the journal if something lies behind it. A data log that has not begun yet does not
+            # count.
             yield from (found | {"kind": "damaged"} for found in torn)
             torn.clear()
             yield row
@@ -145,7 +146,7 @@ def _messages(
         sequence = part.first_sequence + index
         _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
         message = row | {"sequence": sequence, "message_id": f"{prefix}{sequence}"}
-        if found.header.is_transactional:  # its sequence comes with the commit, its id is its own
+        if found.header.is_transactional:  # the commit gives its sequence; it has an id of its own
             message |= {"sequence": None, "message_id": None, "transaction": f"{part.first_sequence:x}"}
         message |= {"timestamp": part.timestamp, "bytes": length}
         try:
@@ -181,7 +182,7 @@ def plain_headers(headers: dict[str, HeaderValue]) -> Row:
 
 
 def _content(payload: Payload, names: NamesByNumber) -> Row:
-    """Return the columns of a record that carries no messages; learn the names that it tells."""
+    """Return the columns of a record without messages; learn the names in it."""
     match payload:
         case Acked():
             runs = [[first, first + messages - 1] for first, messages in payload.ranges]
@@ -237,7 +238,7 @@ def _content(payload: Payload, names: NamesByNumber) -> Row:
 
 
 def _properties(changes: Changes) -> Row:
-    """Return the column that names host properties, with the bytes of each; None: it is deleted."""
+    """Return the column that names host properties, with the bytes of each; None: the property is deleted."""
     sizes = {name: None if value is None else len(value) for name, value in changes.items()}
     return {"properties": sizes} if sizes else {}
 

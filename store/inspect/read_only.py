@@ -1,8 +1,8 @@
-"""A read-only open: the index that opening a store would make, for one who neither owns nor changes it.
+"""A read-only open: the index that opening a store would make, for a process that neither owns nor changes it.
 
-The journal is replayed as recovery does it, from the data logs alone, into blocks in RAM, about 11 bytes a pending
-message. A process may be writing meanwhile: where the newest data log stops making sense is the end. What recovery
-would refuse is refused here as well.
+The journal is replayed as recovery does it, from the data logs alone, into blocks in RAM, about 11 bytes for each
+pending message. A process may be writing meanwhile: the place where records of the newest data log stop to verify is
+the end. What recovery would refuse is refused here as well.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Branches
 
 TRIES_MAX: Final = 4
-"""Attempts while the owner deletes data logs meanwhile; then the one that is gone is named."""
+"""Attempts while the owner deletes data logs meanwhile; after that the missing one is reported."""
 HELD_FILES_MAX: Final = 256
-"""Data logs held open from the listing on, so that they stay readable when their names go."""
+"""Data logs that are kept open from the listing on, so that they stay readable when their names are removed."""
 
 _INDEX_BYTES: Final = 1 << 50
-"""Size of the block cache: no block must ever leave RAM."""
+"""Size of the block cache, from which no block must ever leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ class ReadOnlyStore:
     subscriptions: Subscriptions
     destinations: Mapping[int, Destination]
     duplicates: Deduplication
-    """The last id of each producer whose ids count once."""
+    """The last ids of each producer whose ids count once."""
     reader: Callable[[int], tuple[File, int]]
     """Data log -> an open file of it, and its salt."""
 
 
 def open_read_only(disk: Disk, now_ms: int = 0, on_progress: OnProgress = tell_nobody) -> ReadOnlyStore:
-    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
+    """Replay the journal. Raises JournalCorrupt, or OSError if it can't be read. Every data log is read once.
 
-    now_ms: leases that have expired by then are none. on_progress: told behind each data log.
+    now_ms: leases that have expired by then do not count. on_progress: called after each data log.
     """
     for _ in range(TRIES_MAX - 1):
         try:
@@ -140,22 +140,20 @@ class _ForeignTail(JournalTail):
         header = headers.get(data_log)
         rest = [found for found in end.rest if headers[found] is not None]
         if not rest:
-            return True  # without a header the next one is just being begun
+            return True  # without a header, the next data log is just being begun
         if rest != [data_log] or header is None:
             return False
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
-            # Searched before the second look: what is whole behind this place was written after it.
+            # Search before the second look: anything whole behind this place was written after it.
             return is_last or any(True for _ in Walk(file, header, offset, verify_from=0))
         finally:
             file.close()
 
 
 class _ReadOnlyFile:
-    """A file of somebody else: syncing is its owner's business, and everything else that is not reading is a
-    mistake.
-    """
+    """A file of another process. Syncing is its owner's business; every other call except reading is a mistake."""
 
     def __init__(self, file: File) -> None:
         self.read = file.read
@@ -190,7 +188,7 @@ class _HeldFile(_ReadOnlyFile):
 
 
 class _ReadOnlyDisk:
-    """A disk that another process owns. Whatever would change it fails."""
+    """A disk that another process owns. Calls that would change it fail."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -199,9 +197,9 @@ class _ReadOnlyDisk:
         self.free_bytes = disk.free_bytes
 
     def list(self, directory: str) -> list[str]:
-        """Return the names in a directory; of the journal, open the oldest data logs at once.
+        """Return the names in a directory; for the journal, open the oldest data logs at once.
 
-        FileNotFoundError: one has gone already.
+        FileNotFoundError: one is gone already.
         """
         names = self._disk.list(directory)
         if directory == JOURNAL:

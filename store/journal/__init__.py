@@ -1,8 +1,8 @@
-"""The journal: append records to rolling data logs, read them back by place.
+"""The journal: append records to rolling data logs, and read them back by place.
 
-Read `journal.py` first: it appends, syncs and rolls. `data_log.py` is one file of it, `reading.py` fetches messages by
-their places, and `forward_reader.py` and `scan.py` walk over records, behind damage too. Three small things stand
-beside: `reserve.py` is space for a full disk, `marker.py` says whose index it is and how the last process ended, and
-`sync_mark.py` how far the device has it. The bytes of a record are those of `store/format/record.py`.
-docs/internals/store-journal.md says why.
+Begin with `journal.py`, which appends, syncs and rolls. `data_log.py` is one file of the journal. `reading.py` fetches
+messages by their places. `forward_reader.py` and `scan.py` walk over records, behind damage too. Three small files
+stand beside them: `reserve.py` is space for a full disk, `marker.py` says which store the index belongs to and how the
+last process ended, and `sync_mark.py` says how far the device has the journal. The bytes of a record are defined in
+`store/format/record.py`. docs/internals/store-journal.md says why.
 """

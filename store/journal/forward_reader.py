@@ -1,9 +1,9 @@
-"""A file read forward once, with the checksum of any stretch of it at hand: for a search behind damage.
+"""ForwardReader: a file read forward once, with the checksum of any range of it, for a search behind damage.
 
-A hostile body may hold thousands of headers, each of a long record. To take the checksum of each such stretch byte by
-byte would cost the square of the file's size. A CRC is linear, so that of any stretch follows from those of the two
-beginnings of the file that end where it begins and where it ends: each byte is read once, and a stretch costs two
-pieces of 1 KiB and a few multiplications.
+A hostile body may contain thousands of headers, each of a long record. Computing the checksum of each such range byte
+by byte would cost the square of the file's size. A CRC is linear: the checksum of a range follows from those of the two
+beginnings of the file that end where the range begins and ends. So each byte is read once, and a range costs two pieces
+of 1 KiB and a few multiplications.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _READ_BYTES: Final = 1 << 16
 
 _POLYNOMIAL: Final = 0xEDB88320
 _TOP: Final = 1 << 31
-"""The polynomial 1, in this order of bits."""
+"""The polynomial 1, in this bit order."""
 _MASK: Final = (1 << 32) - 1
 
 
 class ForwardReader:
-    """The bytes of a file from an offset on, read forward only."""
+    """The bytes of a file from an offset on, read only forward."""
 
     def __init__(self, file: File, offset: int) -> None:
         self._file = file
         self._origin = offset
+        # Checksums from the origin: of no piece (0), of the first piece, of the first two, and so on.
         self._marks = array("I", (0,))
-        """Checksum of the first piece, of the first two, ... from the origin on, 0 for none."""
+        # Offset of the first byte that is held.
         self.begin = offset
-        """Offset of the first byte that is held."""
         self.data = b""
 
     @property
@@ -41,7 +41,7 @@ class ForwardReader:
         return self.begin + len(self.data)
 
     def reach(self, end: int) -> bool:
-        """Hold all bytes up to end. False: the file ends before it."""
+        """Read on until all bytes up to `end` are held. False: the file ends before it."""
         while self.end < end:
             more = self._file.read(self.end, max(_READ_BYTES, end - self.end))
             if not more:
@@ -53,29 +53,29 @@ class ForwardReader:
         return True
 
     def forget(self, before: int) -> None:
-        """Let go of bytes before an offset that is held, in whole pieces."""
+        """Drop bytes before an offset that is held, in whole pieces."""
         begin = before - (before - self._origin) % PIECE_BYTES
         self.data = self.data[begin - self.begin :]
         self.begin = begin
 
     def checksum(self, begin: int, end: int, initial: int) -> int:
-        """Return what crc32 gives for the bytes from begin to end, which are held, when it goes on from `initial`.
+        """Return what crc32 gives for the bytes from begin to end, continued from `initial`. Requires: they are held.
 
-        Up to two pieces byte by byte, arithmetic beyond.
+        It computes up to two pieces byte by byte, and the rest by arithmetic.
         """
         if end - begin <= 2 * PIECE_BYTES:
             return crc32(self.data[begin - self.begin : end - self.begin], initial)
         return _followed_by_zeros(initial ^ self._up_to(begin), end - begin) ^ self._up_to(end)
 
     def _up_to(self, end: int) -> int:
-        """Checksum of all from the origin to end."""
+        """Return the checksum of everything from the origin to end."""
         piece = (end - self._origin) // PIECE_BYTES
         at = self._origin + piece * PIECE_BYTES - self.begin
         return crc32(self.data[at : end - self.begin], self._marks[piece])
 
 
 def _times(factor: int, other: int) -> int:
-    """Product of two polynomials modulo that of CRC-32."""
+    """Return the product of two polynomials modulo that of CRC-32."""
     product = 0
     while factor:
         if factor & _TOP:
@@ -86,7 +86,7 @@ def _times(factor: int, other: int) -> int:
 
 
 def _powers() -> list[int]:
-    """Return x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
+    """Return x**8, x**16, x**32, ...: the factors that one, two, four more bytes put on a checksum."""
     powers = [_TOP >> 8]
     for _ in range(31):
         powers.append(_times(powers[-1], powers[-1]))
@@ -106,6 +106,6 @@ def _followed_by_zeros(crc: int, zeros: int) -> int:
 
 
 def initial_of(data: bytes, crc: int) -> int:
-    """Return from where crc32 over data must have gone on to give crc."""
-    # x has the order 2**32 - 1: going on by as many zeros as are missing to that is going back.
+    """Return the value from which crc32 over data must have continued to give crc."""
+    # x has the order 2**32 - 1, so going on by as many zeros as are missing to that order is going back.
     return _followed_by_zeros(crc ^ crc32(data), _MASK - len(data))

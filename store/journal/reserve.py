@@ -1,12 +1,13 @@
-"""The reserve: disk space set aside, so that what makes room on a full disk has room itself.
+"""Reserve: disk space that is set aside, so that operations that make room on a full disk have room themselves.
 
-Two files without content in the journal's directory. One, as large as a data log, becomes one by another name when a
-full disk has no space for the next: there acknowledgements and drops go on while sends are refused. It holds the acks
-of a whole data log, however small the messages of that. The other is given back to the file system when the index finds
-no space for a checkpoint, without which no data log may be deleted. Both are made again when there is space.
+It is two files without content in the journal's directory. One is as large as a data log. If a full disk has no space
+for the next data log, this file is renamed to become it: acks and drops go on there while sends are refused. It has
+room for the acks of a whole data log, however small its messages are. The other file is given back to the file system
+if the index finds no space for a checkpoint, without which no data log may be deleted. Both files are made again when
+there is space.
 
-A crash leaves files that mean nothing: opening removes them first, so that it has their space itself, and makes them
-anew when it is done. A clean shutdown leaves none, unless the disk is full.
+A crash may leave the files. Opening first removes them, to use their space itself, and makes them anew at its end. A
+clean shutdown leaves none, unless the disk is full.
 """
 
 from __future__ import annotations
@@ -20,64 +21,67 @@ from ..errors import StoreFull
 from ..format.record import DESTINATION, MESSAGE, PROPERTIES, RETURN, SUBSCRIBE
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE, PROPERTIES))
-"""Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""
+"""Records that only add to the store. They are refused on a full disk; all others settle something and are written."""
 
 SETTLING: Final = -1
-"""In the place of a record's kind: the record takes something away, whatever others of its kind do."""
+"""Stands for the kind of a record that removes something, even if others of its kind do not."""
 
 LAST_BYTES: Final = 4096
-"""Bytes at the end of what a full disk leaves: for drops alone, which give space back."""
+"""The last bytes of what a full disk leaves, reserved for drops, which give space back."""
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
 """Records of dead letters, which are not refused as sends are, and of delivery counts."""
 LESSER_SHARE: Final = 2
-"""Those take at most the first half of a makeshift data log: the rest is for acks."""
+"""These take at most the first half of a makeshift data log; the rest is for acks."""
 
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2
 _INDEX_SHARE: Final = 4
-"""The index's part is a data log's size divided by this."""
+"""The index's part has the size of a data log divided by this."""
 
 
 def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -> None:
-    """Leave acks half of what a full disk has: refuse dead letters and delivery counts beyond. Raises StoreFull.
+    """Leave half of what a full disk has for acks: refuse dead letters and delivery counts beyond. Raises StoreFull.
 
-    makeshift_bytes: of the data log, where it was the reserve; else None.
+    makeshift_bytes: those of the data log if it was the reserve; otherwise None.
     """
     if makeshift_bytes is not None and kind in LESSER_KINDS and offset + size > makeshift_bytes // LESSER_SHARE:
         raise StoreFull(size, 0, "the disk's free space")
 
 
 class Reserve:
-    """The two files of the reserve. Requires: the lock, for everything. Errors are OSError, as the disk gave them."""
+    """The two files of the reserve. Every method requires the lock. Errors are OSError, as the disk raised them."""
 
     def __init__(self, disk: Disk, file_bytes: int) -> None:
-        """file_bytes: of a data log; 0: there is no reserve, and it always counts as whole."""
+        """Make it without files.
+
+        file_bytes: those of a data log; 0: there is no reserve, and it always counts as whole.
+        """
         self._disk = disk
         self._file_bytes = file_bytes
         self._wanted = {_JOURNAL_PART: file_bytes, _INDEX_PART: file_bytes // _INDEX_SHARE}
+        # Bytes of each file that exists.
         self._held: dict[int, int] = {}
-        """Bytes of each file that exists."""
 
     @property
     def missing_bytes(self) -> int:
         return sum(self._wanted.values()) - sum(self._held.values())
 
     def clear(self) -> None:
-        """Remove both files. They may be those of an earlier process."""
+        """Remove both files, which may be those of an earlier process."""
         self._held.clear()
         for part in (_JOURNAL_PART, _INDEX_PART):
             with suppress(FileNotFoundError):
                 self._disk.remove(reserve_name(part))
 
     def close(self) -> None:
-        """Remove both files and make none again: from now on the reserve counts as whole."""
+        """Remove both files and make none again. From now on the reserve counts as whole."""
         self._file_bytes = 0
         self._wanted.clear()
         self.clear()
 
     def fill(self, least_bytes: int = 0) -> bool:
-        """Make what is missing; the journal's part has at least these bytes. False: the disk has no space for it."""
+        """Make missing files; the journal's part has at least these bytes. False: the disk has no space for it."""
         if not self._file_bytes:
             return True
         self._wanted[_JOURNAL_PART] = max(self._file_bytes, least_bytes)
@@ -104,8 +108,9 @@ class Reserve:
         return True
 
     def take(self, name: str, needed_bytes: int) -> tuple[File, int] | None:
-        """Return the journal's part as a file of another name, and the bytes it has space for; None: gone, or too
-        small.
+        """Return the journal's part under another name, and the bytes for which it has space.
+
+        None: it is gone, or too small.
         """
         held_bytes = self._held.get(_JOURNAL_PART, 0)
         if held_bytes < needed_bytes:
@@ -132,5 +137,5 @@ class Reserve:
 
 
 def limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
-    """Return the bytes of a limit; a float is a share of what the journal has and the disk could give it now."""
+    """Return a limit in bytes. A float is a share of what the journal has and the disk could add now."""
     return int(limit * (disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit

@@ -1,13 +1,13 @@
-"""The sync mark in kr-store/state: how far the journal is known to be on the device, said outside of it.
+"""SyncMark: how far the journal is known to be on the device, in a file of its own in kr-store/state.
 
-A record says how far syncs had come when it was written, so damage is told from a torn tail by what follows. Nothing
-follows the end. So after each sync its position is written here as well, and not synced: a kill leaves the newest
-position, a power cut perhaps an older one, and whichever is found is true, because the bytes that it speaks of were on
-the device before it was written.
+A record says how far syncs had come when it was written, so the records that follow tell damage from a torn tail. No
+record follows the last one. So each sync also writes its position here, without syncing it. A kill leaves the newest
+position, and a power cut perhaps an older one. Either one is true, because the bytes before it were on the device when
+it was written.
 
-It belongs to one life of a store: its checksums begin with the id and the epoch that the marker has. With another
-marker, or none, it says nothing. Nobody depends on it: where it can't be written or read, recovery knows what the
-journal, the index and the marker tell.
+It belongs to one life of a store: its checksums begin with the id and the epoch in the marker. With another marker, or
+none, it says nothing. It is optional: if it can't be written or read, recovery uses the journal, the index and the
+marker.
 """
 
 from __future__ import annotations
@@ -27,31 +27,35 @@ logger = LateLogger("forebay.store")
 SYNC_MARK: Final = f"{STATE_DIRECTORY}/synced"
 SLOT_BYTES: Final = 16
 SLOTS: Final = 256
-"""They are written in turn, so that a position is an append: to seek gives the interpreter's lock up, which costs 5 ms
-beside a thread that computes.
+"""Positions are written to the slots in turn, so that each is an append.
+
+A seek would release the interpreter's lock, which costs 5 ms beside a thread that computes.
 """
 _SLOT: Final = struct.Struct("<QI4x")
 
 
 class SyncMark:
-    """The sync mark of the life that begins. Requires, for all of it: one thread at a time."""
+    """The sync mark of the present life. Requires for all methods: one thread at a time."""
 
     def __init__(self, disk: Disk, store_id: bytes, epoch: int) -> None:
-        """epoch: the one that the marker is about to get; the sync of the directory is left to that."""
+        """Begin a new mark.
+
+        epoch: the one that the marker is about to get. The sync of the directory is left to the marker.
+        """
         self._disk = disk
         self._seed = _seed(store_id, epoch)
         self._slots_left = 0
         self._file: File | None = None
         self._is_closed = False
         self._logged: set[int | None] = set()
+        # Number of syncs whose position could not be written.
         self.failures = 0
-        """Syncs that could not be written down."""
         self._begin_again()
 
     def note(self, position: int) -> None:
-        """Write down that the journal is on the device up to there. Requires: its syncs have returned.
+        """Write that the journal is on the device up to a position. Requires: its syncs have returned.
 
-        Where that fails it is counted, and logged once for each cause: an older position is true as well.
+        A failure is counted, and logged once for each cause: an older position is still true.
         """
         if self._is_closed:
             return
@@ -68,7 +72,7 @@ class SyncMark:
             self._log(error)
 
     def sync(self) -> None:
-        """Make it durable, so that a clean shutdown is so as a whole. Where that fails it is logged."""
+        """Make the mark durable, so that a clean shutdown is durable as a whole. A failure is logged."""
         if self._file is not None:
             try:
                 self._file.sync()
@@ -76,14 +80,14 @@ class SyncMark:
                 self._log(error)
 
     def close(self) -> None:
-        """Close the file, which stays. Twice is once."""
+        """Close the file, which stays on disk. A second call does nothing."""
         self._is_closed = True
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _begin_again(self) -> None:
-        """Go back to the first slot, or make the file where an earlier try failed."""
+        """Go back to the first slot, or make the file if an earlier attempt failed."""
         self._slots_left = SLOTS
         try:
             if self._file is None:
@@ -97,7 +101,8 @@ class SyncMark:
             self._disk.remove(SYNC_MARK)
         file = self._disk.open(SYNC_MARK, create=True)
         try:
-            # Written, not preallocated: such space is never mapped, so a file system that has stopped refuses a write.
+            # Write the file instead of preallocating it: preallocated space is not mapped, so a file system that has
+            # stopped would refuse writes to it.
             file.append(bytes(SLOTS * SLOT_BYTES))
         except OSError:
             file.close()
@@ -116,9 +121,9 @@ class SyncMark:
 
 
 def read_sync_mark(disk: Disk, marker: Marker | None) -> int:
-    """Return the greatest position that the life of that marker wrote down; 0: none that verifies.
+    """Return the greatest position that the life of this marker wrote; 0: none verifies.
 
-    Takes only what can be a position. Where it can't be read, that is logged.
+    It accepts only possible positions. If the file can't be read, that is logged.
     """
     if marker is None:
         return 0
@@ -139,9 +144,9 @@ def read_sync_mark(disk: Disk, marker: Marker | None) -> int:
 
 
 def told_durable(disk: Disk) -> int:
-    """Return the position up to which the journal was on the device by what kr-store/state tells; 0: nothing.
+    """Return the position up to which the journal was on the device, by what kr-store/state says; 0: nothing.
 
-    Ask before reading the journal, where a process may be writing: then the journal has all of it.
+    If a process may be writing, ask before reading the journal: then the journal has everything up to it.
     """
     try:
         marker = read_marker(disk)

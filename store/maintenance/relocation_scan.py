@@ -1,7 +1,7 @@
-"""The scan of a data log for relocation: the heads of its slices, and what of them is live, in batches to copy.
+"""The scan of a data log for relocation: the heads of its slices, and its live messages in batches to copy.
 
-No lock and no decision is here. Heads are not verified: they are only good for asking the index, and what is read to be
-copied is verified then.
+It takes no lock and makes no decision. Heads are not verified, because they only serve for asking the index; what is
+read to be copied is verified then.
 """
 
 from __future__ import annotations
@@ -32,34 +32,35 @@ from ..stored_message import StoredMessage
 
 PIECE_BYTES: Final = 16 * 1024
 BATCH_BYTES: Final = 12 * 1024
-"""Records read at once. A larger record is a batch of its own, and reserves more."""
+"""Records that are read at once. A larger record is a batch of its own, and reserves more."""
 
 _HEAD: Final = struct.Struct("<4xIBBHQ12xIQ8x")
-"""The fields of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing
-elsewhere.
+"""The fields of a slice: length, kind, flags, count, word, destination, first sequence.
+
+The last two have no meaning in other records.
 """
 assert _HEAD.size == SLICE_BYTES
 
 
 class ScannedPiece(NamedTuple):
-    """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
+    """A part of a data log as its unverified headers describe it, only good for asking the index."""
 
     behind: int
-    """Offset of the next one."""
+    """Offset of the next piece."""
     sequences: dict[tuple[int, int], tuple[int, int]]
-    """(lane, block) -> the lowest and the highest sequence that slices in this piece carry."""
+    """(lane, block) -> the lowest and the highest sequence of slices in this piece."""
     has_transactional: bool
 
 
 class Live(NamedTuple):
-    """Messages that are pending and lie in the data log at hand."""
+    """Pending messages in the data log at hand."""
 
     lane: DestinationLane
     extent: Extent | Singles
 
 
 def batches(found: list[Live]) -> Iterator[list[Live]]:
-    """Yield the messages in order, in batches of about BATCH_BYTES of records or of one record."""
+    """Yield the messages in order, in batches of about BATCH_BYTES of records, or of one record."""
     batch: list[Live] = []
     size = 0
     for lane, whole in found:
@@ -75,7 +76,7 @@ def batches(found: list[Live]) -> Iterator[list[Live]]:
 
 
 def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
-    """Single records in parts of BATCH_BYTES, what lies between them included."""
+    """Yield single records in parts of BATCH_BYTES, including what lies between them."""
     if isinstance(extent, Singles) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
         middle = extent.messages // 2
         yield from _cut(extent.part(0, middle))
@@ -85,7 +86,7 @@ def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
 
 
 def scan_piece(file: File, offset: int, end: int) -> ScannedPiece:
-    """Return what begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
+    """Return what begins in the next PIECE_BYTES. RecordDamaged: there can be no record. One read."""
     sequences: dict[tuple[int, int], tuple[int, int]] = {}
     has_transactional = False
     data = file.read(offset, min(PIECE_BYTES, end - offset))
@@ -116,7 +117,7 @@ def content_bytes(message: StoredMessage) -> int:
 
 
 def follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
-    """Return whether the message may share the slice of those gathered."""
+    """Return whether the message may share the slice of the gathered ones."""
     sequence, _, _, timestamp = message
     return (
         sequence == gathered[-1][0] + 1

@@ -1,8 +1,8 @@
-"""Retention reasons: why a data log remains, as facts: who has messages in it, and for whose sake its acks are kept.
+"""RetentionReasons: why a data log remains: who has messages in it, and for which data logs its acks are kept.
 
-Everything comes from the index, exact, and is computed when somebody asks: the index keeps counts for each data log
-only, so that sends and acks pay nothing for this. Blocks that are not in RAM are read one after the other and not kept.
-No message is read, but for the time at which the first one of each holder was sent.
+Everything is computed from the index, exactly, and only on demand. The index keeps just counts for each data log, so
+sends and acks pay nothing for this. Blocks that are not in RAM are read one by one and not kept. No message is read,
+except to learn when the first message of each holder was sent.
 """
 
 from __future__ import annotations
@@ -35,37 +35,38 @@ JOURNAL_HOLDER: Final = "journal"
 CHECKPOINT_HOLDER: Final = "checkpoint"
 """Holder of a data log that the next open would still replay, because a checkpoint found no room."""
 BLOCKS_AT_ONCE: Final = 32
-"""Blocks of the index looked at before the lock is let go: about a millisecond where all are stored."""
+"""Blocks of the index that are examined before the lock is released: about a millisecond if all are stored."""
 SUBSCRIPTIONS_A_BLOCK: Final = 64
 """So many subscriptions cost about as much as their block."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionReason:
-    """A reason for which a data log remains."""
+    """A reason why a data log remains."""
 
     reason: str
     holder: str
-    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), "retention of" a topic, the
-    xid or the number of a transaction, "lease" and its name, "journal", "checkpoint"."""
+    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), "retention of" a topic, the xid
+    or the number of a transaction, "lease" and its name, "journal", or "checkpoint".
+    """
     messages: int = 0
-    """Messages of the holder, in data_logs: once they are settled, this reason is gone."""
+    """Messages of the holder in data_logs. Once they are settled, this reason is gone."""
     bytes: int = 0
     shared_messages: int = 0
-    """Those of them that another subscription has pending too and that are counted there."""
+    """Those of them that another subscription has pending too, and that are counted there."""
     shared_bytes: int = 0
     oldest_ms: int | None = None
-    """Time at which the first of them was sent, in ms since 1970; None where there is none, or it cannot be read."""
+    """When the first of them was sent, in ms since 1970. None: there is none, or it can't be read."""
     subscription: str = ""
     """The name of the durable subscription that is the holder."""
     data_logs: tuple[int, ...] = ()
-    """Where the messages lie: in the data log itself; for acks, in those that could not be replayed without them."""
+    """Where the messages are: in the data log itself; for acks, in those that could not be replayed without them."""
 
 
 class _Counts(NamedTuple):
     pending_messages: int
     acked_data_logs: frozenset[int]
-    """Commits are counted as acks: either way messages there would be replayed wrong without this one."""
+    """Includes commits: messages there would be replayed wrong without this data log, as for acks."""
 
 
 class _Place(NamedTuple):
@@ -78,18 +79,18 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """The messages that one destination or durable subscription has pending in one data log."""
+    """The pending messages of one destination or durable subscription in one data log."""
 
     messages: int = 0
     bytes: int = 0
     shared_messages: int = 0
     shared_bytes: int = 0
     first: dict[int, _Place] = field(default_factory=dict)
-    """Lane -> where the first of them lies."""
+    """Lane -> place of its first message."""
 
 
 class RetentionReasons:
-    """The reasons in one store at one moment. What changes while they are computed may be seen as before or after."""
+    """The reasons in one store at one moment. A change during the computation may be seen or not."""
 
     def __init__(
         self,
@@ -104,12 +105,15 @@ class RetentionReasons:
         leases: Iterable[Lease] = (),
         durable: Callable[[], Iterable[Subscription]] = tuple,
     ) -> None:
-        """lock: guards the index. newest: the data log that is written to. durable: returns the durable
-        subscriptions, under the lock.
+        """Prepare the reasons of a store.
 
-        reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins to
-        replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no outcome
-        yet. leases: those that count.
+        lock: guards the index.
+        newest: the data log that is written to.
+        reader: returns an open file of a data log, and its salt; called with the lock held.
+        replayed: the data log in which the next open begins to replay; None: the newest.
+        transactions: by id, the data logs needed by each transaction without an outcome.
+        leases: those that count.
+        durable: returns the durable subscriptions; called with the lock held.
         """
         self._index = index
         self._lock = lock
@@ -128,15 +132,17 @@ class RetentionReasons:
             }
 
     def of(self, data_log: int) -> list[RetentionReason]:
-        """Return why a data log remains; [] when nothing needs it. Reads the index's blocks up to the last that
-        concerns it.
+        """Return why a data log remains; []: nothing needs it.
+
+        Reads the index's blocks up to the last one that concerns it.
         """
         wanted = {data_log, *self._roots(data_log)}
         return self._assemble(data_log, self._pending(wanted))
 
     def all(self) -> dict[int, list[RetentionReason]]:
-        """Return the reasons of each data log, but for acks in one that remains anyway. Reads each block of the
-        index once.
+        """Return the reasons of each data log, except acks in one that remains anyway.
+
+        Reads each block of the index once.
         """
         pending = self._pending(self._counts)
         return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
@@ -148,9 +154,7 @@ class RetentionReasons:
             yield data_log, self._assemble(data_log, pending)
 
     def destinations(self) -> dict[str, set[int]]:
-        """Return for each destination, in the order in which they were made, the data logs that hold a message of
-        it.
-        """
+        """Return for each destination, in order of creation, the data logs with its pending messages."""
         holders: dict[str, set[int]] = {self._holder(number): set() for number in sorted(self._destinations)}
         for data_log, held in self._survey(self._counts).items():
             for number in held:
@@ -176,7 +180,7 @@ class RetentionReasons:
         return reasons
 
     def _bound(self, data_log: int) -> list[RetentionReason]:
-        """Yield the reasons beside pending messages."""
+        """Return the reasons other than pending messages."""
         undecided = [
             RetentionReason(TRANSACTION, transaction, data_logs=(data_log,))
             for transaction, data_logs in self._transactions.items()
@@ -190,8 +194,10 @@ class RetentionReasons:
         return undecided + leased
 
     def _roots(self, data_log: int) -> list[int]:
-        """Return the data logs for whose sake it is kept: those for which it holds acks, for which these hold
-        some, and so on, as far as a pending message or a transaction keeps them.
+        """Return the data logs that are the cause why this one is kept.
+
+        It holds acks for some, those hold acks for others, and so on, up to data logs with pending messages or
+        transactions.
         """
         reached: set[int] = {data_log}
         due = [data_log]
@@ -228,7 +234,7 @@ class RetentionReasons:
         }
 
     def _subscription(self, number: int) -> str:
-        """Return the name of a durable subscription; "" for everything else that holds messages."""
+        """Return the name of a durable subscription; "" for every other holder."""
         return self._durable[number].name if number in self._durable.keys() - self._retentions else ""
 
     def _holder(self, number: int) -> str:
@@ -243,8 +249,9 @@ class RetentionReasons:
     # ------------------------------------------------------------------ the index
 
     def _survey(self, wanted: Iterable[int]) -> dict[int, dict[int, _Held]]:
-        """Return, by data log and destination, what is pending in the wanted ones. Stops when all that was known
-        is found.
+        """Return what is pending in the wanted data logs, by data log and destination.
+
+        Stops when everything known is found.
         """
         left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
         left = {data_log: messages for data_log, messages in left.items() if messages}
@@ -263,7 +270,7 @@ class RetentionReasons:
     def _count_blocks(
         self, number: int, at: int, found: dict[int, dict[int, _Held]], left: dict[int, int]
     ) -> int | None:
-        """Count some of a lane's blocks, from that number on; returns where to go on. Requires: the lock."""
+        """Count some blocks of a lane from a number on; return where to continue. Requires: the lock."""
         lane = self._index.lanes.get(number)
         subscriptions = len(lane.subscribers) + len(lane.cursors) if isinstance(lane, TopicLane) else 0
         for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):
@@ -276,10 +283,11 @@ class RetentionReasons:
         return at
 
     def _needs(self, lane: DestinationLane, block: Block) -> list[tuple[int, int]]:
-        """Return who needs what of a block: durable subscriptions by number, a retention last of them, then the
-        destination with all else.
+        """Return who needs which messages of a block: durable subscriptions by number, then a retention, then the
+        destination.
 
-        Subscriptions without a name, and what nobody needs until the next sweep, are the topic's.
+        The topic itself counts for subscriptions without a name, and for messages that nobody needs until the next
+        sweep.
         """
         everything = left = ~block.gone & ((1 << len(block.lengths)) - 1)
         needs: list[tuple[int, int]] = []
@@ -297,7 +305,7 @@ class RetentionReasons:
         return [*needs, (lane.destination_number, left | unnamed)]
 
     def _times(self, held: _Held) -> Iterator[int]:
-        """Return when the first message of each lane was sent, as its record says. One read each."""
+        """Yield when the first message of each lane was sent, according to its record. One read each."""
         for place in held.first.values():
             try:
                 with self._lock:
@@ -326,7 +334,7 @@ def _count(
     found: dict[int, dict[int, _Held]],
     left: dict[int, int],
 ) -> None:
-    """Add what a block of that lane has pending in the data logs of found, and take it from what is left to find."""
+    """Add the pending messages of a block to `found`, by data log, and subtract them from `left`."""
     for data_log, first, last in block.files(0, len(block.lengths) - 1):
         if data_log not in found:
             continue
@@ -344,7 +352,7 @@ def _count(
 
 
 def _add(held: _Held, number: int, block: Block, part: int, shared: int, data_log: int) -> None:
-    """Add these messages of a block. shared: those of them that are counted for another holder too."""
+    """Add messages of a block. shared: those of them that are counted for another holder too."""
     if number not in held.first:
         lowest = (part & -part).bit_length() - 1
         extent = next(block.extents(lowest, lowest))

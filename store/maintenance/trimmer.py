@@ -1,8 +1,9 @@
-"""The trimmer: lets go of what topics only retain, by age, by bytes, and where the store has no room left.
+"""Trimmer: delete messages that topics only retain, by age, by bytes, and if the store has no room left.
 
-What a topic retains is the backlog of a subscription that nobody reads, so it costs what such a backlog costs: no RAM a
-message. Letting go is an ack of that subscription, from the front on; a crash leaves it done in part, and the next call
-goes on. The messages leave the index with the next sweep, and their data logs with the next cleanup.
+The retained messages of a topic are the backlog of a subscription that nobody reads, so they cost what such a backlog
+costs: no RAM per message. Trimming acknowledges messages of that subscription from the front. A crash may leave it done
+in part, and the next call continues. The messages leave the index with the next sweep, and their data logs with the
+next cleanup.
 """
 
 from __future__ import annotations
@@ -18,20 +19,23 @@ from ..numbering import BEHIND_ALL, BLOCK_MESSAGES, BLOCK_SHIFT
 from .positions import Positions
 
 BLOCKS_AT_ONCE: Final = 64
-"""Blocks of a lane that one record lets go, and that are looked at before the state lock is free again."""
+"""Blocks of a lane that one record trims, and that are examined before the state lock is released."""
 TURN_MS: Final = 1000
-"""Where several priorities exceed the bytes together, which is older counts no finer than this."""
+"""If several priorities exceed the bytes together, their ages are compared in steps of this length."""
 
 
 class RetentionRule(NamedTuple):
-    """What a topic keeps beyond all acks: what is younger, of that the newest bytes. None: without that limit."""
+    """What a topic keeps beyond all acks: messages younger than this, and of those the newest bytes.
+
+    None: no such limit.
+    """
 
     seconds: float | None
     size_bytes: int | None
 
 
 class Trimmer:
-    """Lets go of what no subscription of a topic needs. `trim` and `give_up_oldest` require no lock."""
+    """Deletes messages that no subscription of a topic needs. `trim` and `give_up_oldest` require no lock."""
 
     def __init__(
         self,
@@ -41,17 +45,21 @@ class Trimmer:
         remove: Callable[[JournaledLane, int, int], int],
         newest: Callable[[], int],
     ) -> None:
-        """remove: acknowledges a run with one record. newest: the data log that is written to. Both with the lock."""
+        """Make the one Trimmer of a store.
+
+        remove: acknowledges a run with one record; called with the lock held.
+        newest: returns the data log that is written to; called with the lock held.
+        """
         self._subscriptions = subscriptions
         self._positions = positions
         self._lock = lock
         self._whole = Whole(lock)
         self._remove = remove
         self._newest = newest
+        # Lane -> the first retained message and when it was sent. While that stays the same, nothing is read.
         self._fronts: dict[int, tuple[int, int]] = {}
-        """Lane -> the first message that is retained, and when it was sent: nothing is read while that stays so."""
+        # Number of a topic -> its rule. Read-only for callers, and only under the lock.
         self.rules: dict[int, RetentionRule] = {}
-        """Number of a topic -> its rule. Read-only for callers but under the lock."""
 
     @property
     def is_retaining(self) -> bool:
@@ -59,7 +67,7 @@ class Trimmer:
         return bool(self.rules)
 
     def trim(self, now_ms: int) -> int:
-        """Let go of what is too old or too much; return how many messages. A few reads where there is something."""
+        """Delete messages that are too old or too many; return how many. A few reads if there are any."""
         removed = 0
         for topic, rule in list(self.rules.items()):
             lanes = self._lanes(topic)
@@ -71,8 +79,9 @@ class Trimmer:
         return removed
 
     def give_up_oldest(self) -> bool:
-        """Let go of all that is retained in the oldest data log with something retained; False: there is nothing, or
-        it is in the data log that is written to.
+        """Delete everything retained in the oldest data log with retained messages.
+
+        False: there is none, or it is the data log that is written to.
         """
         lanes = [lane for topic in list(self.rules) for lane in self._lanes(topic)]
         fronts = [data_log for lane in lanes if (data_log := self._front_data_log(lane)) is not None]
@@ -90,7 +99,7 @@ class Trimmer:
             return [] if retention is None else [lane for lane in retention.lanes if lane is not None]
 
     def _sent_at(self, lane: SubscriptionLane) -> int | None:
-        """Return when the first message that a lane retains was sent; None: there is none, or it can't be read."""
+        """Return when the first retained message of a lane was sent. None: there is none, or it can't be read."""
         with self._lock, self._whole:
             run = lane.pending_run(0, 1)
         if run is None:
@@ -132,8 +141,9 @@ class Trimmer:
                 removed += self._trim_bytes(oldest, excess, end)
 
     def _trim_bytes(self, lane: SubscriptionLane, excess: int, end: int) -> int:
-        """Let go of messages from the front on, before `end` but for the first and of a few blocks, until there are so
-        many bytes less.
+        """Delete messages from the front, before `end` and within a few blocks, until there are so many bytes less.
+
+        The first message goes in any case.
         """
         first = last = -1
         for _ in range(BLOCKS_AT_ONCE):
@@ -156,9 +166,7 @@ class Trimmer:
             return None if run is None else next(iter(lane.extents(run[0], run[0]))).data_log
 
     def _leave(self, lane: SubscriptionLane, data_log: int) -> bool:
-        """Let go of the front of a lane, of one block at most, as far as it lies in that data log; False: it is
-        elsewhere.
-        """
+        """Delete the front of a lane, at most one block, as far as it is in that data log. False: it is elsewhere."""
         with self._lock, self._whole:
             run = lane.pending_run(0, BLOCK_MESSAGES)
             last = -1

@@ -1,7 +1,7 @@
-"""The metadata store on disk, in SQLite, as metadata/store.py describes it.
+"""SqliteMetadataStore: the metadata store on disk, in SQLite, as metadata/store.py describes it.
 
-SQLite keeps its own files and can't write through the disk seam, so it stands behind a Protocol with a second
-implementation in memory, and a third one in the tests for simulated crashes.
+SQLite keeps its own files and can't write through the disk interface. So it stands behind a Protocol, which has a
+second implementation in memory, and a third one in the tests for simulated crashes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCHEMA = (
     "CREATE INDEX expiries ON blocks (lane, expiry, block) WHERE expiry > 0",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
-# Made with the first fingerprint. A release that does not know the table leaves it alone: no row becomes wrong by that.
+# Made with the first fingerprint. A release that does not know the table leaves it alone, which makes no row wrong.
 _FINGERPRINTS = (
     "CREATE TABLE IF NOT EXISTS fingerprints (lane INTEGER, block INTEGER, name TEXT, crc INTEGER, fingerprint BLOB,"
     " PRIMARY KEY (lane, block, name)) WITHOUT ROWID"
@@ -44,8 +44,8 @@ _FIND_FINGERPRINTS = "SELECT block, name, crc, fingerprint FROM fingerprints"
 _PLACES = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
 _PLACES_AND_IDS = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
 _RANGE = " WHERE lane = ? AND block BETWEEN ? AND ?"
-# The checksum comes from the index, which `load` verified, and the bytes from the table: a row that a lost write
-# left old agrees with itself, but not with the index.
+# The checksum comes from the index, which `load` verified, and the bytes from the table. After a lost write, an old row
+# agrees with itself, but not with the index.
 _READ = (
     "SELECT place.crc, held.packed FROM blocks AS place INDEXED BY places"
     " CROSS JOIN blocks AS held ON held.id = place.id WHERE place.lane = ? AND place.block = ?"
@@ -65,29 +65,27 @@ _FILES = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
 _ROOT_HEAD = struct.Struct("<16sqqqq")
 _LAST_BLOCK = 2**63 - 1
 _SURPLUS_BYTES = 8 << 20
-"""Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
+"""If the write-ahead log, or the drained tail of the file, is above this, a commit gives the surplus back."""
 _BUSY_SECONDS = 0.5
-"""Patience with an operator's own connection; no second process of ours gets past the directory lock."""
+"""How long to wait for an operator's own connection. No second process of a store gets past the directory lock."""
 _TROUBLE = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
-"""Errors that Python's sqlite3 raises where the world is at fault; decoding fails when SQLite quotes a damaged
-schema.
-"""
+"""Errors that Python's sqlite3 raises if the world is at fault. Decoding fails if SQLite quotes a damaged schema."""
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-"""A quota shows as a write error, and so may a failing disk: with both the committed state is untouched."""
+"""A quota, and perhaps a failing disk, shows as a write error. In both cases the committed state is untouched."""
 _DESCRIPTORS = 6
 """Descriptors that both connections need: the file and its write-ahead log each, their index, a directory to sync."""
 
 
 class SqliteMetadataStore:
-    """A B-tree in `directory`/places.db, which must be an existing directory; the file is made by the first commit.
+    """A B-tree in `directory`/places.db. The directory must exist; the first commit makes the file.
 
-    `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
+    `page_bytes` is a power of two from 512 to 65,536 and is used when the file is made. `cache_bytes` bounds SQLite's
     page caches, of which a writer and a reader connection have half each.
 
-    All files are open from the first load or commit on that finds or makes them: nothing else needs a descriptor.
+    All files are open from the first load or commit that finds or makes them, so nothing else needs a descriptor.
 
     A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
-    What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
+    A crash between them leaves another count and checksum than the old root says, so `load` refuses it.
     """
 
     is_persistent = True
@@ -108,13 +106,13 @@ class SqliteMetadataStore:
         self._store_id = store_id
         self._page_bytes = page_bytes
         self._transaction_adds = transaction_adds
+        # Places that a checkpoint has put before it found no room. The old root does not know them.
         self._unfinished: set[tuple[int, int]] = set()
-        """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
+        # Start value of checksums of fingerprints, so that rows of another store do not match.
         self._seed = zlib.crc32(store_id)
-        """Where checksums of fingerprints begin, so that rows of another store do not match."""
         self._path = os.path.join(directory, _FILES[0])
-        # Where both are held, _writing was taken first.
+        # If both are held, _writing was taken first.
         self._writing = RLock()  # a signal handler may come back to it between two bytecodes
         self._reading = RLock()
         self._writer: sqlite3.Connection | None = None
@@ -124,9 +122,9 @@ class SqliteMetadataStore:
         self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
-        """Verify the newest checkpoint and describe it. About 0.8 µs a block, and RAM for its runs only.
+        """Verify the newest checkpoint and describe it. About 0.8 µs per block, and RAM only for its runs.
 
-        OSError: no descriptor is left to open the files; they are as they were.
+        OSError: no descriptor is left to open the files, which are unchanged.
         """
         with self._writing:
             self._is_sound = False
@@ -190,7 +188,7 @@ class SqliteMetadataStore:
     ) -> None:
         """Replace the checkpoint, all or nothing.
 
-        About 30 µs a block of 4 KiB, syncs included, and 100 where one is replaced at random.
+        About 30 µs per block of 4 KiB, syncs included, and 100 µs if a block is replaced at random.
         """
         with self._writing:
             if not self._is_sound:
@@ -203,7 +201,7 @@ class SqliteMetadataStore:
                 self._give_back()
             except _TROUBLE as error:
                 problem = f"{_FILES[0]}: {error}"
-                if _is_unopened(error):  # what was opened before the call stays open, so nothing was begun
+                if _is_unopened(error):  # files that were open before stay open, so nothing was begun
                     self._is_sound = True
                     raise MetadataUnopened(f"{problem}; no file descriptor is left") from error
                 self._is_sound = _is_no_room(error)
@@ -220,7 +218,7 @@ class SqliteMetadataStore:
     ) -> None:
         places = {(lane_number, block) for lane_number, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
-        # A block that was put in vain and died since is known to nobody else.
+        # Only this store knows blocks that were put in vain and have become unneeded since.
         doomed = [(lane_number, 0, _LAST_BLOCK) for lane_number in delete_lanes] + ranges(
             {*deletes, *self._unfinished} - places
         )
@@ -239,7 +237,7 @@ class SqliteMetadataStore:
         root: tuple[int, int, bytes] | None,
         fingerprints: Sequence[FingerprintRow],
     ) -> None:
-        """Do one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
+        """Run one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
         places = {(lane_number, block) for lane_number, block, _ in puts}
@@ -254,7 +252,7 @@ class SqliteMetadataStore:
                 if self._has_fingerprints:
                     writer.execute("DELETE FROM fingerprints" + _RANGE, place_range)
                 checksum -= removed
-            # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
+            # An existing block keeps its id, and so its page: a third less is written, and the file stays dense.
             ids: dict[tuple[int, int], int] = {}
             for place_range in ranges(places):
                 old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
@@ -280,12 +278,13 @@ class SqliteMetadataStore:
         self._has_fingerprints |= len(fingerprints) > 0
 
     def _crc(self, lane_number: int, block: int, name: str, data: bytes) -> int:
-        """Return the checksum of a fingerprint and of the place that it is for."""
+        """Return the checksum of a fingerprint and of its place."""
         return zlib.crc32(data, zlib.crc32(f"{lane_number} {block} {name}".encode(errors="replace"), self._seed))
 
     def read_block(self, lane_number: int, block: int) -> bytes:
-        """Return the block as put, verified. About 10 µs when the system has the page; a commit under way does not
-        delay it.
+        """Return a block as it was put, verified.
+
+        About 10 µs if the system has the page; a commit does not delay it.
         """
         with self._reading:
             try:
@@ -338,7 +337,7 @@ class SqliteMetadataStore:
         ]
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """Keep at most so many bytes in RAM; SQLite lets pages go at once. Return how many."""
+        """Keep at most so many bytes in RAM; SQLite drops pages at once. Return how many."""
         with self._writing, self._reading:
             before, self._cache_bytes = self._cache_bytes, cache_bytes
             try:
@@ -350,7 +349,7 @@ class SqliteMetadataStore:
             return self._cache_bytes
 
     def clear(self) -> None:
-        """Remove the files; the next commit makes them anew."""
+        """Remove the files; the next commit makes them again."""
         with self._writing:
             self._disconnect()
             self._remove_files()
@@ -372,7 +371,7 @@ class SqliteMetadataStore:
         try:
             writer = self._connect()
             writer.execute(f"PRAGMA page_size = {self._page_bytes}")
-            # Drained pages leave the file at once, for 10 µs more a deleted block. Vacuuming in steps was no cheaper.
+            # Drained pages leave the file at once, for 10 µs more per deleted block. Vacuuming in steps was no cheaper.
             writer.execute("PRAGMA auto_vacuum = FULL")
             writer.execute("PRAGMA journal_mode = WAL")
             with writer:
@@ -392,14 +391,14 @@ class SqliteMetadataStore:
         return writer
 
     def _open_all(self) -> None:
-        """Have SQLite open what it opens with the first read, while a failure is none of a message's."""
+        """Make SQLite open everything that it opens with the first read, while a failure concerns no message."""
         with self._reading:
             for connection in filter(None, (self._writer, self._reader)):
-                # Not of a table: what keeps SQLite from reading the schema would show as "no such table".
+                # Not from a table: an error that keeps SQLite from reading the schema would show as "no such table".
                 connection.execute("PRAGMA user_version").fetchall()
 
     def _require_descriptors(self) -> None:
-        """Raise OSError where the process has no descriptors left for all files."""
+        """Raise OSError if the process has too few descriptors left for all files."""
         opened: list[int] = []
         try:
             for _ in range(_DESCRIPTORS):
@@ -413,7 +412,7 @@ class SqliteMetadataStore:
 
     @property
     def _cache_size(self) -> int:
-        """Page cache of each connection in KiB, negative as SQLite wants it."""
+        """Return the page cache of each connection in KiB, negative as SQLite wants it."""
         return -max(self._cache_bytes // 2 // 1024, 1)
 
     def _connection(self) -> sqlite3.Connection:
@@ -431,7 +430,7 @@ class SqliteMetadataStore:
             ):
                 connection.execute("PRAGMA " + setting)
         except BaseException:
-            connection.close()  # or the file is open until the collector comes by
+            connection.close()  # else the file stays open until the garbage collector runs
             raise
         return connection
 
@@ -445,7 +444,7 @@ class SqliteMetadataStore:
             self._writer = None
 
     def _remove_files(self) -> None:
-        # The file goes first: SQLite drops a write-ahead log without a file, but would cut a file without its log.
+        # Remove the file first: SQLite drops a write-ahead log without a file, but would cut a file without its log.
         for name in _FILES:
             try:
                 os.unlink(os.path.join(self._directory, name))
@@ -458,7 +457,10 @@ class SqliteMetadataStore:
             os.close(directory)
 
     def _give_back(self) -> None:
-        """Fold the write-ahead log into the file and cut both. With readers in the way, the next commit tries again."""
+        """Fold the write-ahead log into the file and cut both.
+
+        If readers are in the way, the next commit tries again.
+        """
         writer = self._writer
         assert writer is not None
         wal_bytes = os.stat(self._path + "-wal").st_size
@@ -483,16 +485,16 @@ def _is_no_room(error: Exception) -> bool:
 
 
 def _is_unopened(error: Exception) -> bool:
-    """Return whether a file could not be opened: for want of a descriptor, unless something else stands there."""
+    """Return whether a file could not be opened for want of a descriptor, and not because something else is in its
+    place.
+    """
     if isinstance(error, OSError):
         return lacks_descriptors(error)
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF == sqlite3.SQLITE_CANTOPEN
 
 
 def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
-    """Return the earliest times of each lane. MetadataDamaged where an index by time does not agree with that by
-    place.
-    """
+    """Return the earliest times of each lane. MetadataDamaged: the index by time disagrees with that by place."""
     earliest: dict[int, list[int]] = {}
     for kind, (query, index) in enumerate(_TIMES):
         rows = connection.execute(query.format(index)).fetchall()

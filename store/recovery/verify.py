@@ -1,8 +1,9 @@
-"""Verification: whether a journal is whole, from its data logs alone.
+"""Verification: find out whether a journal is whole, from its data logs alone.
 
-`examine` reads one data log and says what it found there; `judge` puts the data logs of a journal together. A place
-that some record knew to be durable and that does not verify is damaged. Behind that the first such place begins the
-tail, which a crash leaves and the next open cuts. Nothing is written, and a process may own the journal meanwhile.
+`examine` reads one data log and returns its findings; `judge` combines the data logs of a journal. A place that does
+not verify is damage if some record knew it to be durable. Behind everything durable, the first such place is the
+beginning of the tail, which a crash leaves and the next open cuts. Nothing is written, and a process may own the
+journal meanwhile.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class DataLogFacts:
     """Offset behind the last record that verifies."""
     next_sequence: int = 0
     durable: int = 0
-    """The greatest durable position that a record of it attests."""
+    """The greatest durable position in one of its records."""
     is_sealed: bool = False
     has_lost: bool = False
-    """A repair gave up a part of it, which its directory still names."""
+    """Whether a repair gave up a part of it, which its directory still names."""
     records: int = 0
     messages: int = 0
     findings: list[JournalFinding] = field(default_factory=list)
@@ -72,12 +73,12 @@ class DataLogFacts:
     damages: list[Damage] = field(default_factory=list)
     """Places that a crash may leave, but only behind everything that is durable."""
     unseen_from: int | None = None
-    """Offset behind which nothing was looked at, because the owner went on writing there; None: all was."""
+    """Offset behind which nothing was examined, because the owner went on writing there. None: all was examined."""
     existing: list[tuple[int, list[int]]] = field(default_factory=list)
-    """(STATE, those that exist) or (DROP, those that are gone), as the records say it."""
+    """(STATE, existing data logs) or (DROP, deleted data logs), as the records say."""
 
     def leave_unseen(self, offset: int) -> None:
-        """Note that nothing behind this offset was looked at."""
+        """Note that nothing behind this offset was examined."""
         self.unseen_from = offset
 
     def add(self, offset: int, problem: str) -> None:
@@ -89,17 +90,17 @@ NOTHING_KNOWN: Final[Mapping[int, DataLogFacts]] = MappingProxyType({})
 
 class Verdict(NamedTuple):
     findings: tuple[JournalFinding, ...]
-    """Damage, by place."""
+    """Damage, ordered by place."""
     tail: JournalFinding | None
-    """The end of the journal for who opens it, if bytes follow: a crash left them, or a process is writing them."""
+    """The end of the journal as an open finds it, if bytes follow: a crash left them, or a process is writing them."""
     tail_bytes: int
 
 
 def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
-    """Verify every byte of these data logs before the position where the journal ends.
+    """Verify every byte of these data logs before the end of the journal.
 
-    JournalCorrupt names the first place that does not verify. Behind the end is the tail, which whoever asks is about
-    to cut.
+    JournalCorrupt names the first place that does not verify. Behind the end is the tail, which the caller is about to
+    cut.
     """
     journal: list[DataLogFacts] = []
     for data_log in data_logs:
@@ -116,7 +117,7 @@ def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
 
 
 def examine(data_log: int, file: File | OSError) -> DataLogFacts:
-    """Verify every byte of one data log. Reads it once."""
+    """Verify every byte of one data log. It is read once."""
     facts = DataLogFacts(data_log)
     try:
         if isinstance(file, OSError):
@@ -165,7 +166,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
 
 
 def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
-    """Raise RecordDamaged for what the checksums cannot tell: content that makes no sense."""
+    """Raise RecordDamaged for content that can't be right although its checksums are."""
     record, head = found.header, found.head
     payload = head[HEADER_BYTES:]
     if record.kind == MESSAGE:
@@ -189,7 +190,7 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
         case Lost():
             facts.has_lost = True
         case _:
-            pass  # it makes sense: decode would have raised
+            pass  # decode has accepted it
 
 
 def _bad_messages(found: Found, names: dict[int, str]) -> str:
@@ -197,7 +198,7 @@ def _bad_messages(found: Found, names: dict[int, str]) -> str:
     runs = SequenceSet()
     for index in found.bad_messages:
         runs.add(index, index)
-    # In a transaction the first sequence comes with the commit: their places in the slice are known.
+    # In a transaction the commit gives the first sequence, so only places in the slice are known.
     base = 0 if found.header.is_transactional else part.first_sequence
     sequences = ", ".join(f"{base + first}" + (f" to {base + last}" if first < last else "") for first, last in runs)
     where = f"of transaction {part.first_sequence:x}, place" if found.header.is_transactional else "sequence"
@@ -213,17 +214,17 @@ def examine_all(
     examine_one: Callable[[int, File | OSError], DataLogFacts] = examine,
     known: Mapping[int, DataLogFacts] = NOTHING_KNOWN,
 ) -> Iterator[DataLogFacts]:
-    """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
+    """Yield the facts of each data log in order; examine an unsealed one again once a later one has begun.
 
-    The process that owns the journal may have written to its end meanwhile. examine_one: `examine`, or what is as good.
-    known: what was found before in data logs that had their seal: those that are still there are not read again.
+    The owner of the journal may have written to its end meanwhile. examine_one: `examine`, or an equivalent. known:
+    earlier findings for sealed data logs; those that still exist are not read again.
     """
     unsealed: tuple[DataLogFacts, File | OSError] | None = None
     for data_log, file in open_data_logs(disk):
         facts = known.get(data_log) or examine_one(data_log, file)
         if unsealed is not None:
             earlier, still_open = unsealed
-            # Deleted or not: that it was may be written behind what was read of this one.
+            # Yield it even if it was deleted: the record of that may be behind what was read of this data log.
             yield earlier if facts.header is None else examine_one(earlier.data_log, still_open)
         unsealed = None if facts.is_sealed else (facts, file)
         if facts.is_sealed:
@@ -233,9 +234,9 @@ def examine_all(
 
 
 def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
-    """Put the data logs of one journal together, in order of their ids. Reads nothing.
+    """Combine the data logs of one journal, in order of their ids. It reads nothing.
 
-    told_durable: the position that is known to have been durable from elsewhere, before the data logs were read.
+    told_durable: a position that is known to have been durable from elsewhere, before the data logs were read.
     """
     durable = max([told_durable, *(facts.durable for facts in journal)])
     findings = [finding for facts in journal for finding in facts.findings]
@@ -269,7 +270,7 @@ def _cut_short(
 
 
 def _places(journal: Sequence[DataLogFacts]) -> Iterator[JournalFinding]:
-    """Yield each place where reading the journal from its beginning meets something else than the next record."""
+    """Yield each place where the journal, read from its beginning, does not have the next record."""
     for data_log in _missing(journal):
         yield JournalFinding(data_log, 0, "the data log is missing, and was not dropped")
     yield from _unreadable(journal)
@@ -308,7 +309,7 @@ def _bytes_behind(journal: Sequence[DataLogFacts], tail: JournalFinding) -> int:
 
 
 def _missing(journal: Sequence[DataLogFacts]) -> list[int]:
-    """Return the data logs that should be there, by the newest state record and the drop records behind it."""
+    """Return the data logs that should exist, by the newest state record and the drop records behind it."""
     existing: set[int] = set()
     for facts in journal:
         for kind, data_logs in facts.existing:

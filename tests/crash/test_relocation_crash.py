@@ -38,12 +38,12 @@ class Life:
         self.opened.store.journal.sync()
         self.lanes = [self.opened.lane(name) for name in ("orders", "prices")]
         self.opened.store.journal.sync()
+        # Confirmed, and its ack never asked for; durable where each call is synced.
         self.pending: dict[tuple[int, int], bytes] = {}
-        """Confirmed, and its ack never asked for; durable where each call is synced."""
+        # Its ack was confirmed, and is durable where each call is synced.
         self.gone: set[tuple[int, int]] = set()
-        """Its ack was confirmed, and is durable where each call is synced."""
+        # What the call in flight is about.
         self.open: set[tuple[int, int]] = set()
-        """What the call in flight is about."""
         self.unsynced_gone: set[tuple[int, int]] = set()
         self.unsynced: set[tuple[int, int]] = set()
         self.states = 0

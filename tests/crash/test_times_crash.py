@@ -44,8 +44,8 @@ class Times(CrashExplorer):
         self.metadata = SimulatedMetadataStore()
         self.sent: dict[int, Sent] = {}
         self.pending: set[int] = set()
+        # What the call in flight is about: there or not.
         self.in_flight: set[int] = set()
-        """What the call in flight is about: there or not."""
         self.numbers = 0
         self.bay = self.open(self.disk, self.metadata, self.clock)
 

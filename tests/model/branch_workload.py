@@ -212,15 +212,15 @@ class BranchWorkload:
             + random.choice((["checkpoint"], ["checkpoint", "cleanup"], ["cleanup"] * 4, ["step"]))
             + random.choice(([], ["reopen"]))
         )
+        # How often which combination met which outcome.
         self.seen: Counter[tuple[str, str, str, str]] = Counter()
-        """How often which combination met which outcome."""
         self._begin()
 
     def _begin(self) -> None:
         """A process begins: nothing is in RAM, everybody subscribes."""
         self._open.clear()
+        # What is pending and no record has, by place: in this process alone.
         self._kept: Counter[Message_] = Counter()
-        """What is pending and no record has, by place: in this process alone."""
         self._held: list[tuple[Place, Delivery]] = []
         self._consumers = {name: self._bay.queue(name).subscribe(prefetch=0) for name in QUEUES}
         self._consumers[NAMELESS] = self._bay.topic(NAMELESS_TOPIC).subscribe(prefetch=0)

@@ -69,15 +69,15 @@ class _Books:
     """What a caller knows of each message, by its number."""
 
     def __init__(self) -> None:
+        # Whose send has begun.
         self.begun: set[int] = set()
-        """Whose send has begun."""
+        # Whose send has returned.
         self.sent: set[int] = set()
-        """Whose send has returned."""
         self.persistent: set[int] = set()
+        # Whose ack has begun.
         self.settling: set[int] = set()
-        """Whose ack has begun."""
+        # Whose ack has returned.
         self.acknowledged: set[int] = set()
-        """Whose ack has returned."""
         self._owners: dict[int, Consumer] = {}
 
     def number(self, *, persistent: bool) -> int:
@@ -134,21 +134,21 @@ class InterleavedTraffic:
             sync_interval_seconds=0.1,
             policies={">": DestinationPolicy(max_attempts=None)},
         )
+        # They go on until all is acknowledged; or else for some steps each.
         self._is_emptied = random.random() < 0.5
-        """They go on until all is acknowledged; or else for some steps each."""
         self._sizes = random.choice(SIZES)
         self._crash_at_step = self._crash_at_return = -1
         if random.random() < 0.5:
             self._crash_at_step = random.randrange(STEPS)
         else:
             self._crash_at_return = random.randrange(RETURNS)
+        # How often a send or an ack was confirmed.
         self._returns = 0
-        """How often a send or an ack was confirmed."""
         self._crash: _Crash | None = None
         self._books = _Books()
         self._consumers: list[Consumer] = []
+        # That are not at their end.
         self._senders = 2
-        """That are not at their end."""
 
     def run(self) -> None:
         """Raises what is wrong."""

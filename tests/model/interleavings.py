@@ -98,20 +98,20 @@ class Turns:
         line_share: behind so many lines of the library threads may change too.
         """
         self.clock = clock
+        # Whose turn it is.
         self.running: Thread
-        """Whose turn it is."""
+        # Those that have begun and not ended.
         self.threads: list[Thread] = []
-        """Those that have begun and not ended."""
+        # Those that can go on.
         self.ready: list[Thread] = []
-        """Those that can go on."""
+        # Those that can't, and wait for a time at most: until when.
         self.waiting: dict[Thread, float] = {}
-        """Those that can't, and wait for a time at most: until when."""
         self.failure: BaseException | None = None
         self.steps = 0
+        # Numbers of the threads in the order of their turns: all that happened.
         self.order: list[int] = []
-        """Numbers of the threads in the order of their turns: all that happened."""
+        # Called at each point where threads may change; what it raises is the run's failure.
         self.at_each_step: Callable[[], None] | None = None
-        """Called at each point where threads may change; what it raises is the run's failure."""
         self.line_share = line_share
         self._random = random
         self._schedule = schedule
@@ -285,10 +285,10 @@ class Thread:
         self.name = name or f"thread {self.number}"
         self.gate = allocate_lock()
         self.gate.acquire()
+        # What it waits for.
         self.cause: object = None
-        """What it waits for."""
+        # It was woken because its time was up.
         self.is_late = False
-        """It was woken because its time was up."""
         self.joining: list[Thread] = []
         self.ident = 0
 

@@ -127,14 +127,14 @@ class Workload:
             self._weights |= {name: weight for name, weight in SPARSE_WEIGHTS.items() if name in weights}
         self._pending_max = pending_max
         self._nests = draw.choice((0.0, 0.1, 0.5))
+        # Each commit as one that the index has no room for at once.
         self._commits_large = draw.random() < 0.2
-        """Each commit as one that the index has no room for at once."""
         self._takers: list[Taker] = []
         self._open: list[Open] = []
         self._paused: set[str] = set()
         self._next_number = max(model.where, default=-1) + 1
+        # What readers that are not durable may get.
         self._live: set[int] = set()
-        """What readers that are not durable may get."""
         self._depth = 0
         self.name = ""
         self.refused = 0

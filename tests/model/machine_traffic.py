@@ -86,16 +86,16 @@ class Traffic(RuleBasedStateMachine):
         self.deliveries: dict[Entry, Delivery] = {}
         self.transactions: dict[Branch, Transaction] = {}
         self.settled: list[tuple[Consumer, Delivery]] = []
+        # What was not settled before its deadline.
         self.late: list[Delivery] = []
-        """What was not settled before its deadline."""
+        # When topics have last let go of what is too old to be retained, at the least.
         self.trimmed_ms = 0
-        """When topics have last let go of what is too old to be retained, at the least."""
+        # Whose last take found nothing, and who was not called since.
         self.searching: set[Reader] = set()
-        """Whose last take found nothing, and who was not called since."""
         self.numbers = 0
         self.temporary: dict[str, TemporaryQueue] = {}
+        # Of queues that go when nobody uses them: a handle outlives that.
         self.handles: dict[str, Queue] = {}
-        """Of queues that go when nobody uses them: a handle outlives that."""
 
     @initialize(
         sync=st.sampled_from(("always", "always", "never", "interval")),

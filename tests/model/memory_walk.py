@@ -128,10 +128,10 @@ class MemoryWalk:
         self._number = 0
         self._xids = 0
         self._fleeting_share = random.choice((0.0, 0.1, 0.5, 0.9))
+        # Seeds that seldom acknowledge fill memory with what is in flight.
         self._ack_weight = random.choice((1.0, 1.0, 0.2))
-        """Seeds that seldom acknowledge fill memory with what is in flight."""
+        # That each open begins with.
         self._limit_bytes = random.choice(LIMITS_BYTES)
-        """That each open begins with."""
         self._takers: list[Taker] = []
         self._open: list[Branch] = []
         self._prepared: dict[bytes, Branch] = {}
@@ -153,8 +153,8 @@ class MemoryWalk:
 
     def _opened(self) -> None:
         self.budget = self.store.budget
+        # The highest limit since then.
         self._limit_bytes_max = self._limit_bytes
-        """The highest limit since then."""
         for _ in range(ONLINE):
             self._subscribe_online("news")
         self._compare()

@@ -245,8 +245,8 @@ class PlainModel:
         self.now_ms = 0
         self.queues: dict[str, Place] = {}
         self.topics: dict[str, Topic] = {}
+        # By what the names of their topics begin with.
         self.patterns: dict[str, list[Place]] = {}
-        """By what the names of their topics begin with."""
         self.properties: dict[str, bytes] = {}
         self.open: list[Branch] = []
         self.prepared: dict[bytes, Branch] = {}

@@ -105,8 +105,8 @@ class Model:
         self.parked: list[tuple[str, Sent]] = []
         self.takers: list[Taker] = []
         self.non_persistent_share = self.random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        # Seeds that seldom acknowledge fill memory with what is in flight.
         self.ack_weight = self.random.choice((1.0, 1.0, 0.1))
-        """Seeds that seldom acknowledge fill memory with what is in flight."""
         self.arrivals = 0
         self.backlog_bytes = 0
         self.done: Counter[str] = Counter()
@@ -484,8 +484,8 @@ class LedgerModel:
         self.direct: deque[StoredMessage] = deque()
         self.in_flight: list[StoredMessage] = []
         self.sequence = 0
+        # Steps that found memory nearly full.
         self.full = 0
-        """Steps that found memory nearly full."""
 
     def run(self, steps: int) -> None:
         operations = [self.arrive, self.take, self.ack, self.give_back, self.load, self.use_index]

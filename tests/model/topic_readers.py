@@ -54,8 +54,8 @@ class TopicReaders(StateMachine):
         self.topic = self.random.choice(("prices", "news"))
         self.topics = [self.topic]
         self.persistent_share = self.random.choice((0.6, 1.0))
+        # A load that is under way, and those who wait for it.
         self.loading: tuple[Load[TargetList], list[Reader]] | None = None
-        """A load that is under way, and those who wait for it."""
         self.store = SimulatedBay(
             number,
             sync="never",

@@ -28,10 +28,10 @@ class Place:
         self.name, self.topic, self.selector, self.durable = name, topic, selector, durable
         self.consumers = 0
         self.free: set[int] = set()
+        # In the hands of a consumer or of a transaction.
         self.held: set[int] = set()
-        """In the hands of a consumer or of a transaction."""
+        # Those that end with the process.
         self._fleeting: set[int] = set()
-        """Those that end with the process."""
 
     @property
     def is_shared(self) -> bool:

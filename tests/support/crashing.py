@@ -117,16 +117,16 @@ class CrashExplorer:
         self.seed, self.sync = seed, sync
         self.random = Random(seed)
         self.settings = replace(SETTINGS, sync=sync, **fields)
+        # Where it is just now, for a failure to name.
         self.place = ""
-        """Where it is just now, for a failure to name."""
+        # Where a crash was examined that is not survived.
         self.failed_place = ""
-        """Where a crash was examined that is not survived."""
+        # That were examined.
         self.states = self.kills = 0
-        """That were examined."""
+        # Digests of what power cuts left, if the same is not to be looked at twice.
         self.left: set[int] = set()
-        """Digests of what power cuts left, if the same is not to be looked at twice."""
+        # Whether no more calls are to be looked at: one seed may have calls by the thousand.
         self.is_enough: Callable[[], bool] = lambda: False
-        """Whether no more calls are to be looked at: one seed may have calls by the thousand."""
 
     def run(self) -> Self:
         try:
@@ -233,10 +233,10 @@ class StateWalk(CrashExplorer, Generic[S]):
         """first: the state of a store after `begin`."""
         super().__init__(seed, sync, **fields)
         self.disk = SimulatedDisk()
+        # All that the store ever was, in order.
         self.history = [first]
-        """All that the store ever was, in order."""
+        # What the call under way makes of it.
         self._wanted: list[S] = []
-        """What the call under way makes of it."""
 
     def begin(self, bay: Forebay) -> None:
         """Prepare a new store, before crashes are looked at."""

@@ -69,11 +69,11 @@ class Ledger:
         self._syncs_always = sync == "always"
         self._numbers = itertools.count()
         self.sent: set[int] = set()
+        # The store said that nothing was done.
         self.refused: set[int] = set()
-        """The store said that nothing was done."""
         self.acked: set[int] = set()
+        # An ack was begun, and its end is not known.
         self.in_doubt: set[int] = set()
-        """An ack was begun, and its end is not known."""
         self.problems: list[str] = []
 
     def send(self, send: Callable[[bytes], object], size: int = 0) -> None:

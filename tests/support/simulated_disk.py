@@ -176,12 +176,12 @@ class SimulatedDisk:
     """A `Disk` in memory. Forking an image copies no bytes of a file before one of the two writes to it."""
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+        # What the files may hold together; beyond it writes fail with ENOSPC. May be changed at any time.
         self.capacity_bytes = capacity_bytes
-        """What the files may hold together; beyond it writes fail with ENOSPC. May be changed at any time."""
+        # Called with the call and the name before each of MUTATING_CALLS, to fork an image of just then.
         self.on_call: Callable[[str, str], None] | None = None
-        """Called with the call and the name before each of MUTATING_CALLS, to fork an image of just then."""
+        # Calls so far of each kind, failed ones included.
         self.calls: dict[str, int] = _NO_CALLS.copy()
-        """Calls so far of each kind, failed ones included."""
         self._faults: list[_Fault] = []
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}

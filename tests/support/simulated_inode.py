@@ -45,15 +45,15 @@ class Inode:
     __slots__ = ("_content", "_digest", "_lost", "_shared", "_unsynced", "size")
 
     def __init__(self, content: bytearray, size: int) -> None:
+        # Up to the size; zeros follow where it is shorter.
         self._content = content
-        """Up to the size; zeros follow where it is shorter."""
         self.size = size
         self._digest = 0  # once somebody asked and until something changes
         self._unsynced: list[_Write] = []
+        # By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes.
         self._lost: dict[int, bytes] = {}
-        """By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes."""
+        # An image forked from this one, or the one it was forked from, has the same content: copy before a change.
         self._shared = False
-        """An image forked from this one, or the one it was forked from, has the same content: copy before a change."""
 
     def fork(self) -> Inode:
         self._shared = True

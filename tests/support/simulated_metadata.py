@@ -36,8 +36,8 @@ class SimulatedMetadataStore:
 
     def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNLIMITED) -> None:
         self._transaction_adds = transaction_adds
+        # The last synced state, then every newer one; None: empty.
         self.history = [checkpoint]
-        """The last synced state, then every newer one; None: empty."""
 
     def load(self) -> Snapshot | None:
         """See MetadataStore."""

@@ -1,1 +1,1 @@
-"""The DispatchArea, which hands out and settles, the TargetArea, which fills lists, and the Reclaim of memory."""
+"""The DispatchArea, which hands out and settles; the TargetArea, which fills lists; and Reclaim, which frees memory."""

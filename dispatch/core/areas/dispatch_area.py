@@ -1,10 +1,9 @@
-"""DispatchArea: what consumers have in hand, its charges and their bounds: handing out and settling.
+"""DispatchArea: hand messages out, settle them, and keep the charges of deliveries within their bounds.
 
-A message that is handed out takes its charge along, from its list to the
-DispatchArea. All arithmetic of that is in this file; where every single
-message comes by (collect_one, settle) it is written out instead of called,
-and `audit` compares it with what the deliveries hold. Which lists there are,
-and what is in them, says target_area.py: the TargetArea, which knows this one.
+A message that is handed out takes its charge along, from its list to the DispatchArea. All arithmetic with these
+charges is in this file. On the path of every single message (collect_one, settle) it is written inline instead of
+called, and `audit` compares the sums with the deliveries. The TargetArea (target_area.py) owns the lists; it knows the
+DispatchArea, and not the other way round.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .memory_parts import MemoryParts
 
 
 class DispatchArea(Collector):
-    """Everything that consumers have in hand, with its charges and their bounds.
+    """All deliveries of a store that are not settled, with their charges and the bounds of those.
 
     The state lock guards it; every method requires it held.
     """
@@ -44,16 +43,17 @@ class DispatchArea(Collector):
         self._loads = loads
         self.lists_holder = memories.common.lists_holder
         self.dispatch_holder = memories.common.dispatch_holder
+        # Consumers that can't take because deliveries of others fill the memory, and lists that the loader gave up.
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
-        """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self._now_ms = now_ms
         self._events = events
         self.dispatch_bytes_max = self.in_flight_bytes_max = 0
 
     def bound_in_flight(self, shares: Shares) -> None:
-        """Follow another memory limit: bound what may be in flight."""
+        """Set the bounds on deliveries in flight for a new memory limit."""
+        # If deliveries hold more, further ones of the common memory are lazy. Quotas lower this by what they hold or
+        # reserve.
         self.dispatch_bytes_max = shares.dispatch_bytes_max
-        """Beyond it deliveries of common memory are lazy: what all may have, less what others have or have reserved."""
         self.in_flight_bytes_max = shares.in_flight_bytes_max
         for memory in self._memories.of_patterns.values():
             bodies_bytes, all_bytes = memory.in_flight_reserves
@@ -63,7 +63,7 @@ class DispatchArea(Collector):
     # ------------------------------------------------------------------ handing out
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
-        """Collect one message where the list holds it and nothing needs a second look; else None."""
+        """Collect one message if its list holds it and nothing has to be checked twice; otherwise return None."""
         lists = consumer.consumer_group.lists
         if not lists:
             return None
@@ -82,7 +82,8 @@ class DispatchArea(Collector):
         target.direct.popleft()
         target.direct_bytes -= charge
         target.taken_bytes += charge
-        # The charge changes hands: the sum stays, and neither holder has a guarantee. This path is the hottest.
+        # The charge changes its holder. The sum stays the same, and neither holder has a guarantee. This is the hottest
+        # path.
         self.lists_holder.held_bytes -= charge
         dispatch.held_bytes += charge
         number = consumer.delivered = consumer.delivered + 1
@@ -90,7 +91,7 @@ class DispatchArea(Collector):
         lane.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and (
-            target.frontier < lane.published or target.references.count  # its supply: nothing came back
+            target.frontier < lane.published or target.references.count  # else all that remains came back
         ):
             self._loads.runs_low(target)
         if target.taken_bytes >= target.sample_at_bytes:
@@ -98,7 +99,10 @@ class DispatchArea(Collector):
         return delivery
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
+        """Hand out up to `most` direct messages in order, without reading any.
+
+        If the result is empty, call `starving`.
+        """
         deliveries: list[Delivery] = []
         for target in consumer.consumer_group.lists:
             if target.counterpart is not None:
@@ -122,7 +126,10 @@ class DispatchArea(Collector):
     def collect_interleaved(
         self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
-        """Hand out from a list and its counterpart by arrival; return what is left of max_bytes, if both are empty."""
+        """Hand out from a list and its counterpart in order of arrival.
+
+        Return what is left of max_bytes, and whether both lists are empty.
+        """
         while True:
             chosen, before = next_by_arrival(target)
             direct = chosen.direct
@@ -150,9 +157,9 @@ class DispatchArea(Collector):
     ) -> int | None:
         """Move messages before a sequence from a list to the DispatchArea; return what is left of max_bytes.
 
-        A take that has nothing yet gets one message, however large. A message for whose body memory has no room is
-        handed out without: a lazy delivery, which reads it when somebody asks. Where there is no room for that either,
-        or max_bytes are used up, the rest stays in the list.
+        The first message of a take is handed out however large it is. If memory has no room for a body, the delivery is
+        lazy and reads the body when asked. If there is no room for that either, or max_bytes is used up, the rest stays
+        in the list.
         """
         lane, is_shared = target.lane, target.is_shared
         most -= len(deliveries)
@@ -170,16 +177,16 @@ class DispatchArea(Collector):
         if target.taken_bytes >= target.sample_at_bytes:
             self._events.sampled(target)
         if is_shared and not target.direct and lane.sole is not target:
-            target.hand_back_direct()  # thousands of lists with selectors may stand empty
+            target.hand_back_direct()  # thousands of lists with selectors may be empty
         return max_bytes
 
     def _take_what_fits(
         self, target: TargetList, most: int, stop: int, max_bytes: int | None, *, is_first: bool
     ) -> tuple[list[StoredMessage], int | None]:
-        """Take messages from a list that shares, or that memory or max_bytes has no room for as a whole.
+        """Take messages one by one from a list that shares them, or if memory or max_bytes has no room for all.
 
-        Return them as they are handed out, their charges handed over, and what is left of max_bytes. stop: see
-        _bounds. is_first: the take has nothing yet.
+        Return the messages, whose charges are handed over, and what is left of max_bytes. stop: see _bounds. is_first:
+        the take has no message yet.
         """
         lane, direct, is_shared = target.lane, target.direct, target.is_shared
         room_for_bodies, room = self._in_flight_rooms(lane.memory)
@@ -188,7 +195,7 @@ class DispatchArea(Collector):
         while direct and len(taken) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
-            if is_shared:  # other lists have the message too, and what they had before it may have come back
+            if is_shared:  # other lists have the message too, and earlier ones of theirs may have come back
                 if sequence >= stop:
                     break
                 if not self._claim(target, message):
@@ -209,13 +216,15 @@ class DispatchArea(Collector):
             direct.popleft()
             moved += charge
             if is_shared and message[2] is not None and not lane.is_persistent:
-                lane.drop_copies(sequence)  # the delivery holds it now; `claim` has dropped those of a persistent one
+                lane.drop_copies(sequence)  # `claim` has dropped the copies of a persistent message
             taken.append(message)
         self._hand_over(target, moved, released)
         return taken, max_bytes
 
     def _claim(self, target: TargetList, message: StoredMessage) -> bool:
-        """Claim the first message of a list that shares; False: it has left the list, expired or claimed by others."""
+        """Claim the first message of a list that shares. If it expired or another list claimed it, drop it and return
+        False.
+        """
         if target.is_timed and self._drop_if_expired(target, message):
             return False
         if target.consumer_group.claim(target.lane, message):
@@ -224,7 +233,7 @@ class DispatchArea(Collector):
         return False
 
     def drop_expired(self, target: TargetList, most: int) -> None:
-        """Take expired messages out of the next direct ones of a list, so that up to `most` others come next.
+        """Drop expired messages from the next direct ones of a list, so that up to `most` live ones come next.
 
         O(most + expired).
         """
@@ -242,35 +251,35 @@ class DispatchArea(Collector):
         direct.extendleft(reversed(kept))
 
     def _drop_if_expired(self, target: TargetList, message: StoredMessage) -> bool:
-        """Drop the first message of a list that shares if its time is over; return whether it went."""
+        """Drop the first message of a list that shares if it has expired; return whether it was dropped."""
         self.drop_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
     def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
-        """Return the list that must be loaded before anything can be handed out; None: there is nothing to have."""
+        """Return the list that must be loaded before anything can be handed out. None: there is nothing to load."""
         for target in consumer_group.in_turn():
             if target.counterpart is not None:
                 target = next_by_arrival(target)[0]
             if target.is_ready:
-                return None  # it is there, and not to be had now: a load would not help
+                return None  # the message is in RAM but can't be had now: a load would not help
             if target.has_supply:
                 return target
         return None
 
     def has_any(self, consumer_group: ConsumerGroup) -> bool:
-        """Return whether a take may find something, now or after a load."""
+        """Return whether a take may find a message, now or after a load."""
         return any(target.direct or target.has_supply for target in consumer_group.in_turn())
 
     # ------------------------------------------------------------------ settling
 
     def settle(self, delivery: Delivery) -> None:
-        """Take the delivery out of the DispatchArea with its charge."""
+        """Remove a delivery and its charge from the DispatchArea."""
         lane = delivery.lane
         del lane.in_flight[delivery.sequence]
         body = delivery.held_body
         charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery.held_properties) + len(body)
         if lane.memory.is_common:
-            # What Holder.release does for one without a guarantee, without its call: the path of every single ack.
+            # The same as Holder.release for a holder without a guarantee, written inline: every single ack passes here.
             self.dispatch_holder.held_bytes -= charge
             self.budget.held_bytes -= charge
         else:
@@ -280,7 +289,7 @@ class DispatchArea(Collector):
             self.relieve()
 
     def settle_run(self, lane: LaneMessages, deliveries: Sequence[Delivery]) -> None:
-        """Settle deliveries of one lane that are acknowledged, all of one consumer."""
+        """Settle acknowledged deliveries of one lane. All belong to one consumer."""
         in_flight, charge = lane.in_flight, OVERHEAD_BYTES * len(deliveries)
         for delivery in deliveries:
             del in_flight[delivery.sequence]
@@ -295,19 +304,19 @@ class DispatchArea(Collector):
             self.relieve()
 
     def relieve(self) -> None:
-        """Let those take, and load, who waited for the memory that came free."""
+        """Wake the consumers and request the lists that waited for memory that is now free."""
         for waiting in list(self.waits_for_memory):
             waiting.on_credit()
 
     # ------------------------------------------------------------------ what is in flight, in bytes
 
     def _in_flight_rooms(self, memory: MessageMemory) -> tuple[int, int]:
-        """Return how many more bytes the destinations of a memory may have in flight: with bodies, and at all."""
+        """Return how many more bytes destinations of a memory may have in flight: with bodies, and in total."""
         held_bytes = self.dispatch_holder.held_bytes
         return memory.in_flight_rooms(self.dispatch_bytes_max - held_bytes, self.in_flight_bytes_max - held_bytes)
 
     def _note_in_flight(self, memory: MessageMemory, more_bytes: int) -> None:
-        """Leave less, or more, to the others, after destinations with a quota have got so much more in flight."""
+        """Adjust the room of the common memory after destinations with a quota have got more bytes in flight."""
         after_bytes = memory.dispatch_holder.held_bytes
         before_bytes = after_bytes - more_bytes
         bodies_bytes, all_bytes = memory.in_flight_reserves
@@ -315,7 +324,7 @@ class DispatchArea(Collector):
         self.in_flight_bytes_max -= max(after_bytes, all_bytes) - max(before_bytes, all_bytes)
 
     def _hand_over(self, target: TargetList, moved_bytes: int, released_bytes: int) -> None:
-        """Make the DispatchArea the owner of charges of a list, and release others."""
+        """Hand charges of a list over to the DispatchArea and release others."""
         memory, taken_bytes = target.lane.memory, moved_bytes + released_bytes
         target.direct_bytes -= taken_bytes
         target.taken_bytes += taken_bytes
@@ -332,20 +341,22 @@ class DispatchArea(Collector):
 
     @property
     def in_flight_bytes(self) -> int:
-        """What all deliveries in flight hold."""
+        """Bytes that all deliveries in flight hold."""
         return sum(memory.dispatch_holder.held_bytes for memory in self._memories.all)
 
     @property
     def is_short(self) -> bool:
-        """Tell whether consumers must settle first of destinations that no policy sets apart: see is_short_for."""
+        """Whether consumers of destinations without a quota must settle before they take more. See is_short_for."""
         return self.is_short_for(self._memories.common)
 
     def is_short_for(self, memory: MessageMemory) -> bool:
-        """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
+        """Return whether deliveries in flight hold so much of a memory that a consumer must settle before it takes
+        more.
+        """
         return self._in_flight_rooms(memory)[1] < OVERHEAD_BYTES
 
     def audit(self, lanes: Iterable[LaneMessages], shares: Shares) -> int:
-        """Return what deliveries of these lanes should be charged. AssertionError where the bounds are wrong."""
+        """Return what deliveries of these lanes should be charged. AssertionError if the bounds are wrong."""
         kept = [
             max(memory.dispatch_holder.held_bytes, memory.in_flight_reserves[0])
             for memory in self._memories.of_patterns.values()
@@ -356,9 +367,10 @@ class DispatchArea(Collector):
 
 
 def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
-    """Return how many messages may be handed out, and where to stop: nothing passes what came back, or `before`.
+    """Return how many messages may be handed out and where to stop: before messages that came back, and before
+    `before`.
 
-    The stop is for a list that shares: how many of its messages it hands out, the other lists decide.
+    Only a list that shares needs the stop, because other lists decide how many of its messages it hands out.
     """
     returned = target.returned
     if target.is_shared:
@@ -371,7 +383,7 @@ def _bounds(target: TargetList, most: int, before: int) -> tuple[int, int]:
 
 
 def _deliveries_of(consumer: Taker, lane: LaneState, taken: Sequence[StoredMessage]) -> list[Delivery]:
-    """Return deliveries of messages that have left their list with their charges: from now on they are in flight."""
+    """Make deliveries of messages that have left their list with their charges. From now on they are in flight."""
     attempts, in_flight, number = lane.delivery_counts, lane.in_flight, consumer.delivered
     deliveries: list[Delivery] = []
     for sequence, properties, body, timestamp in taken:

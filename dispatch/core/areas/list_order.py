@@ -1,7 +1,7 @@
-"""In which order the lists of a consumer group are looked at.
+"""The order in which a consumer group takes from its lists.
 
-By priority, then by destination. A persistent list and the one of the same priority and destination that is not are
-counterparts: together they go by arrival.
+Lists are ordered by priority, then by destination. A persistent and a non-persistent list of one priority and
+destination are counterparts: from the two together, messages are taken in order of arrival.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..model import ConsumerGroup, NonPersistentLaneState, TargetList
 
 
 def arrange(consumer_group: ConsumerGroup) -> None:
-    """Put the lists of a consumer group in the order in which they are looked at, and pair them."""
+    """Sort the lists of a consumer group into the order in which they are taken from, and pair counterparts."""
     consumer_group.lists.sort(
         key=lambda target: (
             -target.lane.pending_lane.priority,
@@ -25,7 +25,7 @@ def arrange(consumer_group: ConsumerGroup) -> None:
 
 
 def pair(consumer_group: ConsumerGroup) -> None:
-    """Find the lists of a consumer group that have one priority of one destination."""
+    """Pair the lists of a consumer group that have the same priority and destination."""
     for target, following in pairwise(consumer_group.lists):
         one, other = target.lane, following.lane
         if one.pending_lane.priority == other.pending_lane.priority and one.destination is other.destination:
@@ -34,9 +34,9 @@ def pair(consumer_group: ConsumerGroup) -> None:
 
 
 def next_by_arrival(target: TargetList) -> tuple[TargetList, int]:
-    """Return which of a list and its counterpart goes first, and the sequence of its own before which the other is due.
+    """Return which of a list and its counterpart goes first, and up to which of its sequences it may go.
 
-    Where only one has something, that one, as far as it goes. O(log turns).
+    If only one of the two has messages, return that one, without a bound. O(log turns).
     """
     counterpart = target.counterpart
     assert counterpart is not None

@@ -1,20 +1,17 @@
-"""LoadRequests: which lists want loading, and which the eager loader leaves to their consumers.
+"""LoadRequests: the lists that want a load, and the lists that the eager loader leaves to their consumers.
 
-A list asks when it runs low and there is something to load for it. The loader
-serves whoever asked, but stands back from lists whose consumers never pause.
+A list asks for a load when it runs low and there is something to load for it. The loader serves all lists that ask,
+except those whose consumers never pause.
 
-The loader gains time while a consumer waits, for a device, for others, for
-its next turn. One that always computes gives it none: under one interpreter
-lock two threads take turns, and what one has loaded comes to the other out of
-another core's cache. There a consumer is served sooner when it loads for
-itself, piece by piece, whenever its list is empty.
+The loader saves time for a consumer that pauses: for a device, for other threads, or for its next turn. It saves
+nothing for a consumer that computes all the time. Under one interpreter lock the two threads take turns, and the
+messages that the loader reads come to the consumer from the cache of another core. Such a consumer is served sooner if
+it loads for itself, piece by piece, whenever its list is empty.
 
-So a list is left to its consumer on trial, when much was loaded for it and it
-never was full. The clocks of the consumer's thread and of the process against
-that of the wall say whether it pauses. If so the list is fed as before, and
-there is no trial for a while. A thread that computes without the interpreter's
-lock can't be told from one that holds it; but there the loader comes to its
-turns and fills the list.
+So a list is left to its consumer on trial if much was loaded for it and it was never full. Whether the consumer pauses
+is judged by comparing the CPU clocks of its thread and of the process with the wall clock. If it pauses, the loader
+feeds the list again, and there is no trial for a while. A thread that computes without the interpreter's lock looks the
+same as one that holds it; but then the loader gets its turns and fills the list.
 """
 
 from __future__ import annotations
@@ -29,84 +26,88 @@ from ....store.clock import Clock
 from ..model import TargetList
 
 TRIAL_SECONDS: Final = 0.01
-"""How long a trial takes."""
+"""Length of a trial."""
 JUDGED_SECONDS: Final = 0.05
-"""How often a consumer that passed is judged again: others may hold a thread up for some milliseconds."""
+"""How often a consumer that passed is judged again, because other threads may hold it up for some milliseconds."""
 JUDGED_BYTES: Final = 256 * 1024
-"""Bytes taken between two looks at the clocks."""
+"""Bytes taken between two readings of the clocks."""
 BUSY_SHARE: Final = 0.85
-"""The part of the time in which threads of the process compute, from which on the loader has nothing to gain."""
+"""If threads of the process compute for this share of the time, the loader saves nothing."""
 STEADY_SHARE: Final = 0.5
-"""The part of the time in which the thread that takes must compute for it."""
+"""A consumer's thread must compute for at least this share of the time to count as never pausing."""
 LOOK_SECONDS: Final = 0.025
-"""How often the loader looks whether somebody still takes from the lists that it left."""
+"""How often the loader checks that consumers still take from the lists that it left to them."""
 FED_SECONDS: Final = 0.25
-"""How long the list of a consumer that paused is fed; twice as long each time that no trial in between passed."""
+"""How long the loader feeds the list of a consumer that paused; this doubles after each trial that did not pass."""
 FED_SECONDS_MAX: Final = 64.0
 FILLS_MAX: Final = 2
-"""A consumer is on trial when so many times what its list may hold were loaded, and the list never was full."""
+"""A trial begins when this many times the list's bound was loaded and the list was never full."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """What is known of a list that is left to its consumer."""
+    """The state of a list that is left to its consumer."""
 
     thread: int = 0
-    """The thread that takes; 0: none did yet."""
+    """The thread that takes; 0: none has taken yet."""
     begun: float = 0.0
-    """When the stretch began that is judged next, on the monotonic clock."""
+    """Start of the period that is judged next, in monotonic seconds."""
     computed: float = 0.0
-    """CPU seconds of that thread by then."""
+    """CPU seconds of that thread at the start of the period."""
     all_computed: float = 0.0
-    """CPU seconds of the whole process by then."""
+    """CPU seconds of the whole process at the start of the period."""
     is_passed: bool = False
     judge_at: int = 0
-    """Bytes taken from the list when the clocks are to be looked at again."""
+    """Bytes taken from the list at which the clocks are read next."""
     seen_bytes: int = -1
-    """Bytes taken from the list when the loader looked last."""
+    """Bytes taken from the list when the loader last checked it."""
 
 
 @dataclass(slots=True)
 class Grace:
-    """How long a list is fed whose consumer was found to pause."""
+    """How long the loader feeds a list whose consumer was found to pause."""
 
     until: float
     seconds: float
 
 
 class LoadRequests:
-    """What the eager loader is to do: lists that run low, but for those whose consumers load for themselves.
+    """The lists that run low, except those whose consumers load for themselves.
 
     Every method requires the lock.
     """
 
     def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
-        """wake_loader: wakes the thread that loads. clock: None, where the loader never stands back."""
+        """Make the one LoadRequests of a store.
+
+        wake_loader: wakes the loader's thread.
+        clock: None if the loader never leaves a list to its consumer.
+        """
         self.wake_loader = wake_loader
         self._clock: Clock | None = None
         self.stand_back_by(clock)
+        # Lists below half of their high watermark for which there is something to load.
         self.running_low: dict[TargetList, None] = {}
-        """Lists below half of their high watermark for which there is something to load."""
+        # Lists that are left to their consumers: the loader loads nothing for them.
         self.left_alone: dict[TargetList, Trial] = {}
-        """Those that are left to their consumers: the loader loads nothing for them."""
         self._graces: dict[TargetList, Grace] = {}
         self._look_at = 0.0
 
     def stand_back_by(self, clock: Clock | None) -> None:
-        """Leave lists to consumers that never pause, by this clock. None: to nobody.
+        """Leave lists to consumers that never pause, judged by this clock. None: leave no list.
 
-        Where threads can compute at the same time, nothing would be gained.
+        If threads can compute at the same time, leaving lists would save nothing.
         """
         self._clock = clock if getattr(sys, "_is_gil_enabled", lambda: True)() else None
 
     def request(self, target: TargetList) -> None:
-        """Let the loader know that a list runs low, unless the list is left to its consumer."""
+        """Tell the loader that a list runs low, unless the list is left to its consumer."""
         if target not in self.running_low and target.has_supply and target not in self.left_alone:
             self.running_low[target] = None
             self.wake_loader()
 
     def forget(self, target: TargetList) -> None:
-        """Forget a list that is gone."""
+        """Forget a list that has ended."""
         self.running_low.pop(target, None)
         self.left_alone.pop(target, None)
         self._graces.pop(target, None)
@@ -114,7 +115,7 @@ class LoadRequests:
     # ------------------------------------------------------------------ the consumer's thread
 
     def runs_low(self, target: TargetList) -> None:
-        """Note that a take left less than the low watermark in the list."""
+        """Note that a take left the list below its low watermark."""
         trial = self.left_alone.get(target)
         if trial is None:
             self.request(target)
@@ -123,7 +124,7 @@ class LoadRequests:
             self._judge(target, trial)
 
     def missed(self, target: TargetList) -> None:
-        """Note that a take found the list empty and is about to load for it, or to wait for the loader."""
+        """Note that a take found the list empty, and will load for it or wait for the loader."""
         if target not in self.left_alone and self._never_fills(target):
             self._leave(target)
 
@@ -147,14 +148,14 @@ class LoadRequests:
     # ------------------------------------------------------------------ the loader's thread
 
     def leaves(self, target: TargetList) -> bool:
-        """Return whether the loader stands back from a list that it was about to load for."""
+        """Return whether the loader leaves a list to its consumer that it was about to load for."""
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._never_fills(target):
             return False  # nearly empty: the consumer would have to load before it was judged
         self._leave(target)
         return True
 
     def poll(self) -> None:
-        """Request loads for lists from which nothing was taken since the last look, if it is time."""
+        """If it is time, request loads for lists from which nothing was taken since the last check."""
         assert self._clock is not None
         now = self._clock.monotonic()
         if now < self._look_at:
@@ -169,7 +170,9 @@ class LoadRequests:
     # ------------------------------------------------------------------ both
 
     def _never_fills(self, target: TargetList) -> bool:
-        """Return whether much was loaded and the list never was full: its consumer may be one that does not pause."""
+        """Return whether much was loaded and the list was never full, so that its consumer may be one that never
+        pauses.
+        """
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
         fed = self._graces.get(target)
@@ -178,7 +181,7 @@ class LoadRequests:
     def _leave(self, target: TargetList) -> None:
         self.left_alone[target] = Trial()
         self.running_low.pop(target, None)
-        self.wake_loader()  # from now on it looks from time to time
+        self.wake_loader()  # from now on the loader polls this list
 
     def _end(self, target: TargetList, now: float) -> None:
         del self.left_alone[target]
@@ -190,12 +193,12 @@ class LoadRequests:
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Return whether no other consumer group, selector, distribution or counterpart has to do with its messages."""
+    """Return whether no other consumer group, selector, distribution or counterpart shares the messages."""
     return target.lane.sole is target and target.counterpart is None
 
 
 def _may_be_left(target: TargetList) -> bool:
-    """Tell whether the list is alone, deep, and served by nothing but threads that take: no event loop."""
+    """Return whether the list is alone, deep, and read by threads only, not by an event loop."""
     return (
         _is_sole(target)
         and target.lane.pending_lane.pending_bytes > target.high_watermark_bytes

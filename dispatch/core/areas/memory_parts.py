@@ -26,4 +26,4 @@ class MemoryParts:
     rule: MemoryRule
     """Says who has how much, and who gives back first."""
     destinations: Tab
-    """Pays for destinations that are open, and for their lanes."""
+    """Pays for open destinations and their lanes."""

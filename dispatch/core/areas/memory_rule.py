@@ -1,7 +1,7 @@
-"""MemoryRule: what a store decides about RAM that it could decide otherwise.
+"""MemoryRule: the decisions about RAM that a store could also make differently.
 
-Its answers are the library's. `forebay plan --policies` plays a trace with
-others, which are in dispatch/planning/rules.py.
+This class makes the library's own decisions. `forebay plan --policies` plays a trace with the rules in
+dispatch/planning/rules.py instead.
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ from ..model import TargetList
 
 
 class MemoryRule:
-    """The library's own rule. None of its methods is on the path of a message. Requires: the lock."""
+    """The library's own rule. No method is on the path of a message. Requires: the lock."""
 
     def __init__(self) -> None:
+        # Whether lists give memory back before the caches do.
         self.lists_give_first = False
-        """Lists give memory back before the caches do."""
+        # Reads from disk fill a list up to this share of its bound. Arrivals and messages from the caches fill it
+        # whole.
         self.read_ahead_share = 1.0
-        """What is read for a list fills it so far. Arrivals, and what the caches have, fill it whole."""
 
     def divide(self, shares: Shares) -> Shares:
-        """Return how a memory limit is divided, from how it usually is."""
+        """Return how a memory limit is divided. shares: the usual division."""
         return shares
 
     def first_high_watermark(self, limit_bytes: int, lists: int) -> int:
-        """Return what a new list should hold directly until the next measurement, itself counted among the lists."""
+        """Return the bytes that a new list should hold until the next measurement. lists: how many there are, with the
+        new one.
+        """
         return high_watermark_bytes(limit_bytes, lists, None)
 
     def high_watermarks(self, limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-        """Return what each list should hold directly, by what its consumers take in a second."""
+        """Return the bytes that each list should hold, by the bytes that its consumers take per second."""
         return high_watermarks(limit_bytes, rates)
 
     def supply(self, target: TargetList) -> float:
-        """Return how much a list has: the one with the most gives memory back first."""
+        """Return how much supply a list has. The list with the most gives memory back first."""
         return target.supply_seconds
 
     def pending_cache(self, holder: Holder, head_queue_cache: HeadQueueCache) -> PendingCache:
-        """Return the cache for what overflows the lists of one MessageMemory, whose share is set later."""
+        """Return the PendingCache of one MessageMemory; its share is set later."""
         return PendingCache(holder, head_queue_cache, 0)

@@ -1,4 +1,4 @@
-"""ListObserver: what a TargetArea tells about its lists."""
+"""ListObserver: what a TargetArea reports about its lists."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from ..model import TargetList
 
 
 class ListObserver:
-    """No-op observer of target-list events, used where no statistics are kept. Every method requires the state lock."""
+    """An observer of lists that does nothing, for stores that keep no statistics.
+
+    Every method requires the state lock.
+    """
 
     def begin(self, target: TargetList) -> None:
-        """Observe a list that came into being."""
+        """Observe a new list."""
 
     def sample(self, target: TargetList) -> None:
-        """Observe a list that reached its `sample_at_bytes`, or each list once a second."""
+        """Observe a list that has reached its `sample_at_bytes`, and each list once a second."""
 
     def shares_changed(self) -> None:
-        """Note that there is another memory limit."""
+        """Observe a change of the memory limit."""
 
     def measured(self) -> None:
-        """Note that a second has passed, and that the rates of all lists are new."""
+        """Observe that a second has passed and that the rates of all lists are new."""
 
     def end(self, target: TargetList) -> None:
-        """Observe a list that is about to go."""
+        """Observe a list that is about to end."""
 
     def curve(self) -> Curve:
         """Return the hit ratio by memory limit, as far as it is known."""
         return Curve()
 
     def recent_curve(self) -> Curve:
-        """Return the same as of the last second, which costs nothing for each list."""
+        """Return the hit ratio by memory limit over the last second. This costs nothing for each list."""
         return Curve()
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the curve is charged, computed anew. AssertionError where it follows what is not there."""
+        """Return what the curve should be charged, computed anew.
+
+        AssertionError if it follows a list that has ended.
+        """
         return 0

@@ -1,7 +1,6 @@
-"""Reclaim: who gives memory back where it is wanted, in which order, and how much.
+"""Reclaim: decide who gives memory back, in which order, and how much.
 
-Decisions alone: what leaves RAM stays where it is on disk, so a crash changes
-nothing about it. TargetArea says which lists there are.
+It only decides. A message that leaves RAM is still on disk, so a crash changes nothing. The TargetArea has the lists.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ class Reclaim:
         self._rule = memory.rule
         self._lists = lists
         self._memories = memory.memories
+        # How often the rates of the lists were measured.
         self.measurements = 0
-        """How often the rates of the lists were measured."""
+        # The bytes of all lists, and `measurements`, when no list could give to one with the supply below.
         self._exhausted: tuple[int, int] | None = None
-        """What all lists held, and that number, when none had anything to give to a list with the supply below."""
         self._exhausted_seconds = 0.0
 
     @property
     def memories(self) -> list[MessageMemory]:
-        """The memories of all destinations, who gives back first in front: capped ones, common, with a reserve."""
+        """All memories in the order in which they give back: those with a cap, the common one, those with a reserve."""
         quotas = self._memories.of_patterns.values()
         return [
             *(memory for memory in quotas if not memory.quota.reserve_bytes),
@@ -54,16 +53,16 @@ class Reclaim:
     def make_room(
         self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
     ) -> None:
-        """Give back until `wanted_bytes` are free, or nobody has anything to give; in this order, see order:
+        """Give memory back until `wanted_bytes` are free or nothing more can be given, in this order (see `order`):
 
         1. the SpillBuffer, whose messages go to tmp-storage as soon as one write frees more than their places take;
         2. the HeadQueueCache, the newest messages first;
-        3. the PendingCache, what is farthest from being consumed first;
+        3. the PendingCache, the messages farthest from being consumed first;
         4. direct messages from the far end of the list with the most supply, which lowers its watermark;
         5. small rests of the SpillBuffer.
 
-        `keep` stays, and of each list `least` messages and `least_seconds` of supply. The last one: a list that gave
-        more than it had above the taker would take it back, and so on for ever.
+        The list `keep` gives nothing. Each other list keeps `least` messages and `least_seconds` of supply. The latter
+        prevents two lists from taking the same memory from each other for ever.
         """
         memory = keep.lane.memory if keep is not None else self._memories.common
         if memory.share_free_bytes < wanted_bytes:
@@ -85,7 +84,7 @@ class Reclaim:
             self._overflow.write_arriving()
 
     def _empty_caches(self, memory: MessageMemory, missing: Callable[[], int]) -> None:
-        """Let the caches give back until nothing is missing for a memory, but nothing of the reserve of another."""
+        """Let the caches give back until a memory misses nothing, without touching the reserve of another."""
         heads: list[tuple[MessageMemory, MessageCache]] = [(giver, giver.head_queue_cache) for giver in self.memories]
         for giver, cache in (*heads, *((giver, giver.pending_cache) for giver in self.memories)):
             missing_bytes = missing()
@@ -93,7 +92,7 @@ class Reclaim:
                 cache.give_back(min(missing_bytes, UNLIMITED if giver is memory else giver.spare_bytes))
 
     def give_back_heads(self, wanted_bytes: int) -> None:
-        """Let the HeadQueueCaches give back until so many bytes are free, but nothing of a reserve."""
+        """Let the HeadQueueCaches give back until so many bytes are free, without touching a reserve."""
         budget = self._budget
         for giver in self.memories:
             if budget.free_bytes < wanted_bytes:
@@ -102,7 +101,7 @@ class Reclaim:
     def make_room_in_share(
         self, memory: MessageMemory, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float
     ) -> None:
-        """Give back of what a pattern's destinations hold, in the same order, until its share has so much room.
+        """Let destinations of a pattern give back, in the same order, until its share has so much room.
 
         O(lists + messages, each with log lists).
         """
@@ -124,10 +123,10 @@ class Reclaim:
     def _shorten_lists(
         self, missing: Callable[[], int], keep: TargetList | None, least: int, least_seconds: float
     ) -> None:
-        """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
+        """Take direct messages from the lists with the most supply. O(lists + messages, each with log lists)."""
         found = (sum(memory.lists_holder.held_bytes for memory in self.memories), self.measurements)
         if found == self._exhausted and least_seconds >= self._exhausted_seconds:
-            return  # no list had so much at the last look, and nothing has come to any since
+            return  # no list had so much at the last look, and no list has grown since
         others = self._others(keep, least, least_seconds)
         has_more = self._shorten(others, missing, keep, least, least_seconds)
         counterpart = keep.counterpart if keep is not None else None
@@ -145,7 +144,8 @@ class Reclaim:
         least: int,
         least_seconds: float,
     ) -> bool:
-        """Take direct messages from the richest of these lists until nothing is missing; return whether any has more.
+        """Take direct messages from the richest of these lists until nothing is missing; return whether any has more to
+        give.
 
         A list whose destinations hold no more than their reserve gives only to their own share.
         """
@@ -175,10 +175,10 @@ class Reclaim:
     def _share_with_counterpart(
         self, target: TargetList, counterpart: TargetList, missing: Callable[[], int], least: int
     ) -> None:
-        """Take direct messages from a counterpart that has more than half of what both may have.
+        """Take direct messages from a counterpart that has more than half of what the two may have.
 
-        What they hold is handed out by turns, so a list that took all from the other would have to wait for it.
-        least: 0: the counterpart gives its last message to one that has none.
+        The two lists hand out in turns, so a list that took everything from the other would have to wait for it. least:
+        with 0, the counterpart gives even its last message to a list that has none.
         """
         lists, free_bytes = target.lane.memory.lists_holder, target.lane.memory.free_bytes
         half_bytes = (counterpart.direct_bytes + target.direct_bytes + max(free_bytes, 0)) // 2
@@ -192,7 +192,7 @@ class Reclaim:
         counterpart.lane.pager.page_out_at_once(evicted)
 
     def order(self) -> list[tuple[str, int]]:
-        """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
+        """Return (holder, bytes) of all that could give memory back now, in the order of their turns. O(lists)."""
         kept = sum(charge_bytes(target.direct[0]) for target in self._lists if target.direct)
         held_by = self._budget.held_by
         could_give = [
@@ -205,7 +205,7 @@ class Reclaim:
 
 
 def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
-    """Return whether the list keeps `least` messages and `least_seconds` of supply when its last direct one goes."""
+    """Return whether a list keeps `least` messages and `least_seconds` of supply without its last direct message."""
     direct = target.direct
     return (
         len(direct) > least

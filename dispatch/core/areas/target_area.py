@@ -1,10 +1,11 @@
-"""TargetArea: all TargetLists and the memory that they share: who has which, what arrives in them and leaves them.
+"""TargetArea: all TargetLists of a store and the memory that they share.
 
-There is one for each open store. Lanes and lists call it by its abstract class, ListKeeper. What was handed out from
-them, and is to be settled, is the DispatchArea's.
+It makes and ends lists, offers arrivals to them, and sets their watermarks. There is one TargetArea for each open
+store. Lanes and lists call it through its abstract class, ListKeeper. Messages that were handed out belong to the
+DispatchArea.
 
-Deciding happens here, under the state lock; reading happens in loading/eager.py,
-outside it. Which memory is given back, and in which order, says core/areas/reclaim.py.
+It decides under the state lock; loading/eager.py reads outside the lock. core/areas/reclaim.py decides which memory is
+given back, and in which order.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ Decoded = Sequence[dict[str, HeaderValue] | None]
 """Headers of messages, in order; None of one whose headers make no sense."""
 
 UNREADABLE_MAX: Final = 1024
-"""Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
+"""How many messages that could not be read are kept for a later look.
+
+The next open of the store finds the others again.
+"""
 
 
 class TargetArea(ListKeeper):
@@ -100,18 +104,18 @@ class TargetArea(ListKeeper):
         self._events = events
         self.distributions = distributions(self)
         self.lists: dict[TargetList, None] = {}
+        # Number of consumer groups without a list. The first message for each needs one, and memory for it is kept.
         self.listless_consumer_groups = 0
-        """Consumer groups that have no list yet: the first message for each needs one, and memory for it is kept."""
+        # Lists that have ended while a load was under way, which still holds memory.
         self.leaving: dict[TargetList, None] = {}
-        """Lists that are gone, of which a load that was under way still holds memory."""
         self.reclaim = Reclaim(memory, self.lists.keys())
+        # (lane, sequence) of messages that were passed over because they could not be read.
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
-        """(lane, sequence) of messages that were passed over because they could not be read."""
         self.watch = observer(self)
         self.take_shares(shares)
 
     def take_shares(self, shares: Shares) -> None:
-        """Follow another memory limit, or the first one: what exceeds its share is given back.
+        """Set the memory limit, at first or anew, and give back what exceeds a share.
 
         O(messages given back + lists).
         """
@@ -146,7 +150,7 @@ class TargetArea(ListKeeper):
     # ------------------------------------------------------------------ consumer groups
 
     def subscribe(self, destination: DestinationState, selector: Selector | None) -> ConsumerGroup:
-        """Return the consumer group for this selector, made with its lists if it is new."""
+        """Return the consumer group for this selector; make it with its lists if it is new."""
         key = selector.text if selector is not None else None
         consumer_group = destination.consumer_groups.get(key)
         if consumer_group is None:
@@ -170,7 +174,7 @@ class TargetArea(ListKeeper):
         return consumer_group
 
     def add_lane(self, lane: LaneState) -> None:
-        """Give each consumer group a list over a lane that came into being."""
+        """Give each consumer group a list over a new lane."""
         for consumer_group in lane.destination.consumer_groups.values():
             self.add_list(lane, consumer_group)
             arrange(consumer_group)
@@ -187,18 +191,18 @@ class TargetArea(ListKeeper):
         self.loads.request(target)
 
     def adopt(self, target: TargetList) -> None:
-        """Give a new list its share of memory from now on."""
+        """Give a new list its share of memory."""
         self.make_room(LIST_BYTES, None)
         self.consumer_memory.charge(LIST_BYTES)
         self.lists[target] = None
         self.watch.begin(target)
-        # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
+        # The others shrink to their fair share at the next measurement, so this is O(1) however many lists there are.
         limit_bytes = min(self.shares.limit_bytes - self.shares.reserved_bytes, target.lane.memory.share_bytes)
         watermark_bytes = self._rule.first_high_watermark(limit_bytes, len(self.lists))
         target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
 
     def find_sole_lists(self, destination: DestinationState) -> None:
-        """Find each lane's fast path again, after consumer groups or lanes came or went."""
+        """Set each lane's only list again, after consumer groups or lanes were added or removed."""
         consumer_groups = list(destination.consumer_groups.values())
         is_sole = (
             len(consumer_groups) == 1 and consumer_groups[0].selector is None and destination.distribution.is_ordinary
@@ -214,13 +218,13 @@ class TargetArea(ListKeeper):
                     target.share()
 
     def _lay_open(self, target: TargetList) -> None:
-        """Let others find what only this list has. Requires: its messages are not persistent."""
+        """Make messages that only this list has findable for others. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         target.release(charges_bytes(messages))
         target.lane.pager.page_out(messages)
 
     def unsubscribe(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
-        """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
+        """End a consumer group without consumers. Its direct messages go to the HeadQueueCache if they fit."""
         key = consumer_group.selector.text if consumer_group.selector is not None else None
         del destination.consumer_groups[key]
         destination.misses += consumer_group.misses
@@ -234,7 +238,7 @@ class TargetArea(ListKeeper):
             self.find_sole_lists(destination)
 
     def withdraw(self, destination: DestinationState, consumer_group: ConsumerGroup) -> None:
-        """Take from a consumer group that reads several destinations its lists over one of them."""
+        """Remove the lists over one destination from a consumer group that reads several."""
         kept: list[TargetList] = []
         for target in consumer_group.lists:
             if target.lane.destination is destination:
@@ -247,7 +251,7 @@ class TargetArea(ListKeeper):
         self.find_sole_lists(destination)
 
     def _end_list(self, target: TargetList) -> None:
-        """Drop a list; its direct messages go to the HeadQueueCache if they fit."""
+        """End a list. Its direct messages go to the HeadQueueCache if they fit."""
         self.drop(target)
         has_supply = target.has_supply
         memory, lane_number = target.lane.memory, target.lane.pending_lane.number
@@ -261,12 +265,12 @@ class TargetArea(ListKeeper):
         target.close()
         target.lane.pager.page_out(dropped)
         target.direct_bytes = 0
-        target.counterpart = None  # or the two would keep each other, and their queue, until a garbage collection
+        target.counterpart = None  # else the two and their queue would stay until a garbage collection
         if dropped or has_supply:
             self._events.unread(target.lane)
 
     def drop(self, target: TargetList) -> None:
-        """End a list's share of memory. What a load of it reserved stays reserved until the load ends."""
+        """End a list's share of memory. Memory that its load has reserved stays reserved until the load ends."""
         self.loads.forget(target)
         self.dispatch_area.waits_for_memory.pop(target, None)
         self.watch.end(target)
@@ -276,17 +280,17 @@ class TargetArea(ListKeeper):
             self.leaving[target] = None
 
     def end_load(self, target: TargetList) -> None:
-        """Note that a list's load has ended, in whatever way; its memory is the caller's to give back."""
+        """Note that a list's load has ended, for whatever reason. The caller gives its memory back."""
         target.load = None
         self.leaving.pop(target, None)
 
     @property
     def is_loading(self) -> bool:
-        """Tell whether a load is under way, be its list there or gone. O(lists)."""
+        """Return whether a load is under way, of a list or of one that has ended. O(lists)."""
         return bool(self.leaving) or any(target.is_loading for target in self.lists)
 
     def measure(self, seconds: float) -> None:
-        """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
+        """Move every list's high watermark according to what its consumers took in the last seconds. O(lists)."""
         self.reclaim.measurements += 1
         for target in self.lists:
             target.measure(seconds)
@@ -311,19 +315,19 @@ class TargetArea(ListKeeper):
             self._move_high_watermark(target, watermark_bytes)
 
     def shorten(self, target: TargetList) -> None:
-        """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
+        """Cut a list to its high watermark, but keep the message that reaches over it: a load brings at least one."""
         target.move_high_watermark(target.high_watermark_bytes, self._rule.read_ahead_share)
         self._evict(
             target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
         )
 
     def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
-        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
+        """Move the bound of a list's watermark. Messages above it go to the PendingCache if they fit."""
         target.move_high_watermark(watermark_bytes, self._rule.read_ahead_share)
         self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
 
     def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:
-        """Let a list give messages from its far end, but for the first, to its lane's cache where they fit."""
+        """Move messages from the far end of a list, all but the first, to its lane's cache if they fit."""
         evicted: list[StoredMessage] = []
         while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
@@ -336,9 +340,9 @@ class TargetArea(ListKeeper):
     # ------------------------------------------------------------------ arrivals
 
     def publish(self, lane: LaneState, messages: Sequence[StoredMessage] | range, charge: int | None = None) -> None:
-        """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM.
+        """Let what a call has stored be dispatched. A range stands for messages that are not in RAM.
 
-        charge: of the messages; None: it is counted.
+        charge: that of the messages; None: compute it.
         """
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > lane.published:
@@ -351,7 +355,7 @@ class TargetArea(ListKeeper):
             lane.arrive_many(messages, charge)
 
     def pass_holes(self, lane: LaneState, first: int) -> None:
-        """Let lists that have seen all before `first` go on there: nothing lies between what is published and first."""
+        """Let lists that have passed all published messages go on at `first`, because nothing lies between."""
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.lane is lane and target.frontier == lane.published:
@@ -359,7 +363,7 @@ class TargetArea(ListKeeper):
         lane.published = first
 
     def offer_unloaded(self, lane: LaneState, end: int) -> None:
-        """See LaneState.arrive_unloaded."""
+        """Let everything before `end` be dispatched. New messages among them are not in RAM, or not due yet."""
         lane.published = end
         if not lane.destination.consumer_groups:
             lane.memory.head_queue_cache.stop(lane.pending_lane.number)
@@ -370,9 +374,9 @@ class TargetArea(ListKeeper):
             self.wake(consumer_group)
 
     def offer_to_consumer_groups(self, lane: LaneState, message: StoredMessage) -> bool:
-        """Offer an arrival where there are no consumers, several consumer groups, or a selector.
+        """Offer an arrival if there are no consumers, several consumer groups, or a selector.
 
-        Returns whether it is in RAM for all who may want it.
+        Return whether RAM has it for all lists that may want it.
         """
         if not lane.destination.consumer_groups:
             heads = lane.memory.head_queue_cache
@@ -426,7 +430,7 @@ class TargetArea(ListKeeper):
         return self._offer_to_cache(lane, message, behind) if behind else is_direct
 
     def _offer_to_cache(self, lane: LaneState, message: StoredMessage, behind: list[TargetList]) -> bool:
-        """Offer a message to the PendingCache that these lists are to load; return whether the cache has it."""
+        """Offer a message to the PendingCache from which these lists will load it; return whether the cache took it."""
         is_kept = False
         for target in behind:
             if not is_kept:
@@ -437,21 +441,21 @@ class TargetArea(ListKeeper):
         return is_kept
 
     def wake(self, consumer_group: ConsumerGroup) -> None:
-        """Wake the consumers of a consumer group, because something may be there."""
+        """Wake the consumers of a consumer group, because there may be a message."""
         consumer_group.wake(self.monitor.deferred)
 
     def on_lane_gone(self, lane: LaneState) -> None:
-        """See ListKeeper."""
+        """Release what a lane that has ended still holds here."""
         self._events.gone(lane)
         self.destination_memory.release(lane.charged_bytes)
         lane.charged_bytes = 0
 
     def pass_unreadable(self, lane: PersistentLaneState, sequence: int) -> None:
-        """See ListKeeper."""
+        """Remember a message that was passed over because it can't be read."""
         self.unreadable.append((lane, sequence))
 
     def try_again(self, target: TargetList) -> None:
-        """See ListKeeper."""
+        """Load for a list that was given up for want of memory, if enough is free now."""
         if target.wanted_bytes <= OVERHEAD_BYTES or target.lane.memory.free_bytes >= target.wanted_bytes:
             self.dispatch_area.waits_for_memory.pop(target, None)
             self.loads.request(target)
@@ -459,7 +463,7 @@ class TargetArea(ListKeeper):
     # ------------------------------------------------------------------ what is free again, or gone
 
     def offer_again(self, lane: LaneState, message: StoredMessage) -> None:
-        """Put a message that was handed out and is free again into its place in every list that has passed it."""
+        """Put a message that was handed out and is free again into its place, in every list that has passed it."""
         if not lane.pending_lane.is_pending(message[0]):
             return
         if message[2] is not None and not lane.pending_cache.put(lane.pending_lane.number, message):
@@ -467,13 +471,13 @@ class TargetArea(ListKeeper):
         lane.destination.distribution.offer_again(lane, message)
 
     def offer_put_off(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer messages again of which the delay is over."""
+        """Offer messages whose delay has ended."""
         lane.destination.distribution.offer_put_off(lane, runs)
 
     def offer_runs(self, lane: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """Put runs that are due from now on into their places, in each list that has passed them.
 
-        O(runs); and what lists that share have in RAM, or know to match.
+        O(runs), plus what lists that share have in RAM or know to match.
         """
         for consumer_group in lane.destination.consumer_groups.values():
             for target in consumer_group.lists:
@@ -485,7 +489,8 @@ class TargetArea(ListKeeper):
                     load = target.load
                     behind = max(first, target.frontier)
                     if load is not None and behind <= min(last, load.last):
-                        # It passed them over while they waited: it ends before them, and is looked through again.
+                        # The load passed these messages over while they waited, so it ends before them and the rest is
+                        # examined again.
                         lane.purges += 1
                         load.last = behind - 1
                 if target.is_shared:
@@ -496,7 +501,7 @@ class TargetArea(ListKeeper):
             lane.destination.distribution.reassign()
 
     def forget(self, lane: LaneState, gone: SequenceSet) -> None:
-        """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
+        """Make each list and cache of a lane forget messages that were removed and are not in flight."""
         lane.purges += 1
         for first, last in gone if lane.delivery_counts is not None else ():
             lane.forget_attempts(first, last)
@@ -514,13 +519,13 @@ class TargetArea(ListKeeper):
     def make_room(
         self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
     ) -> None:
-        """See Reclaim.make_room."""
+        """Give memory back until `wanted_bytes` are free, as Reclaim.make_room does."""
         self.reclaim.make_room(wanted_bytes, keep, least=least, least_seconds=least_seconds)
 
     def audit(self) -> dict[str, int]:
-        """Return what each holder's charge should be, found by walking the live objects.
+        """Return what each holder's charge should be, found by walking all live objects.
 
-        Those on their way are included.
+        This includes messages on their way.
         """
         lanes = {target.lane for target in self.lists}
         for lane in lanes:

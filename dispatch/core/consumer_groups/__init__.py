@@ -1,1 +1,1 @@
-"""Who takes from a lane together: members, what they want, which messages their selector matches."""
+"""Consumers that take together: the members of a consumer group, how they wait, and which messages they match."""

@@ -1,7 +1,7 @@
-"""Activity: how a consumer moves: how fast it takes, and whether it is slow or stuck.
+"""Activity: how fast a consumer takes, and whether it is slow or stuck.
 
-No take and no ack does anything for it: once a second slow.py and stuck.py of dispatch/consumer compare the consumer's
-counts with those of before. Nothing here survives the process.
+Takes and acks do no work for this. Once a second, slow.py and stuck.py of dispatch/consumer compare the consumer's
+counts with those of a second ago.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Activity:
-    """What was last seen of one consumer. The state lock guards it."""
+    """The last observations of one consumer. The state lock guards it."""
 
     __slots__ = (
         "counts_seen",
@@ -26,20 +26,24 @@ class Activity:
     )
 
     def __init__(self, slow_seconds: float | None, on_slow: Callable[[Any], None] | None, now: float) -> None:
-        """slow_seconds: after how long without a move it is slow; None: never. on_slow: called then, under no lock."""
+        """Begin to observe a consumer.
+
+        slow_seconds: after how many seconds without a move it is slow; None: never. on_slow: called then, under no
+            lock.
+        """
         self.slow_seconds = slow_seconds
         self.on_slow = on_slow
+        # Whether it has neither taken nor settled for `slow_seconds`, though it holds messages or could have some.
         self.is_slow = False
-        """It has neither taken nor settled anything for `slow_seconds`, and holds messages or could have some."""
+        # When it was last seen to have taken or settled something.
         self.moved_at = now
-        """When it last was seen to have taken or settled something."""
+        # The values of `delivered` and `in_flight` when it was last checked for being slow.
         self.counts_seen = (0, 0)
-        """What `delivered` and `in_flight` were when somebody last looked whether it is slow."""
+        # Its rate of taking in the last measured second.
         self.messages_per_second = 0.0
-        """How fast it took in the last second that was measured."""
+        # The values of `delivered` and `in_flight` when it was last checked for being stuck.
         self.counts_when_stuck = (0, 0)
-        """What `delivered` and `in_flight` were when somebody last looked whether it is stuck."""
+        # When it was last seen to have moved, to wait for nothing, or to have an empty queue.
         self.stuck_since = now
-        """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
+        # When the log may report again that it is stuck.
         self.stuck_told_again_at = 0.0
-        """When the log may say again that it is stuck."""

@@ -1,11 +1,11 @@
-"""ConsumerStage: how far a consumer is on its way from subscribe to close.
+"""ConsumerStage: where a consumer is between its subscribe and its close.
 
-taking <──> held up    its queue is paused, or another consumer is exclusive
-   └──────────┴──> draining ──> drained    it takes nothing more; closed after that
-   └──────────┴──> closed
+    taking <──> held up    its queue is paused, or another consumer is exclusive
+       └──────────┴──> draining ──> drained    it takes nothing more; closed after that
+       └──────────┴──> closed
 
-Each stage is one object, so that a question of it is an attribute of what the consumer has anyway. The state lock
-guards which one a consumer has. Nothing here survives the process.
+Each stage is one object, so a check is an attribute of an object that the consumer has anyway. The state lock guards
+the stage of a consumer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ....store.errors import Closed
 
 
 class ConsumerStage:
-    """One of the five stages below: there are no others."""
+    """One of the five stages below. There are no others."""
 
     __slots__ = ("name", "gets_nothing", "is_draining", "is_over", "is_closed")
 
@@ -30,14 +30,14 @@ class ConsumerStage:
         is_closed: bool = False,
     ) -> None:
         self.name = name
+        # Whether its queue hands nothing to it, now or ever again, and it is not closed.
         self.gets_nothing = gets_nothing
-        """Its queue hands nothing to it, now or ever again, and it is not closed."""
+        # Whether `drain` was called.
         self.is_draining = is_draining
-        """Somebody has let it drain."""
+        # Whether every take raises Closed.
         self.is_over = is_over
-        """Every take raises Closed."""
+        # Whether it has given back its deliveries.
         self.is_closed = is_closed
-        """It has given back what it held."""
 
     def refusal(self) -> Closed:
         """Return what a take raises. Requires: `is_over`."""
@@ -51,5 +51,5 @@ TAKING: Final = ConsumerStage("taking")
 HELD_UP: Final = ConsumerStage("held up", gets_nothing=True)
 DRAINING: Final = ConsumerStage("draining", gets_nothing=True, is_draining=True, is_over=True)
 DRAINED: Final = ConsumerStage("drained", is_draining=True, is_over=True, is_closed=True)
-"""Closed after it was let drain."""
+"""Closed after it had drained."""
 CLOSED: Final = ConsumerStage("closed", is_over=True, is_closed=True)

@@ -1,7 +1,7 @@
-"""What a distribution is told, and what it is asked beside who gets what: two of its three roles.
+"""Two of the three roles of a distribution: what it is told, and what it answers for explanations.
 
-The third one, Dispatcher, stands with the consumer groups that it makes (model.py). Lanes and consumers are parameters
-of type: a role needs to know of them no more than that there are some.
+The third role, Dispatcher, stands in model.py with the consumer groups that it makes. Lanes and consumers are type
+parameters here, because these roles need nothing of them.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class LaneListener(Generic[L]):
     """The role in which a distribution is told what happens to messages. Every method requires the lock."""
 
     def add_lane(self, lane: L) -> None:
-        """Take a new lane of the queue in, over which each consumer group of the queue has a list."""
+        """Take a new lane of the queue in. Each consumer group of the queue has a list over it."""
 
     @abstractmethod
     def offer_again(self, lane: L, message: StoredMessage) -> None:
-        """Offer a pending message that was handed out and is free again."""
+        """Offer a pending message again that was handed out and is free now."""
 
     @abstractmethod
     def offer_put_off(self, lane: L, runs: Sequence[tuple[int, int]]) -> None:
-        """Offer messages of which the delay is over."""
+        """Offer messages whose delay has ended."""
 
     def reassign(self) -> None:
-        """Put older messages before what was assigned already."""
+        """Put older messages before those that were assigned already."""
 
     def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
         """Note that a delivery is given back, now or later."""
 
     def remember_put_off(self, lane: L, runs: Iterable[tuple[int, int]]) -> SequenceSet:
-        """Take over messages that an earlier process put off; return those that can't be held back any longer."""
+        """Take over messages that an earlier process put off; return those that can no longer be held back."""
         return SequenceSet()
 
     def settled(self, lane: L, first: int, messages: int) -> None:
@@ -53,35 +53,40 @@ class LaneListener(Generic[L]):
 
 @trait
 class Explainer(Generic[L, T]):
-    """The role in which a distribution answers explanations and audits. Requires: the lock. Nothing is changed.
+    """The role in which a distribution answers explanations and audits. Requires: the lock. It changes nothing.
 
-    As it is here, nobody owns a message before it is handed out, and none waits for another.
+    By default no message has an owner before it is handed out, and no message waits for another.
     """
 
     def by_owner(self, lane: L, messages: Iterable[StoredMessage]) -> dict[T | None, list[StoredMessage]]:
-        """Return free messages by the owner of their group (None: it has none), without those that wait for another."""
+        """Return free messages by the consumer that owns their group, without those that wait for another message.
+
+        None as owner: no consumer owns the group.
+        """
         return {None: list(messages)}
 
     def kind_of(self, consumer: T) -> Hashable:
-        """Return what consumers have in common who could have the same messages without an owner."""
+        """Return a key for this consumer. Consumers with the same key could have the same messages without an owner."""
         return None
 
     def unowned_of(self, consumer: T, lane: L, messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
-        """Return those of free messages without an owner that would be this consumer's if it took now."""
+        """Return those of the free messages without an owner that this consumer would get if it took now."""
         return iter(messages)
 
     def kept_for_others(self, consumer: T) -> list[int]:
-        """Return how many free messages each other consumer comes first for, without those that come first for none."""
+        """Return for each other consumer how many free messages it has the first claim to."""
         return []
 
     def count_waiting(self) -> int:
-        """Return how many messages wait behind one of their group that comes back later, or somewhat more."""
+        """Return how many messages wait behind a message of their group that comes back later. The figure may be too
+        high.
+        """
         return 0
 
     def is_outranked(self, consumer: T) -> bool:
-        """Return whether consumers of higher priority come first for all that nobody owns."""
+        """Return whether consumers of higher priority get all messages without an owner before this one."""
         return False
 
     def audit(self) -> tuple[int, int]:
-        """Return the bytes that it holds for message groups, and those of them for what holds back its group."""
+        """Return the bytes held for message groups, and how many of them for messages that hold back their group."""
         return 0, 0

@@ -1,4 +1,4 @@
-"""SelectorMatcher: which messages a selector matches, asked of what is in RAM. Nothing here is stored."""
+"""SelectorMatcher: decide which messages a selector matches, by what RAM holds of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class SelectorMatcher:
-    """Says which messages a selector matches; all of them where there is none."""
+    """Decides which messages a selector matches. Without a selector it matches all."""
 
     __slots__ = ("selector",)
 
@@ -33,9 +33,9 @@ class SelectorMatcher:
         self.selector = selector
 
     def wants(self, lane: LaneMessages, message: StoredMessage, values: dict[str, HeaderValue] | None = None) -> bool:
-        """Return whether the selector matches. O(selector); headers are decoded only where they may decide it.
+        """Return whether the selector matches. O(selector). Headers are decoded only if they may decide the answer.
 
-        values: the headers that the selector names, where somebody has decoded them already.
+        values: the headers that the selector names, if the caller has decoded them already.
         """
         selector = self.selector
         if selector is None:
@@ -58,7 +58,7 @@ class SelectorMatcher:
         return header_values_of_each([message[1] for message in messages], selector.header_names)
 
     def decode(self, messages: Iterable[StoredMessage], survey: BlockSurvey | None) -> None:
-        """Decode together what `examine` is about to ask these messages for, as far as they are in RAM."""
+        """Decode in one pass the fields that `examine` will need of these messages, as far as RAM holds them."""
         if survey is not None and self.selector is not None:
             held = [message for message in messages if message[2] is not None]
             indexes = [message[0] & BLOCK_MASK for message in held]
@@ -96,9 +96,10 @@ class SelectorMatcher:
 def values_of(
     source: MessageSource, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
 ) -> dict[str, HeaderValue]:
-    """Return what a selector may ask a message for: these of its own fields, and its headers of these names, or all.
+    """Return the values of a message that a selector may ask for: the given fields, and the named headers or all of
+    them.
 
-    RecordDamaged where that is no text.
+    Raise RecordDamaged if a value is not text.
     """
     properties = message[1]
     values: dict[str, HeaderValue] = {}

@@ -17,36 +17,36 @@ M = TypeVar("M")
 
 
 class GroupMembers(SelectorMatcher, Generic[M]):
-    """The consumers of one consumer group, who want the same: there is one selector, or none.
+    """The consumers of one consumer group. They have one selector in common, or none.
 
-    Most groups with a selector have one consumer, and there may be thousands of them. So a single one is kept as it
-    is, for a dict with one key takes 224 bytes. The consumer group is its own container.
+    Most groups with a selector have one consumer, and there may be thousands of such groups. So a single consumer is
+    kept without a dict, because a dict with one key takes 224 bytes.
     """
 
     __slots__ = ("_only", "_all", "arrived", "waiting", "is_armed")
 
     def __init__(self, selector: Selector | None) -> None:
         super().__init__(selector)
+        # The consumer, while there is only one.
         self._only: M | None = None
-        """The consumer, while there is one."""
+        # All consumers, once there is a second one.
         self._all: dict[M, None] | None = None
-        """From the second one on all of them."""
+        # The condition that takes wait for; see `wait`.
         self.arrived = UNAWAITED
-        """Takes wait for it: see `wait`."""
+        # Number of threads that wait in take for a message.
         self.waiting = 0
-        """Threads that wait in take for something to arrive."""
+        # Whether a consumer waits for its on_ready callback.
         self.is_armed = False
-        """Some consumer waits for its on_ready callback."""
 
     @property
     def consumers(self) -> Collection[M]:
-        """Return the consumers, in the order in which they are called. O(1)."""
+        """Return the consumers in the order in which they are woken. O(1)."""
         if self._all is not None:
             return self._all
         return () if self._only is None else (self._only,)
 
     def add_consumer(self, consumer: M) -> None:
-        """Put a new consumer behind all others. O(1)."""
+        """Add a consumer at the end. O(1)."""
         if self._all is not None:
             self._all[consumer] = None
         elif self._only is None:
@@ -56,7 +56,7 @@ class GroupMembers(SelectorMatcher, Generic[M]):
             self._only = None
 
     def remove_consumer(self, consumer: M) -> None:
-        """Take out a consumer that is in. O(1)."""
+        """Remove a consumer, which must be in the group. O(1)."""
         if self._all is not None:
             del self._all[consumer]
             if not self._all:
@@ -66,11 +66,11 @@ class GroupMembers(SelectorMatcher, Generic[M]):
             self._only = None
 
     def take_consumers(self, before: GroupMembers[M]) -> None:
-        """Have the consumers of a consumer group in the place of which this one is. O(1)."""
+        """Take over the consumers of a consumer group that this one replaces. O(1)."""
         self._only, self._all = before._only, before._all
 
     def rotate_consumers(self) -> None:
-        """Put the first consumer behind all others. O(1)."""
+        """Move the first consumer to the end. O(1)."""
         if self._all is not None:
             first = next(iter(self._all))
             del self._all[first]
@@ -78,11 +78,11 @@ class GroupMembers(SelectorMatcher, Generic[M]):
 
     @property
     def is_awaited(self) -> bool:
-        """A take waits, or a callback that the next message calls."""
+        """Whether a take waits, or a callback that the next message calls."""
         return self.waiting > 0 or self.is_armed
 
     def wait(self, lock: OwnedLock, seconds: float | None) -> None:
-        """Wait until something arrives, or so long. Requires: the state lock, which is let go meanwhile."""
+        """Wait until a message arrives or the time is over. Requires: the state lock, which is released meanwhile."""
         if self.arrived is UNAWAITED:
             self.arrived = condition_of(lock)
         self.waiting += 1
@@ -92,5 +92,5 @@ class GroupMembers(SelectorMatcher, Generic[M]):
             self.waiting -= 1
 
     def arm(self) -> None:
-        """Call on_ready of the consumers that wait for it with the next arrival. Requires: the lock."""
+        """Call on_ready of the waiting consumers at the next arrival. Requires: the lock."""
         self.is_armed = True

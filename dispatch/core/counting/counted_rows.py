@@ -1,7 +1,7 @@
-"""CountedRows: what queues have counted that are not open, in columns.
+"""CountedRows: the counters of closed queues, in columns.
 
-Counters live as long as the process. While a queue is open its own objects
-count; here is what remains of them when they go: 108 bytes.
+Counters live as long as the process. While a queue is open, its own objects count. When it is closed, 108 bytes of
+counters remain here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ _COLUMNS: Final = len(EarlierCounts._fields)
 
 
 class CountedRows:
-    """Number of a queue -> what it has counted, where that is anything. The state lock guards it."""
+    """The counters of closed queues by the number of the queue; a queue that has counted nothing is left out.
+
+    The state lock guards it.
+    """
 
     __slots__ = ("_numbers", "_figures")
 
     def __init__(self) -> None:
+        # The numbers of the queues, sorted.
         self._numbers = array("I")
-        """The numbers of the queues, in order."""
+        # The counters of the queues in the same order. A double is exact up to 2**53.
         self._figures = array("d")
-        """The counters of each queue, one behind the other: exact up to 2**53."""
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def find(self, number: int) -> EarlierCounts:
-        """Return what a queue had counted when it was closed; nothing where nothing is known. O(log queues)."""
+        """Return the counters of a queue from before it was closed; zeros if nothing is known. O(log queues)."""
         at = bisect_left(self._numbers, number)
         if at == len(self._numbers) or self._numbers[at] != number:
             return NOTHING_COUNTED
@@ -40,7 +43,9 @@ class CountedRows:
         return EarlierCounts(*map(int, figures))._replace(blocked_seconds=blocked_seconds)
 
     def put(self, number: int, counted: EarlierCounts) -> bool:
-        """Keep what a queue has counted; return False where that is nothing. Requires: it is not here."""
+        """Keep the counters of a closed queue; return False if it has counted nothing. Requires: the queue is not here
+        yet.
+        """
         if counted == NOTHING_COUNTED:
             return False
         at = bisect_left(self._numbers, number)
@@ -50,7 +55,7 @@ class CountedRows:
         return True
 
     def take(self, number: int) -> EarlierCounts:
-        """Return what a queue had counted, and forget it: it counts itself from now on."""
+        """Return the counters of a queue and forget them: from now on the open queue counts."""
         found, at = self.find(number), bisect_left(self._numbers, number)
         if at < len(self._numbers) and self._numbers[at] == number:
             begin, end = at * _COLUMNS, (at + 1) * _COLUMNS

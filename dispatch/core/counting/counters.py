@@ -1,8 +1,7 @@
-"""Counters: how much is in a destination, and what came and left since its directory was opened.
+"""Counters: the depth of a destination, and the messages that came and left since its directory was opened.
 
-Lanes count; here it is added up. While a destination is open its own objects
-count, and what it had counted when it was open before is `earlier`. Counters
-live as long as the process.
+Each lane counts for itself, and this module adds the lanes up. `earlier` holds the counts from before a destination was
+closed and opened again. Counters live as long as the process.
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from ..deliveries.delivery import LaneMessages
 
 
 class Volume(NamedTuple):
-    """How much is in a destination, and has come and left since the directory was opened: see CountedDestination."""
+    """Depth and bytes of a destination, and what came and left since the directory was opened.
+
+    See CountedDestination.
+    """
 
     depth: int
     depth_bytes: int
@@ -26,7 +28,7 @@ class Volume(NamedTuple):
 
 
 class EarlierCounts(NamedTuple):
-    """What a queue or topic has counted since the directory was opened; see DestinationStatistics."""
+    """The counts of a queue or topic since the directory was opened. See DestinationStatistics."""
 
     enqueued: int = 0
     enqueued_bytes: int = 0
@@ -49,20 +51,20 @@ NOTHING_COUNTED: Final = EarlierCounts()
 
 
 class CountedDestination(LimitedDestination):
-    """A destination as far as it is counted. The state lock guards it."""
+    """A destination with its counters. The state lock guards it."""
 
     __slots__ = ("earlier", "misses", "delivered", "dead_lettered")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        # What the destination had counted before it was opened last.
         self.earlier = NOTHING_COUNTED
-        """What it had counted when it was opened last."""
+        # Misses of consumer groups that have ended.
         self.misses = 0
-        """Misses of consumer groups that have ended."""
+        # Deliveries to consumers that are closed.
         self.delivered = 0
-        """Deliveries to consumers that are closed."""
+        # Messages that became dead letters after their last attempt.
         self.dead_lettered = 0
-        """Messages that were given up after their last attempt."""
 
     @abstractmethod
     def all_lanes(self) -> Iterator[LaneMessages]:
@@ -70,7 +72,10 @@ class CountedDestination(LimitedDestination):
 
     @property
     def counted(self) -> EarlierCounts:
-        """What it has counted since the directory was opened. Requires: nobody takes from it. O(lanes)."""
+        """Return the counts since the directory was opened. O(lanes).
+
+        Requires: nobody takes from the destination.
+        """
         lanes, earlier = list(self.all_lanes()), self.earlier
         volume = self.volume(lanes)
         return EarlierCounts(
@@ -91,7 +96,7 @@ class CountedDestination(LimitedDestination):
         )
 
     def count_on(self, earlier: EarlierCounts) -> None:
-        """Go on counting from there. Requires: it is just made."""
+        """Continue from these earlier counts. Requires: the destination was just made."""
         self.earlier = earlier
         self.delivered, self.misses, self.dead_lettered = earlier.delivered, earlier.misses, earlier.dead_lettered
         self.dropped, self.blocked_sends = earlier.dropped, earlier.blocked_sends
@@ -99,23 +104,23 @@ class CountedDestination(LimitedDestination):
 
     @property
     def enqueued(self) -> int:
-        """Messages that came since the directory was opened."""
+        """Number of messages that came since the directory was opened."""
         return self.earlier.enqueued + sum(lane.enqueued for lane in self.all_lanes())
 
     @property
     def enqueued_bytes(self) -> int:
-        """Their bodies and headers."""
+        """Bytes of the bodies and headers of messages that came since the directory was opened."""
         return self.earlier.enqueued_bytes + sum(lane.enqueued_bytes for lane in self.all_lanes())
 
     @property
     def dequeued_bytes(self) -> int:
-        """Bodies and headers of messages that have left since then, whatever way."""
+        """Bytes of the bodies and headers of messages that left since the directory was opened, for any reason."""
         return self.earlier.dequeued_bytes + sum(lane.dequeued_bytes for lane in self.all_lanes())
 
     def volume(self, lanes: Sequence[LaneMessages]) -> Volume:
-        """Return depth and bytes, what came and what left, from one walk over its lanes. Requires: the lock.
+        """Return the depth, and what came and left, from one walk over the lanes. Requires: the lock.
 
-        lanes: all of them, in any order, which whoever reports has at hand.
+        lanes: all lanes of the destination, in any order.
         """
         depth = depth_bytes = 0
         enqueued, enqueued_bytes, dequeued_bytes = self.earlier[:3]

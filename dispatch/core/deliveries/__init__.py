@@ -1,1 +1,1 @@
-"""Messages in the hands of consumers, and what a lane says about the state of each."""
+"""Messages that consumers hold, and the state of each pending message in its lane."""

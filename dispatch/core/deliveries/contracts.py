@@ -1,8 +1,8 @@
-"""What lanes and lists ask of the store, of caches, and of whatever a selector judges, in words of their own.
+"""Protocols: what lanes and lists need from the store, the caches, and from messages that a selector judges.
 
-Protocols: what fulfils them lies below, in store and cache, and knows nothing of them. TargetArea, consumers and
-distributions are asked by way of the abstract classes ListKeeper, Taker and Distribution; these stand in model.py,
-because their methods take and return the lanes, lists and deliveries that know them.
+The classes that fulfil these protocols lie in store and cache, and do not know them. Lanes and lists call the
+TargetArea, consumers and distributions through the abstract classes ListKeeper, Taker and Distribution. Those stand in
+model.py, because their methods take and return lanes, lists and deliveries.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ....store.sequence_set import SequenceSet
 from ....store.stored_message import StoredMessage
 
 ReadResult = tuple[list[StoredMessage], list[tuple[int, str]]]
-"""Messages in order, and (sequence, problem) of those that can't be read."""
+"""Messages in order, and a pair (sequence, problem) for each message that can't be read."""
 
 
 class MessageSource(Protocol):
-    """Where a message was sent, as far as it can be asked for that."""
+    """The destination of a message, as far as a selector can ask for it."""
 
     @property
     def priority(self) -> int: ...
@@ -35,27 +35,28 @@ class MessageSource(Protocol):
 
 
 OwnLane = Any
-"""A lane that this store made: a JournaledLane of MessageStore, a NonPersistentLane of Overflow."""
+"""A lane that this store made: MessageStore makes a JournaledLane, Overflow a NonPersistentLane."""
 OwnRegion = Any
-"""What `plan` of this store returned: a Region of the journal, a TmpRegion of tmp-storage."""
+"""What `plan` of this store returned: a Region of the journal, or a TmpRegion of tmp-storage."""
 
 
 class BackingStore(Protocol):
-    """Where the messages of a lane are that RAM has no place for: MessageStore, or Overflow.
+    """The store behind a lane, which has its messages that are not in RAM: MessageStore or Overflow.
 
-    A LaneState has its store and its pending lane from its maker, and gives the one the other; regions go back to the
-    store that planned them. So the types of both are left open: a parameter of type would spread to lanes and lists.
+    A LaneState gets its store and its pending lane from whoever makes it, and passes the lane to that store. Regions go
+    back to the store that planned them. So the types of both are left open: a type parameter would spread to all lanes
+    and lists.
     """
 
     @property
     def timetable(self) -> LaneDueTimes:
-        """Return what finds the messages whose time has come."""
+        """Return the timetable, which finds the messages whose time has come."""
 
     def acknowledge(self, lane: OwnLane, first: int, last: int) -> int:
-        """Acknowledge a run; returns how many were pending. Requires: the lock."""
+        """Acknowledge a run and return how many of its messages were pending. Requires: the lock."""
 
     def acknowledge_one(self, lane: OwnLane, sequence: int) -> int:
-        """Acknowledge one message."""
+        """Acknowledge one message and return how many were pending."""
 
     def plan(self, lane: OwnLane, runs: Sequence[tuple[int, int]]) -> list[OwnRegion]:
         """Plan how to read these pending sequences, each run inside one block. Requires: the lock."""
@@ -64,9 +65,9 @@ class BackingStore(Protocol):
         """Read what was planned. Requires: no lock."""
 
     def read_headers(self, regions: Sequence[OwnRegion], pay: Callable[[int], None]) -> ReadResult:
-        """Read the one message that was planned, in pieces, with an empty body. Requires: no lock.
+        """Read the one message that was planned, in pieces, and return it with an empty body. Requires: no lock.
 
-        pay: is called with each number of bytes before so many are in RAM.
+        pay: called with a number of bytes before that many more are in RAM.
         """
 
 
@@ -82,7 +83,7 @@ class PersistentStore(BackingStore, Protocol):
         """Return where the next message may be that a selector matches. Requires: the lock."""
 
     def note_survey(self, lane: DestinationLane, survey: BlockSurvey) -> None:
-        """Take in what the headers of examined messages are. Requires: the lock."""
+        """Take in the headers of examined messages. Requires: the lock."""
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Set aside a message that can't be read. Requires: no lock."""
@@ -97,7 +98,7 @@ class ReturnCounts(Protocol):
 
 
 class LaneDueTimes(Protocol):
-    """As DueTimes. Every method requires the lock."""
+    """The timetable of a lane, as in DueTimes. Every method requires the lock."""
 
     def release(self, lane: OwnLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
@@ -109,7 +110,7 @@ class LaneDueTimes(Protocol):
 
 
 class LaneCache(Protocol):
-    """Where messages of a lane may be that are in RAM and in no list."""
+    """A cache that may hold messages of a lane that are in no list."""
 
     served: int
 
@@ -125,7 +126,7 @@ class LaneCache(Protocol):
 
 
 class OverflowCache(LaneCache, Protocol):
-    """The cache that takes what a list has no room for."""
+    """The cache for messages for which a list has no room."""
 
     def put(self, lane_number: int, message: StoredMessage) -> bool: ...
 

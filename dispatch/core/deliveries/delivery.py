@@ -1,9 +1,8 @@
-"""Deliveries, and the lane they are in flight from: what was handed out and is to be settled.
+"""Deliveries, and LaneMessages, which says in which state each pending message of a lane is.
 
-A lane says of each pending message in which state it is; a delivery is what a
-consumer has in hand of one that is in flight. The two point at each other, so
-they are one module. Lists, queues and consumers are above: they hand out and
-settle. The state lock guards all of it. Nothing here survives the process.
+A message that was handed out is in flight: a consumer holds it as a Delivery until it is settled. The classes Delivery
+and LaneMessages refer to each other, so they share a module. Lists, queues and consumers lie above this module; they
+hand out and settle. The state lock guards all of it.
 """
 
 from __future__ import annotations
@@ -47,62 +46,62 @@ PUBLIC: Final = (
     "sequence",
     "timestamp",
 )
-"""What a delivery has for users."""
+"""Names that `dir` of a delivery shows."""
 _LATE: Final = -1
-"""The number of a delivery that was not settled before its deadline, and has gone back."""
+"""The number of a delivery that was not settled before its deadline and has gone back."""
 
 
 class Settler(ABC):
-    """A consumer, as far as its deliveries know it: what they ask it to do with them."""
+    """The interface of a consumer that its deliveries call when they are settled."""
 
     __slots__ = ("in_flight",)
 
     in_flight: int
-    """Deliveries not settled yet."""
+    """Number of deliveries that are not settled yet."""
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
-        """Settle deliveries that are done."""
+        """Settle deliveries as processed."""
 
     @abstractmethod
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
-        """Settle deliveries that are not done."""
+        """Give deliveries back as failed attempts."""
 
     @abstractmethod
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
-        """Settle deliveries that were not tried."""
+        """Give deliveries back as not tried."""
 
     @abstractmethod
     def reject(
         self, deliveries: Delivery | Sequence[Delivery], reason: str = REJECTED, *, transaction: Any = None
     ) -> None:
-        """Settle deliveries that are dead letters."""
+        """Make deliveries dead letters."""
 
     @abstractmethod
     def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
-        """Move the deadline of deliveries."""
+        """Move the ack deadline of deliveries."""
 
 
 class LaneMessages(ABC):
-    """The pending messages of one lane by their states, those in flight among them. The state lock guards it.
+    """The pending messages of one lane, each in one state. The state lock guards it.
 
-    A pending message is in one of these states. Whoever moves it holds the state lock.
+    A pending message is in exactly one of these states. Only a holder of the state lock changes it.
 
-    state        said by             it comes to it by               it leaves it by
+    state        recorded in         enters it by                    leaves it by
     unpublished  sequence >=         a send that is not durable yet  Publisher: it arrives
                  published
-    free         none of the others  arriving; giving back; a        a hand-out, an expiry, an operator
-                                     delay or transaction that ends
+    free         no record           an arrival; giving back; the    a hand-out, an expiry, an operator
+                                     end of a delay or transaction
     in flight    in_flight           DispatchArea: a hand-out        DispatchArea.settle: ack, nack, release, close
-    parked       parked              a transaction that acknowledges its outcome; the end of the delay
-                                     it; DelayedRedelivery, where
-                                     the index has no room
+    parked       parked              an ack in a transaction;        the transaction's outcome; the end of the delay
+                                     DelayedRedelivery, if the
+                                     index has no room
     put off      pending_lane        Redelivery: a nack with a       DelayedRedelivery: the end of the delay
                                      delay
     dead         dead_letters        Redelivery: the last attempt    DeadLetterMover: to another queue, or away
 
     A free message is in lists and caches, or behind the frontier of a list and only on disk. A list may also name
-    what is not free, or gone: see ConsumerGroup.claim.
+    messages that are not free or are gone; ConsumerGroup.claim finds that out.
     """
 
     __slots__ = (
@@ -127,7 +126,7 @@ class LaneMessages(ABC):
     )
     is_persistent: ClassVar[bool] = True
     delivery_mode: ClassVar[str] = "PERSISTENT"
-    """The same in the words of a selector."""
+    """The same mode as a selector spells it."""
 
     def __init__(
         self,
@@ -141,27 +140,28 @@ class LaneMessages(ABC):
     ) -> None:
         self.pending_lane = pending_lane
         self.id_prefix = id_prefix
+        # The memory that the messages are charged to.
         self.memory = memory
-        """What its messages are charged to."""
+        # The store behind this lane: it has the messages that are not in RAM, and takes the acks.
         self.backing_store = backing_store
-        """What has the messages of this lane that RAM has no place for; acks go there."""
+        # Whether acks are durable before they are confirmed.
         self.syncs = syncs
-        """Acks are durable before they are confirmed."""
+        # Sequences below this may be dispatched. With sync "always" they are durable.
         self.published = pending_lane.next_sequence
-        """Sequences below this may be dispatched; with sync "always" they are durable."""
         self.first_sequence = pending_lane.next_sequence
+        # The statistics count from here.
         self.first_bytes, self.first_removed_bytes = pending_lane.enqueued_bytes, pending_lane.removed_bytes
-        """Where the statistics begin to count."""
+        # Deliveries that are not settled, by sequence.
         self.in_flight: dict[int, Delivery] = {}
-        """By sequence: handed out, not yet settled."""
+        # The delivery counts of all lanes.
         self.delivery_count_table = delivery_count_table
-        """The counts of all lanes."""
+        # Delivery counts of messages that came back. None: no message of this lane ever came back.
         self.delivery_counts = delivery_count_table.find(pending_lane.number)
-        """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
+        # Sequences that have had their last attempt. Nobody gets these messages, and they are about to leave.
         self.dead_letters = SequenceSet()
-        """Delivered as often as may be: nobody gets them, and they are about to leave."""
+        # Sequences that nobody may have: a transaction will decide about them, or the index has no room for their
+        # delay.
         self.parked = SequenceSet()
-        """Sequences that nobody may have: transactions decide about them, or their delay finds no room in the index."""
         self.acknowledged = 0
         self.redelivered = 0
         self.unreadable = 0
@@ -172,7 +172,7 @@ class LaneMessages(ABC):
         return self.pending_lane.priority
 
     def is_free(self, sequence: int) -> bool:
-        """Return whether a message that is published can be handed out, if it has not expired. O(log runs)."""
+        """Return whether a published message can be handed out, apart from its expiry. O(log runs)."""
         parked, dead_letters = self.parked, self.dead_letters
         if (
             sequence in self.in_flight
@@ -183,29 +183,29 @@ class LaneMessages(ABC):
         return self.pending_lane.is_pending(sequence) and not self.pending_lane.is_put_off(sequence)
 
     def free_count(self, first: int, last: int) -> int:
-        """Return how many of a published run are free. O(what of it is pending)."""
+        """Return how many messages of a published run are free. O(pending messages of the run)."""
         pending = self._pending_within(first, last)
         return sum(self.is_free(sequence) for begin, end in pending for sequence in range(begin, end + 1))
 
     def _pending_within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of what is pending in a run."""
+        """Yield the parts of a run that are pending."""
         while (found := self.pending_lane.pending_run(first, BLOCK_MESSAGES)) is not None and found[0] <= last:
             yield found[0], min(found[1], last)
             first = found[1] + 1
 
     @property
     def free_messages(self) -> int:
-        """How many are free, those that are not due yet among them. O(1), and the blocks with dead letters."""
+        """Number of free messages, including those that are not due yet. O(1), plus the blocks with dead letters."""
         pending_lane = self.pending_lane
         unpublished = max(pending_lane.next_sequence - self.published, 0)
         held = len(self.in_flight) + self.parked.count + pending_lane.put_off_messages
-        # What an earlier process moved away is still pending until the next step.
+        # A dead letter that an earlier process moved away is still pending until the next step.
         for first, last in self.dead_letters:
             held += sum(end - begin + 1 for begin, end in self._pending_within(first, last))
         return pending_lane.pending_messages - held - unpublished
 
     def _check(self) -> None:
-        """AssertionError where a message is in two states. O(messages that are held, or few)."""
+        """Raise AssertionError if a message is in two states. O(messages that are not free)."""
         for runs in (self.parked, self.dead_letters):
             runs._check()
             for first, last in runs:
@@ -217,14 +217,14 @@ class LaneMessages(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it has nothing, and nothing comes back to it."""
+        """Return whether the lane is empty and no message can come back to it."""
         pending_lane = self.pending_lane
         has_messages = pending_lane.pending_messages or pending_lane.put_off_messages or self.in_flight
         return not (has_messages or self.dead_letters.count or self.parked.count)
 
     @property
     def enqueued(self) -> int:
-        """Messages that came since the directory was opened."""
+        """Number of messages that came since the directory was opened."""
         return self.pending_lane.next_sequence - self.first_sequence
 
     @property
@@ -234,21 +234,21 @@ class LaneMessages(ABC):
 
     @property
     def dequeued_bytes(self) -> int:
-        """Content bytes of messages that have left since then, whatever way."""
+        """Content bytes of messages that left since the directory was opened, for any reason."""
         return self.pending_lane.removed_bytes - self.first_removed_bytes
 
     def park(self, delivery: Delivery) -> None:
-        """Take a delivery out of flight, for a transaction that decides about it. Requires: it is in flight."""
+        """Take a delivery out of flight, for a transaction that will decide about it. Requires: it is in flight."""
         del self.in_flight[delivery.sequence]
         self.parked.add(delivery.sequence, delivery.sequence)
 
     def unpark(self, delivery: Delivery) -> None:
-        """Let a delivery be in flight again, as if no transaction had known it."""
+        """Put a parked delivery back in flight, as if no transaction had touched it."""
         self.parked.remove(delivery.sequence, delivery.sequence)
         self.in_flight[delivery.sequence] = delivery
 
     def forget_attempts(self, first: int, last: int) -> None:
-        """Forget the counted attempts of messages that are gone. Nothing to do where `delivery_counts` is None."""
+        """Forget the delivery counts of messages that are gone. Does nothing if `delivery_counts` is None."""
         self.delivery_count_table.trim(self.pending_lane, first, last)
         self.delivery_counts = self.delivery_count_table.find(self.pending_lane.number)
 
@@ -259,15 +259,15 @@ class LaneMessages(ABC):
 
     @abstractmethod
     def is_retained(self, sequence: int) -> bool:
-        """Return whether the message is one that its topic retained and gave to a new subscription."""
+        """Return whether the topic retained this message and gave it to a new subscription."""
 
     @abstractmethod
     def read_one(self, sequence: int) -> StoredMessage:
-        """Read one pending message into the caller's own memory. Requires: the lock is not held."""
+        """Read one pending message into the caller's own memory. Requires: no lock."""
 
     @abstractmethod
     def peek(self, sequence: int) -> StoredMessage | None:
-        """Return a message that may be nowhere but in RAM. Requires: the lock."""
+        """Return a message if RAM holds it; the copy in RAM may be the only one. Requires: the lock."""
 
     @abstractmethod
     def not_read(self, problem: str) -> StoreFailed:
@@ -275,11 +275,11 @@ class LaneMessages(ABC):
 
 
 class Delivery:
-    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
+    """A message that `take` handed out. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
-    Its body is charged to the DispatchArea until then. When bodies handed out
-    hold half the memory limit already, the delivery is lazy: `body` reads the
-    journal (or tmp-storage) on access, into the caller's own memory.
+    The body is charged to the DispatchArea until the delivery is settled. If the bodies in flight already hold half the
+    memory limit, the delivery is lazy: `body` reads the journal (or tmp-storage) on each access, into the caller's own
+    memory.
     """
 
     __slots__ = (
@@ -295,9 +295,9 @@ class Delivery:
         "is_seen",
     )
     held_group: str | None
-    """The group of a lazy delivery that a GroupAssigner made; else not set."""
+    """The group of a lazy delivery that a GroupAssigner made; not set in other deliveries."""
     is_seen: bool
-    """Its body or headers were looked at, or it was handed out by iteration; else not set."""
+    """True once the body or the headers were looked at, or iteration handed the delivery out; not set before."""
 
     def __init__(
         self,
@@ -312,19 +312,19 @@ class Delivery:
     ) -> None:
         self.consumer = consumer
         self.lane = lane
+        # Place among the messages of this priority in this destination.
         self.sequence = sequence
-        """Place in its lane, that is among the messages of this priority in this destination."""
         self.held_properties = properties
         self.held_body = body
         self.held_timestamp = timestamp
+        # 1 at the first delivery.
         self.attempts = attempts
-        """1 at the first delivery."""
+        # Which delivery of its consumer this is, counted from 1.
         self.number = number
-        """Counts the deliveries of its consumer."""
 
     @property
     def body(self) -> bytes:
-        """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
+        """The body. O(1); a lazy delivery reads the journal, and raises StoreFailed if that read fails."""
         self.is_seen = True
         if self.held_body is None:
             return self.read()[2] or b""
@@ -332,7 +332,7 @@ class Delivery:
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
+        """The headers, as a new dict each time. O(bytes of the headers). StoreFailed if they can't be decoded."""
         self.is_seen = True
         properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
@@ -342,7 +342,7 @@ class Delivery:
 
     @property
     def group(self) -> str | None:
-        """The group it was sent with. O(1); one read of the journal when the delivery is lazy."""
+        """The group of the message. O(1); a lazy delivery reads the journal."""
         properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
             return group_of(properties)
@@ -351,7 +351,7 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """The message id that send returned. O(1); one read of the journal when the delivery is lazy."""
+        """The message id that send returned. O(1); a lazy delivery reads the journal."""
         properties = self.read()[1] if self.held_body is None else self.held_properties
         try:
             own = message_id_of(properties) if properties else None
@@ -361,12 +361,12 @@ class Delivery:
 
     @property
     def timestamp(self) -> int:
-        """When it was sent, in ms since 1970 (UTC)."""
+        """Time of the send, in ms since 1970 (UTC)."""
         return self.read()[3] if self.held_body is None else self.held_timestamp
 
     @property
     def expires_at(self) -> int | None:
-        """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
+        """Time from which the message is no longer handed out, in ms since 1970 (UTC). None: it does not expire."""
         properties = self.read()[1] if self.held_body is None else self.held_properties
         return times_of(properties).expires_at or None
 
@@ -376,12 +376,14 @@ class Delivery:
 
     @property
     def persistent(self) -> bool:
-        """False: it was sent so, and is lost when the process ends."""
+        """Whether the message survives the end of the process. False: it was sent as non-persistent."""
         return self.lane.is_persistent
 
     @property
     def retained(self) -> bool:
-        """Whether it is what the topic retained, given to a subscription that was new; False: it was sent since."""
+        """Whether the topic retained this message and gave it to a new subscription. False: it was sent after the
+        subscribe.
+        """
         return self.lane.is_retained(self.sequence)
 
     @property
@@ -389,30 +391,35 @@ class Delivery:
         return self.lane.destination_name
 
     def ack(self, transaction: Any = None) -> None:
-        """Settle it as done: after this returns, or the transaction commits, it is never delivered again."""
+        """Settle the message as processed.
+
+        Once this returns, or the transaction commits, it is never delivered again.
+        """
         self.consumer.ack(self, transaction=transaction)
 
     def nack(self, delay: float = 0.0) -> None:
-        """Give it back as not done: it returns to its place, to be delivered again after delay seconds."""
+        """Give the message back as a failed attempt. It returns to its place and is delivered again after delay
+        seconds.
+        """
         self.consumer.nack(self, delay=delay)
 
     def release(self) -> None:
-        """Give it back as not tried: it returns to its place at once, and no attempt counts."""
+        """Give the message back as not tried. It returns to its place at once, and no attempt counts."""
         self.consumer.release(self)
 
     def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
-        """Make it a dead letter now, or with the commit: it is never to be processed. See Consumer.reject."""
+        """Make the message a dead letter now, or with the commit of the transaction. See Consumer.reject."""
         self.consumer.reject(self, reason, transaction=transaction)
 
     def extend(self, seconds: float) -> None:
-        """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
+        """Move the ack deadline of this delivery to so many seconds from now. See Consumer.extend."""
         self.consumer.extend(self, seconds)
 
     def __enter__(self) -> Delivery:
-        """Settle it at the end of the block: `ack`, or `nack` where the block raises.
+        """Settle the delivery at the end of the block: `ack`, or `nack` if the block raises.
 
-        What the block settled itself, or what went back with its consumer, is left as it is. An error of the ack is
-        raised, AckTooLate among them; where the block raises, that counts.
+        A delivery that the block settled itself, or that went back with its consumer, is left alone. An error of the
+        ack is raised, AckTooLate included. If the block raises, its own error is raised instead.
         """
         self.is_seen = True
         return self
@@ -430,73 +437,73 @@ class Delivery:
         return self.lane.read_one(self.sequence)
 
     def __dir__(self) -> list[str]:
-        """Return what is public; the rest is for the library."""
+        """Return the public names; the others are for the library."""
         return list(PUBLIC)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.lane.id_prefix}{self.sequence} attempt {self.attempts}>"
 
 
-# What the library asks of a Delivery and hosts do not see.
+# Functions that the library calls on a Delivery. Hosts do not see them.
 
 
 def mark_late(delivery: Delivery) -> None:
-    """Note that it was not settled before its deadline."""
+    """Mark a delivery as not settled before its deadline."""
     delivery.number = _LATE
 
 
 def is_late(delivery: Delivery) -> bool:
-    """Return whether it was not settled before its deadline, and has gone back."""
+    """Return whether a delivery was not settled before its deadline and has gone back."""
     return delivery.number == _LATE
 
 
 def message_of(delivery: Delivery) -> StoredMessage:
-    """Return what was handed out; a lazy one has no body, as in a list."""
+    """Return the message of a delivery as it was handed out. A lazy one has no body, as in a list."""
     return delivery.sequence, delivery.held_properties, delivery.held_body, delivery.held_timestamp
 
 
 def content_of(delivery: Delivery) -> StoredMessage:
-    """Return what was handed out with its body; a lazy one is read. StoreFailed. Requires: no lock."""
+    """Return the message of a delivery with its body; a lazy one reads it. StoreFailed. Requires: no lock."""
     return delivery.read() if delivery.held_body is None else message_of(delivery)
 
 
 def is_lazy(delivery: Delivery) -> bool:
-    """Return whether RAM does not hold its body."""
+    """Return whether the body of a delivery is not in RAM."""
     return delivery.held_body is None
 
 
 def content_bytes(delivery: Delivery) -> int:
-    """Return the bytes of its body and headers in RAM; none of a lazy one."""
+    """Return the bytes of body and headers that a delivery holds in RAM; 0 for a lazy one."""
     return 0 if delivery.held_body is None else len(delivery.held_properties) + len(delivery.held_body)
 
 
 def is_seen(delivery: Delivery) -> bool:
-    """Return whether its body or headers were looked at, or an iteration handed it out."""
+    """Return whether the host looked at the body or headers of a delivery, or an iteration handed it out."""
     return getattr(delivery, "is_seen", False)
 
 
 def mark_seen(delivery: Delivery) -> None:
-    """Note that the host has looked at a delivery."""
+    """Mark a delivery as looked at by the host."""
     delivery.is_seen = True
 
 
 def kept_group(delivery: Delivery) -> str | None:
-    """Return the group that was kept for it; None: there was none to keep."""
+    """Return the group that `keep_group` kept for a lazy delivery; None if it kept none."""
     return getattr(delivery, "held_group", None)
 
 
 def keep_group(delivery: Delivery, group: str | None) -> None:
-    """Keep the group of a lazy delivery, whose headers RAM does not hold."""
+    """Keep the group of a lazy delivery, because its headers are not in RAM."""
     delivery.held_group = group
 
 
 def is_in_flight(delivery: Delivery) -> bool:
-    """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
+    """Return whether no call and no transaction has settled a delivery yet. The lock need not be held."""
     return delivery.lane.in_flight.get(delivery.sequence) is delivery
 
 
 def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:
-    """Return the attempts of deliveries in as few runs as can be. O(deliveries log deliveries)."""
+    """Return the attempts of deliveries in as few runs as possible. O(deliveries log deliveries)."""
     runs: list[CountedRun] = []
     for sequence, attempts in sorted((delivery.sequence, delivery.attempts) for delivery in deliveries):
         if runs and runs[-1].last == sequence - 1 and runs[-1].attempts == attempts:

@@ -1,8 +1,7 @@
-"""LaneReader: reading one message of a lane, or only its headers, for whoever looks at what RAM does not hold.
+"""LaneReader: read one message of a lane, or only its headers, if RAM does not hold it.
 
-A lazy delivery has no body until somebody asks for it, and a selector may have
-to judge a message that is too large to hold. Such a message is read into the
-caller's own memory. Nothing here is stored.
+A lazy delivery has no body until it is asked for, and a selector may have to judge a message that is too large to hold.
+Such a message is read into the caller's own memory.
 """
 
 from __future__ import annotations
@@ -21,10 +20,13 @@ from .delivery import LaneMessages
 
 
 class LaneReader:
-    """One for all lanes of an open store. Requires: the lock is not held, for each of its methods."""
+    """The reader for all lanes of an open store. No method may be called under the lock."""
 
     def __init__(self, monitor: Monitor, store: PersistentStore, memory: Tab) -> None:
-        """memory: pays while headers are read of messages that RAM is too small for."""
+        """Make the one LaneReader of a store.
+
+        memory: pays while headers are read of messages that are too large for RAM.
+        """
         self._monitor = monitor
         self._store = store
         self._memory = memory
@@ -34,7 +36,7 @@ class LaneReader:
         return self._read(lane, sequence, lane.backing_store.read)
 
     def read_headers(self, lane: LaneMessages, sequence: int) -> StoredMessage:
-        """Read one pending message as read_one does, in pieces; its body is empty where it is not in RAM."""
+        """Read one pending message as read_one does, but in pieces. If the body is not in RAM, it is returned empty."""
         paid = _PaidRead(self._monitor, self._memory)
         try:
             return self._read(lane, sequence, partial(lane.backing_store.read_headers, pay=paid.pay))
@@ -57,7 +59,7 @@ class LaneReader:
 
 
 class _PaidRead:
-    """What one read of headers is charged, until it ends. Requires: no lock, for each of its methods."""
+    """The charge of one read of headers, until the read ends. No method may be called under the lock."""
 
     __slots__ = ("_monitor", "_memory", "_paid_bytes")
 
@@ -73,6 +75,7 @@ class _PaidRead:
             self._paid_bytes += charge_bytes
 
     def end(self) -> None:
-        """Release all of it."""
-        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:  # what was raised counts
+        """Release the whole charge."""
+        # An error of the read matters more than one of the release.
+        with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:
             self._memory.release(self._paid_bytes)

@@ -1,1 +1,1 @@
-"""Queues by name and number: opening and closing them, and what they cost in RAM."""
+"""Queues by name and number: how they are opened and closed, and what they are charged in RAM."""

@@ -1,10 +1,8 @@
-"""Destinations: the queues of a store and the lanes of queues, by name and by number.
+"""Destinations: the queues of a store and their lanes, by name and by number.
 
-A queue begins with one record in the journal, a lane with none. Whoever uses a
-queue opens it: it gets a QueueState, and lanes on first use. One that has
-nothing and that nobody has used for a while is closed: it is a row of the
-store's table again, and what it has counted. An open of the store finds the
-same queues, and opens those that have messages.
+A new queue writes one record to the journal, a new lane none. Using a queue opens it: it gets a QueueState, and each
+lane is made on first use. A queue that is empty and that nobody has used for a while is closed again; a row in the
+store's table and its counters remain. After a restart the same queues exist, and those with messages are open.
 """
 
 from __future__ import annotations
@@ -55,9 +53,9 @@ from .overhead import (
 from .queue_state import QueueState
 
 CLOSED_AT_ONCE: Final = 64
-"""Queues and topics that are closed for want of memory when another one is opened."""
+"""Most queues and topics that are closed to make room in memory when another one is opened."""
 LOOKED_AT_ONCE: Final = 256
-"""Queues and topics that are looked at for that."""
+"""Most queues and topics that are examined for that."""
 
 
 class Destinations:
@@ -92,8 +90,8 @@ class Destinations:
         self._records = records
         self._branches = branches
         self._epoch = epoch
+        # All queues and topics that exist, open or not.
         self._rows = rows
-        """All queues and topics there are, open or not."""
         self._target_area = target_area
         self._overflow = overflow
         self._publisher = publisher
@@ -103,26 +101,26 @@ class Destinations:
         self._windows = windows
         self._policies = policies
         self._undecided = undecided
+        # By kind of destination: the function that closes the destination of a name if it is empty.
         self._closers = {QUEUE: self._close_named, TOPIC: close_topic}
-        """Close the destination of a name if it has nothing, by what it is."""
+        # Open queues and topics, in the order in which they are examined when others need their memory.
         self._in_turn: dict[DestinationState, None] = {}
-        """Open queues and topics, those to be looked at first in front, where others need their room."""
         self._counted = CountedRows()
+        # Next sequences of closed lanes of non-persistent messages, because no sequence may be used twice.
         self._non_persistent = IdleLanes(target_area.destination_memory)
-        """Where lanes of non-persistent messages go on that are not open: a number is never given twice."""
+        # Open queues by name.
         self.queues: dict[str, QueueState] = {}
-        """Those that are open, by name."""
+        # Open queues by number.
         self.by_number: dict[int, QueueState] = {}
-        """The same by number."""
+        # Paused queues by number, in the order in which they were paused.
         self.paused: dict[int, QueueState] = {}
-        """Queues that hand out nothing, by number, the one that was paused first in front."""
 
     # ------------------------------------------------------------------ queues
 
     def queue(self, name: str, confirmer: Confirmer) -> QueueState:
-        """Return the queue of that name, open; a new one is recorded in the journal. Requires: no lock.
+        """Return the queue of a name, open. A new queue is recorded in the journal. Requires: no lock.
 
-        Closed: the store, or a temporary queue of that name, which is gone. StoreFull: memory has no room for it.
+        Closed: the store is closed, or a temporary queue of that name is gone. StoreFull: memory has no room for it.
         """
         self._monitor.raise_if_closed()
         queue = self.queues.get(name)
@@ -138,7 +136,7 @@ class Destinations:
         return queue
 
     def queue_locked(self, name: str, *, is_temporary: bool = False) -> QueueState:
-        """Return the queue of that name, open, which may be new and not synced yet. Requires: the lock. StoreFull."""
+        """Return the queue of a name, open; a new one may not be synced yet. Requires: the lock. StoreFull."""
         queue = self.queues.get(name)
         if queue is not None:
             return queue
@@ -153,7 +151,7 @@ class Destinations:
             return self._add(destination.number, name)
 
     def require_row(self, name: str) -> None:
-        """Make sure that a queue or topic of that name can be made. Requires: the lock. StoreFull."""
+        """Check that a queue or topic of this name can be made. Requires: the lock. StoreFull."""
         destinations = self._rows
         self._overhead.require_row(ROW_BYTES * len(destinations) + destinations.name_bytes, row_bytes(name))
 
@@ -163,7 +161,10 @@ class Destinations:
         return queue
 
     def register(self, destination: DestinationState) -> None:
-        """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
+        """Set up the limits and the duplicate window that the policy of a queue or topic asks for.
+
+        Requires: the lock.
+        """
         self._in_turn[destination] = None
         destination.is_watched = self._windows.watch(destination.number, destination.name)
         policy = self._policies.of(destination.name)
@@ -173,13 +174,13 @@ class Destinations:
             destination.admission = DestinationLimits(destination, policy, self._monitor.lock, self._monitor.monotonic)
 
     def inactive_seconds(self, number: int, name: str) -> float | None:
-        """Return after how long without use a queue or topic is deleted; None: it stays. Requires: the lock."""
+        """Return after how many seconds without use a queue or topic is deleted. None: never. Requires: the lock."""
         policy = self._policies.of(name)
         is_kept = policy.duplicate_window or self._rows[number].is_temporary
         return None if is_kept else policy.inactive_seconds
 
     def use_groups(self, queue: DestinationState) -> None:
-        """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
+        """Prepare a queue for its first message with a group. Requires: no lock."""
         if queue.keeps_groups:
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
@@ -187,24 +188,24 @@ class Destinations:
                 self.note_groups(queue)
 
     def note_groups(self, queue: DestinationState) -> None:
-        """Assign the messages of a queue that has messages with groups from now on, also after a restart.
+        """Assign the messages of a queue by group from now on, also after a restart.
 
-        StoreFull: memory or disk has no room for it. StateError: its rule may not be replaced. Nothing has changed
-        then. Requires: the lock.
+        If memory or disk has no room, raise StoreFull; if the rule of the queue may not be replaced, StateError.
+        Nothing has changed then. Requires: the lock.
         """
         if queue.has_groups:
             return
         distributions = self._target_area.distributions
-        distributions.require_assignable(queue)  # before the journal says that there are groups
+        distributions.require_assignable(queue)  # before the journal records that there are groups
         with self._overhead.one_more(GROUPS_BYTES):
             self._records.note_groups(queue.number)
             queue.has_groups = True
         distributions.begin_assigning(queue)
 
     def restore(self) -> list[QueueState]:
-        """Open the queues that opening the store found in use; return those that have messages with groups.
+        """Open the queues that are in use after an open of the store; return those that have messages with groups.
 
-        All that exist are charged afterwards. Requires: the lock.
+        All existing queues are charged afterwards. Requires: the lock.
         """
         grouped: list[QueueState] = []
         used = self.used_at_open()
@@ -225,7 +226,7 @@ class Destinations:
         return used | {placed.lane_number >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
 
     def restore_lanes(self) -> list[PersistentLaneState]:
-        """Take over the lanes of queues that opening found, and return them. Requires: the lock."""
+        """Take over the lanes of queues that opening the store found, and return them. Requires: the lock."""
         restored: list[PersistentLaneState] = []
         for pending_lane in self._store.lanes():
             queue = self.by_number.get(pending_lane.destination_number)
@@ -236,14 +237,14 @@ class Destinations:
         return restored
 
     def remove(self, queue: QueueState) -> None:
-        """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
+        """Forget a deleted queue, so that messages sent to it no longer arrive. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.paused.pop(queue.number, None)
         self._overhead.closed(queue, row_bytes(queue.name) + OPEN_QUEUE_BYTES + GROUPS_BYTES * queue.has_groups)
         self.unregister(queue)
 
     def unregister(self, destination: DestinationState) -> None:
-        """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
+        """Undo `register` for a deleted queue or topic, and remove what its senders added. Requires: the lock."""
         self._in_turn.pop(destination, None)
         self._timed.forget(destination)
         for lane_number in lanes_of(destination.number):
@@ -255,17 +256,17 @@ class Destinations:
 
     @property
     def count(self) -> int:
-        """How many queues there are, open or not."""
+        """Number of queues, open or not."""
         return self._rows.count(QUEUE)
 
     @property
     def closed_counting(self) -> int:
-        """How many of those that are not open have counted something."""
+        """Number of closed queues that have counted something."""
         return len(self._counted)
 
     @property
     def idle_charge(self) -> int:
-        """Return what is charged for lanes of non-persistent messages that are not open."""
+        """Return the charge for closed lanes of non-persistent messages."""
         return self._non_persistent.charge_bytes
 
     def names(self) -> list[str]:
@@ -277,7 +278,7 @@ class Destinations:
         return self._rows.numbers(QUEUE)
 
     def opened(self, number: int) -> QueueState:
-        """Return the queue of that number, which exists, open. Requires: the lock. StoreFull: memory has no room."""
+        """Return the existing queue of a number, open. Requires: the lock. StoreFull: memory has no room for it."""
         queue = self.by_number.get(number)
         if queue is None:
             name = self._rows[number].name
@@ -288,9 +289,9 @@ class Destinations:
         return queue
 
     def opened_to_delete(self, number: int) -> QueueState:
-        """Return the queue of that number, which exists, open until it is deleted. Requires: the lock.
+        """Return the existing queue of a number, open until the caller has deleted it. Requires: the lock.
 
-        Memory that is full does not refuse it: what deletes gives back more than it takes.
+        Full memory does not refuse this, because the deletion frees more than the queue takes.
         """
         queue = self.by_number.get(number)
         if queue is None:
@@ -300,19 +301,19 @@ class Destinations:
         return queue
 
     def count_on(self, opened: DestinationState) -> None:
-        """Let a queue or topic that is just opened go on counting. Requires: the lock."""
+        """Let a queue or topic that was just opened continue its earlier counts. Requires: the lock."""
         before = len(self._counted)
         opened.count_on(self._counted.take(opened.number))
         self._overhead.one_less(COUNTED_BYTES * (before - len(self._counted)))
 
     def counted(self, number: int) -> EarlierCounts:
-        """Return what a queue or topic that is closed has counted. Requires: the lock."""
+        """Return the counts of a closed queue or topic. Requires: the lock."""
         return self._counted.find(number)
 
     def current(self, queue: QueueState) -> QueueState:
-        """Return the open queue that a known one is now: opened again where it was closed. Requires: no lock.
+        """Return the open queue for a known one: the same, or opened again if it was closed. Requires: no lock.
 
-        Of one that was deleted for want of use, the one of that name, if there is one now. StoreFull.
+        If the queue was deleted as inactive, return the queue that has its name now, if there is one. StoreFull.
         """
         if not queue.is_reopenable:
             return queue
@@ -324,7 +325,7 @@ class Destinations:
     def held_open(self, queue: QueueState, *, is_to_go: bool = False) -> Iterator[QueueState]:
         """Keep a known queue open while a call works with it. Requires: no lock. StoreFull.
 
-        is_to_go: the call deletes it, and needs no room for that.
+        is_to_go: the call deletes the queue, so it needs no room in memory.
         """
         with self._monitor.lock, self._monitor.whole:
             number = self.number_now(queue) if queue.is_reopenable else None
@@ -337,9 +338,9 @@ class Destinations:
 
     @contextmanager
     def held_reopened(self, queue: QueueState, confirmer: Confirmer) -> Iterator[QueueState]:
-        """Keep a queue open as held_open does; one that was deleted for want of use is made anew.
+        """Keep a queue open as held_open does; make it anew if it was deleted as inactive.
 
-        Closed: somebody else has deleted it. StoreFull. Requires: no lock.
+        Closed: a caller has deleted it. StoreFull. Requires: no lock.
         """
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
@@ -360,40 +361,42 @@ class Destinations:
 
     @contextmanager
     def released(self, held: DestinationState) -> Iterator[None]:
-        """Let a queue or topic go, at the end, that was held open before. Requires: no lock."""
+        """Release a queue or topic that was held open when the block ends. Requires: no lock."""
         try:
             yield
         finally:
-            with suppress(StoreFailed), self._monitor.lock:  # what was raised counts, not what comes of it
+            # An error of the block matters more than one of its release.
+            with suppress(StoreFailed), self._monitor.lock:
                 held.calls_under_way -= 1
 
     def for_report(self, queue: QueueState) -> QueueState:
-        """Return what a report tells of a known queue. Requires: the lock."""
+        """Return a queue with what a report shows of it. Requires: the lock."""
         if not queue.is_reopenable:
             return queue
         number = self.number_now(queue)
         return queue if number is None else self.numbered_for_report(number) or queue
 
     def number_now(self, known: DestinationState) -> int | None:
-        """Return the number of what stands for a queue or topic that was closed, or deleted for want of use.
+        """Return the number of the destination that now stands for one that was closed or deleted as inactive.
 
-        None: nothing does. Requires: the lock.
+        None: there is none. Requires: the lock.
         """
         destinations = self._rows
         if known.lifecycle is Lifecycle.CLOSED and known.number in destinations:
             return known.number
-        was_deleted = known.lifecycle is Lifecycle.CLOSED and known.inactive_seconds is None  # by somebody who meant it
+        # A caller deleted it; it was not deleted as inactive.
+        was_deleted = known.lifecycle is Lifecycle.CLOSED and known.inactive_seconds is None
         return None if was_deleted else destinations.number_of(known.kind, known.name)
 
     def find(self, name: str) -> QueueState | None:
-        """Return what a report tells of a queue; None: there is none of that name. Requires: the lock."""
+        """Return the queue of a name with what a report shows of it; None if there is none. Requires: the lock."""
         number = self._rows.number_of(QUEUE, name)
         return None if number is None else self.numbered_for_report(number)
 
     def numbered_for_report(self, number: int) -> QueueState | None:
-        """Return what a report tells of a queue; None: it is deleted. Requires: the lock.
+        """Return the queue of a number with what a report shows of it; None if it is deleted. Requires: the lock.
 
-        Of one that is not open that is an object of its own, which nothing is done with.
+        For a closed queue this is a separate object, which only the report uses.
         """
         queue = self.by_number.get(number)
         if queue is None and (known := self._rows.get(number)) is not None:
@@ -403,15 +406,16 @@ class Destinations:
         return queue
 
     def closed(self) -> Iterator[QueueState]:
-        """Yield what a report tells of each queue that is not open, by name. Requires: the lock."""
+        """Yield each closed queue, by name, with what a report shows of it. Requires: the lock."""
         for number in self.numbers():
             if number not in self.by_number and (queue := self.numbered_for_report(number)) is not None:
                 yield queue
 
     def close_idle(self, queue: QueueState, undecided: Container[int]) -> bool:
-        """Close a queue, if all there is to it is what it has counted; return whether it was closed.
+        """Close a queue if nothing but its counters would be lost; return whether it was closed.
 
-        undecided: see the constructor. A temporary queue goes with its handle, and stays open. Requires: the lock.
+        undecided: see the constructor. A temporary queue stays open, because it ends with its handle. Requires: the
+            lock.
         """
         if not self.can_close(queue, undecided):
             return False
@@ -423,16 +427,16 @@ class Destinations:
         return self.close_idle(self.queues[name], undecided)
 
     def can_close(self, opened: DestinationState, undecided: Container[int]) -> bool:
-        """Return whether all there is to a queue or topic is what it has counted. Requires: the lock."""
+        """Return whether closing a queue or topic would lose nothing but its counters. Requires: the lock."""
         if not opened.is_open or not opened.is_idle or opened.number in undecided:
             return False
         is_temporary = self._rows[opened.number].is_temporary
         return not (is_temporary or self._publisher.is_to_publish(opened))
 
     def close(self, opened: DestinationState, charge_bytes: int) -> None:
-        """Make a queue or topic a row: it is no longer found open. Requires: the lock, and `can_close`.
+        """Close a queue or topic, so that only its row remains. Requires: the lock, and that `can_close` is true.
 
-        charge_bytes: what it was charged as an open one.
+        charge_bytes: what the open destination was charged.
         """
         counted, lanes = opened.counted, list(opened.all_lanes())
         opened.lifecycle = Lifecycle.CLOSED
@@ -450,27 +454,27 @@ class Destinations:
         self._removals.drop_lane(lane)
         if lane.is_persistent:
             self._store.put_away(number)
-        else:  # it goes on with a block of its own, which takes no memory
+        else:  # it will continue with a new block, which takes no memory yet
             self.keep_non_persistent(number, (next_sequence + BLOCK_MASK) & ~BLOCK_MASK)
 
     def keep_non_persistent(self, number: int, next_sequence: int) -> None:
-        """Note where non-persistent messages of a lane, or of all subscriptions to a topic, go on."""
+        """Record the next sequence of a closed lane of non-persistent messages, or of a topic's subscriptions."""
         self._non_persistent.put(number, next_sequence)
 
     def take_non_persistent(self, number: int) -> int:
-        """Return the next sequence of a lane and forget it, because the caller makes an object of the lane."""
+        """Return the next sequence of a lane and forget it, because the caller opens the lane."""
         return self._non_persistent.take(number)
 
     def make_room(self, charge_bytes: int) -> None:
-        """Close queues and topics that have nothing, those opened first before others, where memory has no room.
+        """Close a few empty queues and topics if memory has no room for a charge. Those opened first are closed first.
 
-        O(those looked at): what is in use is looked at again when all others were. Requires: the lock.
+        O(destinations examined): one in use goes to the end of the line. Requires: the lock.
         """
         if not self._overhead.has_room(charge_bytes):
             self.close_some()
 
     def close_some(self) -> None:
-        """Close a few queues and topics that have nothing, as make_way does. Requires: the lock."""
+        """Close a few empty queues and topics, as make_room does. Requires: the lock."""
         undecided, closed = self._undecided(), 0
         for opened in list(islice(self._in_turn, LOOKED_AT_ONCE)):
             if self._closers[opened.kind](opened.name, undecided):
@@ -484,9 +488,9 @@ class Destinations:
     # ------------------------------------------------------------------ lanes
 
     def create_lane(self, destination: DestinationState, priority: int) -> PersistentLaneState:
-        """Return the lane of a priority of a queue or topic. Requires: no lock.
+        """Return the lane of a priority in a queue or topic, made if needed. Requires: no lock.
 
-        Closed: it is deleted. StoreFull: memory has no room for the lists of its consumers.
+        Closed: the destination is deleted. StoreFull: memory has no room for the lists of its consumers.
         """
         with self._monitor.lock, self._monitor.whole:
             destination.raise_if_not_sendable()
@@ -506,15 +510,15 @@ class Destinations:
         return lane
 
     def lane(self, number: int) -> PersistentLaneState:
-        """Return the lane of that number, of a queue that exists. Requires: the lock."""
+        """Return the lane of a number; its queue must exist. Requires: the lock."""
         return self.lane_of(self.opened(number >> LANE_SHIFT), number & LANE_MASK)
 
     def lane_of(self, destination: DestinationState, priority: int) -> PersistentLaneState:
-        """Return the lane of a priority of a queue or topic, made if it is not there. Requires: the lock."""
+        """Return the lane of a priority in a queue or topic, made if needed. Requires: the lock."""
         return destination.lanes[priority] or self._add_lane(destination, priority)
 
     def create_non_persistent_lane(self, destination: DestinationState, priority: int) -> NonPersistentLaneState:
-        """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
+        """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: as in create_lane."""
         with self._monitor.lock, self._monitor.whole:
             destination.raise_if_not_sendable()
             if destination.non_persistent_lanes[priority] is None:
@@ -526,7 +530,7 @@ class Destinations:
     ) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority, made on first use. Requires: the lock.
 
-        pool, id_prefix: of the topic that a subscription's lane is part of.
+        pool, id_prefix: those of the topic, if the lane belongs to a subscription.
         """
         lane = destination.non_persistent_lanes[priority]
         if lane is None:
@@ -542,5 +546,8 @@ class Destinations:
         return lane
 
     def non_persistent_prefix(self, destination: int, priority: int) -> str:
-        """Return what ids of non-persistent messages begin with. They carry the epoch: each open counts from 0."""
+        """Return the beginning of the ids of non-persistent messages.
+
+        It contains the epoch, because each open of the store counts from 0.
+        """
         return f"{self._store.id_prefix(destination, priority)}e{self._epoch}-"

@@ -1,9 +1,7 @@
-"""DestinationOverhead: what it costs in RAM that destinations and subscriptions exist, idle or not.
+"""DestinationOverhead: memory charges of destinations and subscriptions, whether they are used or not.
 
-A queue that nobody uses is a row: its name and numbers, in columns. One that is
-in use is open, which is a few objects more. Both are charged as they were
-measured, whatever waits there. Nothing here survives a crash: an open charges
-again for all that exist.
+An unused queue is a row: its name and numbers, in columns. A queue in use is open, which adds a few objects. Both are
+charged with measured sizes, whatever messages they hold. After a restart the open charges again for all that exist.
 """
 
 from __future__ import annotations
@@ -23,54 +21,57 @@ from ..memory.consumer_memory import ASSIGNED_BYTES, LIST_BYTES, consumer_group_
 from ..model import LANE_STATE_BYTES, DestinationState
 
 ROW_BYTES: Final = 48
-"""Charged for each queue or topic, beside the bytes of its name: its row."""
+"""Charged for the row of each queue or topic, in addition to the bytes of its name."""
 COUNTED_BYTES: Final = 152
-"""Charged beside the row for one that is closed and was used since the store was opened: what it has counted."""
+"""Charged in addition for the counters of a closed queue or topic that was used since the store was opened."""
 ROWS_SHARE: Final = 0.8
-"""Most that rows may take of what destinations may: with none left for open ones nobody could use any of them."""
+"""Largest share of the destinations' memory that rows may take. The rest is for open ones; else none could be used."""
 OPEN_QUEUE_BYTES: Final = 1024
-"""Charged for an open queue, beside its row."""
+"""Charged for an open queue, in addition to its row."""
 CLOSED_QUEUE_BYTES: Final = 384
-"""Charged for a queue that was closed or deleted while somebody holds what it was: a Queue not used since, or a
-delivery of it. Measured with tracemalloc over 2,000, as the next one."""
+"""Charged for a queue that was closed or deleted while a Queue or a delivery still refers to its object.
+
+Measured with tracemalloc over 2,000 queues; CLOSED_TOPIC_BYTES over as many topics.
+"""
 CLOSED_TOPIC_BYTES: Final = 640
-"""Charged for a topic in its place."""
+"""Charged in the same way for a topic."""
 GROUPS_BYTES: Final = 10_240
-"""Charged besides for a queue that has, or had, messages with groups: who owns which, and what hands them out."""
+"""Charged in addition for a queue that has or had messages with groups: owners of groups, and the assigning objects."""
 OPEN_TOPIC_BYTES: Final = 1280
-"""Charged for an open topic, beside its row."""
+"""Charged for an open topic, in addition to its row."""
 OPEN_SUBSCRIPTION_BYTES: Final = 1024
-"""Charged for a subscription that somebody reads, or of which there is something to remember, beside what the store
-has."""
+"""Charged for a subscription that is read or that has state in RAM, in addition to its part of the store."""
 NAMED_BYTES: Final = 128
-"""Room that a new subscription needs for its row, with a name of usual length."""
+"""Room that the row of a new subscription needs, for a name of usual length."""
 FAN_OUT_BYTES: Final = 512
-"""Charged for each priority of a topic in which non-persistent messages were sent. Measured with tracemalloc over
-10,000 of each."""
+"""Charged for each priority of a topic to which non-persistent messages were sent.
+
+Measured with tracemalloc over 10,000 priorities.
+"""
 
 
 def row_bytes(name: str) -> int:
-    """Return what a queue or topic of that name is charged while it is not open."""
+    """Return the charge of a queue or topic of that name while it is closed."""
     return ROW_BYTES + len(name.encode())
 
 
 class Census(NamedTuple):
-    """How much there is of what is charged."""
+    """Numbers of the things that are charged."""
 
     destinations: int
-    """Queues and topics."""
+    """Number of queues and topics."""
     name_bytes: int
-    """Bytes of the names of all these."""
+    """Bytes of their names."""
     open_queues: int
     counted: int
-    """Queues and topics that are not open and have counted something since the store was opened."""
+    """Number of closed queues and topics that have counted something since the store was opened."""
     open_topics: int
     grouped: int
-    """Queues that have, or had, messages with groups."""
+    """Number of queues that have or had messages with groups."""
 
     @property
     def charge_bytes(self) -> int:
-        """What all of it is charged."""
+        """Charge of everything counted here."""
         return (
             ROW_BYTES * self.destinations
             + self.name_bytes
@@ -82,23 +83,26 @@ class Census(NamedTuple):
 
 
 class DestinationOverhead:
-    """The charge for what destinations and subscriptions take in RAM, idle or not.
+    """The charge for destinations and subscriptions in RAM, used or not.
 
     The state lock guards it; every method requires it held.
     """
 
     def __init__(self, target_area: TargetArea, close_idle: Callable[[], None]) -> None:
-        """close_idle: closes some queues and topics that have nothing. Requires: the lock."""
+        """Make the one DestinationOverhead of a store.
+
+        close_idle: closes some queues and topics that are empty. Requires: the lock.
+        """
         self.holder = target_area.destination_memory.holder
         self._close_idle = close_idle
         self._target_area = target_area
 
     def has_room(self, charge_bytes: int) -> bool:
-        """Return whether so much more can be charged for destinations, if lists and caches give way."""
+        """Return whether so much more can be charged for destinations, if lists and caches give memory back."""
         return self._room_for(charge_bytes, self.holder) >= charge_bytes
 
     def require_row(self, rows_bytes: int, charge_bytes: int) -> None:
-        """StoreFull where so many rows and one more would leave too little for destinations that are open."""
+        """Raise StoreFull if one more row would leave too little memory for open destinations."""
         room_bytes = int(self._target_area.shares.destinations_bytes * ROWS_SHARE) - rows_bytes
         if room_bytes < charge_bytes:
             raise StoreFull(charge_bytes, max(room_bytes, 0), "memory_limit")
@@ -106,10 +110,10 @@ class DestinationOverhead:
     def _require(
         self, charge_bytes: int, holder: Holder, kept_bytes: int = 0, users: Collection[DestinationState] = ()
     ) -> None:
-        """Make room for what a holder is about to be charged. StoreFull: memory has none for it.
+        """Make room for a charge of a holder. StoreFull: memory has no room.
 
-        kept_bytes: what of its room is kept for others. users: for whom it is; where there are any, others that have
-        nothing are closed first.
+        kept_bytes: the part of its room that is kept for others.
+        users: destinations that need the room. If there are any, other empty destinations are closed first.
         """
         room_bytes = self._room_for(charge_bytes, holder) - kept_bytes
         if room_bytes < charge_bytes and users:
@@ -128,22 +132,22 @@ class DestinationOverhead:
                 user.calls_under_way -= 1
 
     def _room_for(self, charge_bytes: int, holder: Holder) -> int:
-        """Have lists and caches give way to what a holder is about to be charged; return how much that may be."""
-        self._target_area.destination_memory.settle()  # what hosts have dropped since comes first
+        """Let lists and caches give back memory for a charge of a holder; return how much can be charged."""
+        self._target_area.destination_memory.settle()  # first release what hosts have dropped since
         target_area, shares = self._target_area, self._target_area.shares
         both_bytes = self.holder.held_bytes + target_area.consumer_memory.holder.held_bytes
         room_bytes = min(shares.destinations_bytes - holder.held_bytes, shares.existing_bytes - both_bytes)
         if room_bytes >= charge_bytes:
             target_area.make_room(charge_bytes, None)
         covered_bytes = max(holder.guaranteed_bytes - holder.held_bytes, 0)
-        if covered_bytes < charge_bytes:  # what is guaranteed is there, however full the rest is
+        if covered_bytes < charge_bytes:  # the guaranteed part is there, however full the rest is
             room_bytes = min(room_bytes, target_area.budget.free_bytes + covered_bytes)
         return room_bytes
 
     def require_lanes(self, opened: DestinationState, charge_bytes: int) -> None:
-        """Make room for another lane of a queue or topic, and for lists of consumers that are there.
+        """Make room for another lane of a queue or topic, and for the lists of its consumers.
 
-        StoreFull: memory has none for them.
+        StoreFull: memory has no room.
         """
         self._require(charge_bytes, self.holder, users=(opened,))
         if lists := opened.lists_a_lane:
@@ -151,9 +155,9 @@ class DestinationOverhead:
             self._require(LIST_BYTES * lists, self._target_area.consumer_memory.holder, kept_bytes, (opened,))
 
     def require_consumer(self, destination: DestinationState, selector: Selector | None, consumer_bytes: int) -> None:
-        """Make room for a consumer of a queue or subscription. StoreFull: memory has none for it.
+        """Make room for a consumer of a queue or subscription. StoreFull: memory has no room.
 
-        The memory that the first message of a queue needs for lists of its consumers is left.
+        This leaves the memory that the first message of a queue needs for the lists of its consumers.
         """
         lists_bytes = LIST_BYTES * sum(1 for _ in destination.all_lanes())
         charge_bytes, kept_bytes = consumer_bytes, LIST_BYTES * self._target_area.listless_consumer_groups
@@ -167,7 +171,7 @@ class DestinationOverhead:
     def require_subscriber(
         self, topics: Collection[DestinationState], selector: Selector | None, consumer_bytes: int
     ) -> None:
-        """Make room for a consumer of a new subscription of each topic, and for these. StoreFull: memory has none."""
+        """Make room for a new subscription of each topic and its consumer. StoreFull: memory has no room."""
         lanes = [sum(1 for _ in topic.all_lanes()) for topic in topics]
         charge_bytes = consumer_bytes + consumer_group_charge(selector) + 2 * LIST_BYTES * sum(lanes)
         existing_bytes = (NAMED_BYTES + SUBSCRIBER_BYTES + OPEN_SUBSCRIPTION_BYTES) * len(topics)
@@ -177,7 +181,7 @@ class DestinationOverhead:
         self._require(charge_bytes + existing_bytes, self._target_area.consumer_memory.holder, kept_bytes, topics)
 
     def require(self, charge_bytes: int) -> None:
-        """Make room for what charges for itself. StoreFull: memory has none for it."""
+        """Make room for an object that charges for itself. StoreFull: memory has no room."""
         self._require(charge_bytes, self.holder)
 
     @contextmanager
@@ -197,20 +201,25 @@ class DestinationOverhead:
         self._target_area.destination_memory.release(charge_bytes)
 
     def closed(self, ended: DestinationState, charge_bytes: int) -> None:
-        """Release the charge of a queue or topic that was closed or deleted, but for what it takes while it is held."""
+        """Release the charge of a closed or deleted queue or topic, except what its object takes while it is referred
+        to.
+        """
         memory = self._target_area.destination_memory
         lasting_bytes = CLOSED_QUEUE_BYTES if ended.kind == QUEUE else CLOSED_TOPIC_BYTES
         ended.lasting_charge = memory.make_last(lasting_bytes)
         memory.release(charge_bytes - lasting_bytes)
 
     def must_have(self, charge_bytes: int) -> None:
-        """Charge for what can't be refused, because it is about to be deleted: at once, or as soon as there is room."""
+        """Charge at once, or as soon as there is room, for a destination that is about to be deleted and can't be
+        refused.
+        """
         self._target_area.destination_memory.charge(charge_bytes)
 
     def restore(self, found: Census, subscriptions: int, rows_bytes: int) -> None:
-        """Charge for what opening found. SettingsError: the limit is too low for all of it.
+        """Charge for all that opening the store found. SettingsError: the limit is too low for it.
 
-        subscriptions: how many there are. rows_bytes: what those and lanes were charged that nobody uses.
+        subscriptions: number of subscriptions.
+        rows_bytes: what rows and lanes that nobody uses are charged.
         """
         charge = found.charge_bytes
         is_too_much = charge + rows_bytes > self._target_area.shares.destinations_bytes

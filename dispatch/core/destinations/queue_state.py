@@ -1,4 +1,4 @@
-"""QueueState: one queue that is open, as dispatch sees it. Nothing of it survives the process."""
+"""QueueState: one open queue as dispatch sees it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..model import DestinationState, PersistentLaneState
 
 
 class QueueState(DestinationState):
-    """One queue: what is sent to it lies in its own lanes, and its consumers take from them."""
+    """One queue. Its messages are in its own lanes, and its consumers take from them."""
 
     __slots__ = ()
 

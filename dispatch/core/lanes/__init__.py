@@ -1,1 +1,1 @@
-"""The two kinds of open lane: one whose messages the journal has, and one that spills to tmp-storage."""
+"""The two kinds of open lane: one for messages in the journal, and one that spills to tmp-storage."""

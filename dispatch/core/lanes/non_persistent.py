@@ -1,8 +1,7 @@
-"""SpillingLaneState: the non-persistent messages of one lane, in RAM first and in tmp-storage behind.
+"""SpillingLaneState: the non-persistent messages of one lane, in RAM first and then in tmp-storage.
 
-It differs from its persistent neighbour in where messages are when RAM has
-no place for them (tmp-storage, not the journal) and in that an ack writes
-nothing. What is kept in RAM, when and for whom is decided by the same code.
+It differs from a persistent lane in two points: messages that leave RAM go to tmp-storage instead of staying in the
+journal, and an ack writes nothing. The same code decides which messages stay in RAM.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..model import DestinationState, LaneState, NonPersistentLaneState, TargetL
 
 
 class SpillingLaneState(NonPersistentLaneState):
-    """A lane of non-persistent messages: in RAM first, behind that in tmp-storage. The state lock guards it."""
+    """A lane of non-persistent messages, in RAM first and then in tmp-storage. The state lock guards it."""
 
     __slots__ = ("overflow", "note_times")
 
@@ -35,7 +34,10 @@ class SpillingLaneState(NonPersistentLaneState):
         overflow: Overflow,
         note_times: Callable[[LaneState], None],
     ) -> None:
-        """note_times: registers a lane that got messages with times."""
+        """Make the state of a lane.
+
+        note_times: registers a lane that got messages with a delay or an expiry.
+        """
         super().__init__(destination, pending_lane, id_prefix)
         self.overflow = overflow
         self.note_times = note_times
@@ -52,7 +54,7 @@ class SpillingLaneState(NonPersistentLaneState):
     # ------------------------------------------------------------------ arrivals
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
+        """Add one message and return its sequence. StoreFull or SpillFailed: nothing has changed."""
         pending_lane = self.tmp_lane
         persistent_lane = self.persistent_lane
         if persistent_lane is not None and persistent_lane.published != pending_lane.newest_turn:
@@ -86,7 +88,7 @@ class SpillingLaneState(NonPersistentLaneState):
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
-        """Add a message that is due later, or expires, or both. Until it is due no list has it."""
+        """Add a message that has a delay, an expiry, or both. No list has it before it is due."""
         pending_lane = self.tmp_lane
         pending_lane.admit_times()
         if not times.due_at:
@@ -109,7 +111,7 @@ class SpillingLaneState(NonPersistentLaneState):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """Give the next message that sequence: what lies before it is for others. StoreFull: see NonPersistentLane."""
+        """Give the next message this sequence; lower ones belong to other lanes. StoreFull: see NonPersistentLane."""
         pending_lane = self.tmp_lane
         if pending_lane.next_sequence < sequence:
             try:
@@ -118,27 +120,28 @@ class SpillingLaneState(NonPersistentLaneState):
                 self.destination.target_area.pass_holes(self, pending_lane.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
-        """Put a message aside whose only list is full, or far behind."""
+        """Put a message aside because the only list is full or far behind."""
         number = self.pending_lane.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.memory.pending_cache.put_overflow(number, message, is_near=is_near):
             self.overflow.take_in(self.tmp_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
-        """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
+        """Let a message arrive if there is not just one list. Requires: the message was admitted."""
         sequence, pending_lane, target_area = message[0], self.tmp_lane, self.destination.target_area
         self.published = sequence + 1
         if target_area.offer_to_consumer_groups(self, message) or pending_lane.is_spilled(sequence):
             return
         if not self.overflow.buffer.put(pending_lane.number, message):
-            # Lists that have it took the memory: where others come to it later, it must be found.
+            # The charge is now with the lists that took the message. Other lists reach it later, so it must be
+            # findable.
             for target in self.destination.lists_over(self):
                 if target.direct and target.direct[-1][0] == sequence:
                     target.release(charge_bytes(target.evict_last()))
             self.overflow.keep(pending_lane, (message,))
 
     def give_up(self, sequence: int) -> None:
-        """Give up a message that can't be read any more, unless it is in flight."""
+        """Give up a message that can no longer be read, unless it is in flight."""
         if sequence not in self.in_flight:
             self.overflow.acknowledge(self.tmp_lane, sequence, sequence)
 
@@ -152,38 +155,41 @@ class SpillingLaneState(NonPersistentLaneState):
         delivery = self.in_flight.get(sequence)
         if delivery is not None and not is_lazy(delivery):
             return message_of(delivery)
-        # What came back may be in a list again, for others.
+        # A message that came back may be in another list.
         found = (target.peek(sequence) for target in self.destination.lists_over(self))
         return next((message for message in found if message is not None), None)
 
 
 class TmpPager(Pager):
-    """Lets messages of a non-persistent lane leave RAM for tmp-storage. The state lock guards it."""
+    """Moves messages of a non-persistent lane from RAM to tmp-storage. The state lock guards it."""
 
     __slots__ = ("_lane", "_overflow", "_in_flight")
 
     def __init__(self, lane: NonPersistentLane, overflow: Overflow, in_flight: Mapping[int, Delivery]) -> None:
-        """in_flight: the deliveries of the lane, by sequence."""
+        """Make the pager of a lane.
+
+        in_flight: the deliveries of the lane, by sequence.
+        """
         self._lane = lane
         self._overflow = overflow
         self._in_flight = in_flight
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
-        """See Pager. They wait to be spilled."""
+        """Put messages in the line for the next write to tmp-storage."""
         self._overflow.keep(self._lane, messages)
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """See Pager. They are written to tmp-storage at once where that frees memory."""
+        """Write messages to tmp-storage at once if that frees memory."""
         self._overflow.keep(self._lane, messages)
         self._overflow.free(self._lane)
 
     def write_out(self, messages: Sequence[StoredMessage]) -> None:
-        """See Pager. They are written to tmp-storage at once if it takes them."""
+        """Write messages to tmp-storage at once if it takes them."""
         self._overflow.keep(self._lane, messages)
         self._overflow.write(self._lane)
 
     def unload(self, message: StoredMessage) -> bool:
-        """See Pager. It is spilled, or waits for that; False: neither memory nor tmp-storage has room for it."""
+        """Spill a message, or put it in the line for that. False: neither memory nor tmp-storage has room for it."""
         lane, overflow = self._lane, self._overflow
         if lane.is_spilled(message[0]):
             return True
@@ -196,9 +202,9 @@ class TmpPager(Pager):
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:
-        """See Pager. What only a delivery has can't be read.
+        """Return the chosen messages that only a delivery has, and so can't be read. They become lazy.
 
-        Where another list is just loading the only copy, the load ends before it.
+        If another list is loading the only copy of a message, the load ends before it.
         """
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):

@@ -1,8 +1,8 @@
-"""QueueLaneState: how a stored message arrives at a lane that consumers take from.
+"""QueueLaneState: how a stored message arrives at a lane from which consumers take.
 
-An arrival goes to the only list of the lane where there is one without a selector, to the PendingCache behind it, and
-else to whoever TargetArea.offer_to_consumer_groups finds. Where nobody has room it stays in the journal, where the
-loader finds it. Nothing here survives the process.
+If the lane has just one list and that has no selector, an arrival goes to that list, or to the PendingCache behind it.
+Otherwise TargetArea.offer_to_consumer_groups offers it to the lists. If nobody has room, it stays in the journal, where
+the loader finds it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..model import PersistentLaneState
 
 
 class QueueLaneState(PersistentLaneState):
-    """The persistent lane of a queue; that of a subscription takes messages in alike. The state lock guards it."""
+    """The persistent lane of a queue. The lane of a subscription takes messages in alike. The state lock guards it."""
 
     __slots__ = ()
 
     def arrive_many(self, messages: Sequence[StoredMessage], charge: int | None = None) -> None:
-        """See LaneState. The only list of the lane takes it whole where it can."""
+        """Let a slice arrive, as a whole if the only list of the lane has room for it."""
         sole = self.sole
         if sole is None:
             head, number = self.memory.head_queue_cache, self.pending_lane.number
@@ -35,14 +35,14 @@ class QueueLaneState(PersistentLaneState):
         if is_next and sole.admit(messages, charges_bytes(messages) if charge is None else charge):
             self.published = sole.frontier
         elif is_far and not self.pending_cache.has(self.pending_lane.number):
-            self.published = messages[-1][0] + 1  # they stay references, until the list comes so far
+            self.published = messages[-1][0] + 1  # they stay references until the list reaches them
         else:
             for message in messages:
                 self.arrive(message)
         sole.consumer_group.wake(self.destination.monitor.deferred)
 
     def arrive(self, message: StoredMessage) -> None:
-        """See LaneState. This is the path of every single message."""
+        """Let a stored message be dispatched. Every single message takes this path."""
         sequence = message[0]
         behind = self.published = sequence + 1
         sole = self.sole
@@ -50,7 +50,7 @@ class QueueLaneState(PersistentLaneState):
             self.destination.target_area.offer_to_consumer_groups(self, message)
             return
         if sole.frontier == sequence and not sole.references.count:
-            # The one copy of TargetList.admit, whose call would be 3 % of a send; and charge_bytes.
+            # An inline copy of TargetList.admit, whose call would cost 3 % of a send, and of charge_bytes.
             body = message[2]
             charge = len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.memory.lists_holder.reserve(charge):
@@ -60,7 +60,7 @@ class QueueLaneState(PersistentLaneState):
             else:
                 self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=True)
         else:
-            # Where there is room for all, the loader reads what it missed, and has caught up.
+            # If the list has room for everything, the loader reads what the list missed, and then has caught up.
             self.pending_cache.put_overflow(self.pending_lane.number, message, is_near=sole.has_room_for_all)
         consumer_group = sole.consumer_group
         if consumer_group.waiting:

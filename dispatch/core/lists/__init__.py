@@ -1,1 +1,1 @@
-"""TargetLists: what a list knows of its lane, how much it may hold, and what is on its way into it."""
+"""TargetLists: their contents, how much they may hold, and the loads that fill them."""

@@ -1,14 +1,12 @@
-"""ListContents: which messages a TargetList knows, and where each of them stands.
+"""ListContents: the messages that a TargetList knows, and where each of them is.
 
     returned | direct messages | references | frontier ... newest message
                                ^ watermark
 
-Direct messages are in RAM and charged. References are runs of sequences that
-are known to match. Behind the frontier lies what nobody has looked at yet,
-and costs nothing, so a list over ten million messages costs what one over
-ten thousand costs. What came back from a consumer waits in `returned`; all
-of it lies before the watermark and is offered first. Which lane they are of,
-and who gets them, nothing here knows. Nothing here survives the process.
+Direct messages are in RAM and charged. References are runs of sequences that are known to match. Messages behind the
+frontier have not been examined and cost nothing, so a list over ten million messages costs as much as one over ten
+thousand. Messages that came back from a consumer wait in `returned`; they all lie before the watermark and are offered
+first. This class does not know the lane or the consumers.
 """
 
 from __future__ import annotations
@@ -25,31 +23,37 @@ from ....store.stored_message import StoredMessage
 from ..memory.consumer_memory import DIRECT_BYTES, LIST_BYTES, ListRuns
 
 NO_MESSAGES: Final[deque[StoredMessage]] = deque(maxlen=0)
-"""The direct messages of all lists that have none: an empty deque takes 760 bytes. Nothing is ever put in."""
+"""The direct messages of all lists that have none, because an empty deque takes 760 bytes. It always stays empty."""
 
 
 class ListContents:
-    """Everything before `frontier` was looked at: of that, `direct` is in RAM, `returned` are the sequences of messages
-    that came back, and `references` of those that match and are not in RAM. The state lock guards it.
+    """The messages of a list, by where they are. The state lock guards it.
+
+    Everything before `frontier` has been examined. Of that, `direct` holds the messages in RAM, `returned` the
+    sequences of messages that came back, and `references` the sequences that match and are not in RAM.
     """
 
     __slots__ = ("frontier", "passed", "returned", "direct", "direct_bytes", "references")
 
     def __init__(self, memory: Tab) -> None:
-        """memory: what the list is charged to beside its messages."""
+        """Make empty contents.
+
+        memory: pays for the list itself, not for its messages.
+        """
         self.frontier = 0
+        # The list has passed everything before this sequence, even while a message that came back is in direct before
+        # it.
         self.passed = 0
-        """Everything before this sequence was passed, also while what came back stands before it in direct."""
         self.returned = ListRuns(memory)
+        # A deque of its own only while the list holds direct messages or takes arrivals on the fast path.
         self.direct = NO_MESSAGES
-        """One of its own only while it holds some, or takes arrivals on the fast path."""
+        # Charge of the direct messages.
         self.direct_bytes = 0
-        """Charge of the direct messages."""
         self.references = ListRuns(memory)
 
     @property
     def front(self) -> int:
-        """Every candidate before this sequence was passed; what of it came back is in returned or direct."""
+        """Sequence before which the list has passed all candidates; those that came back are in returned or direct."""
         if self.direct:
             first = self.direct[0][0]
         else:
@@ -58,52 +62,52 @@ class ListContents:
 
     @property
     def first_to_load(self) -> int:
-        """No message before this sequence is loaded for the list."""
+        """Sequence before which nothing is loaded for the list."""
         first = self.returned.first if self.returned else self.frontier
         return min(first, self.references.first if self.references else self.frontier)
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether what comes next is in RAM."""
+        """Whether the next message is in RAM."""
         return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
 
     @property
     def before_returned(self) -> int:
-        """How many direct messages come before the first returned one. O(that). Requires: something has returned."""
+        """Number of direct messages before the first returned one. O(that number). Requires: a message has returned."""
         first = self.returned.first
         return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
 
     def count_before(self, sequence: int, most: int) -> int:
-        """Return how many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
+        """Return how many of the first direct messages come before a sequence, at most `most`. O(that number)."""
         direct = self.direct
         if len(direct) <= most and direct and direct[-1][0] < sequence:
             return len(direct)
         return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
 
     def append(self, message: StoredMessage, charge: int) -> None:
-        """Put a message that is charged already behind the direct ones."""
+        """Append a message, whose charge is made already, to the direct ones."""
         self.own_direct()
         self.direct.append(message)
         self.direct_bytes += charge
 
     def own_direct(self) -> None:
-        """Have a place of its own for direct messages."""
+        """Give the list a deque of its own for direct messages."""
         if self.direct is NO_MESSAGES:
             self.direct = deque()
             self.returned.memory.charge(DIRECT_BYTES)
 
     def hand_back_direct(self) -> None:
-        """Let the place of direct messages go. Requires: there are none, and the list is not on the fast path."""
+        """Drop the deque for direct messages. Requires: it is empty, and the list is not on the fast path."""
         if self.direct is not NO_MESSAGES:
             self.direct = NO_MESSAGES
             self.returned.memory.release(DIRECT_BYTES)
 
     def direct_up_to(self, sequence: int) -> set[int]:
-        """Return the direct sequences up to this one. O(that many)."""
+        """Return the sequences of direct messages up to this one. O(that number)."""
         return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def forget_known(self, runs: SequenceSet) -> None:
-        """Take out of these what is direct, or a reference, and so is looked at anyway. O(direct + references)."""
+        """Remove from `runs` what is direct or a reference, because it is examined anyway. O(direct + references)."""
         if runs:
             for message in self.direct:
                 runs.remove(message[0], message[0])
@@ -111,7 +115,10 @@ class ListContents:
                 runs.remove(first, last)
 
     def put_back(self, messages: list[StoredMessage]) -> None:
-        """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
+        """Put loaded messages that had come back into their places. O(messages that had come back).
+
+        Requires: they are in order and their charge is made.
+        """
         self.passed = self.front
         self.own_direct()
         direct = self.direct
@@ -124,7 +131,7 @@ class ListContents:
         self.direct_bytes += charges_bytes(messages)
 
     def take_first(self, most: int) -> list[StoredMessage]:
-        """Take out up to `most` of the first direct messages; their charges are the caller's to take. O(that many)."""
+        """Take out up to `most` of the first direct messages. The caller takes over their charges. O(that number)."""
         direct = self.direct
         if len(direct) <= most:
             taken = list(direct)
@@ -134,20 +141,20 @@ class ListContents:
         return [pop() for _ in range(most)]
 
     def drop_first(self) -> int:
-        """Take out the first direct message; return its charge, which the list no longer has."""
+        """Take out the first direct message; return its charge, which the list no longer holds."""
         charge = charge_bytes(self.direct.popleft())
         self.direct_bytes -= charge
         return charge
 
     def evict_last(self) -> StoredMessage:
-        """Lower the watermark by one entry: the last direct message becomes a reference."""
+        """Lower the watermark by one: the last direct message becomes a reference."""
         message = self.direct.pop()
         self.direct_bytes -= charge_bytes(message)
         self.references.add(message[0], message[0])
         return message
 
     def forget(self, gone: SequenceSet) -> int:
-        """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
+        """Take these messages out, wherever they are; return the charge of those that were direct. O(direct + runs)."""
         charge = 0
         if self.direct:
             direct = [message for message in self.direct if message[0] not in gone]
@@ -162,20 +169,20 @@ class ListContents:
         return charge
 
     def close(self) -> None:
-        """Give back what it has charged for itself: it has ended, and its messages are elsewhere."""
+        """Release the charge of the list itself, because it has ended and its messages are elsewhere."""
         self.hand_back_direct()
         self.returned.close()
         self.references.close()
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it should be charged beside its messages, computed anew."""
+        """Return what the list should be charged apart from its messages, computed anew."""
         direct_bytes = DIRECT_BYTES if self.direct is not NO_MESSAGES else 0
         return LIST_BYTES + direct_bytes + self.returned.charge_bytes + self.references.charge_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that the runs cost."""
+        """Return the bytes that the runs take."""
         return self.returned.held_bytes + self.references.held_bytes
 
     def _check(self) -> None:

@@ -1,9 +1,7 @@
-"""ListSupply: how much a TargetList may hold, and how fast its consumers take it.
+"""ListSupply: how much a TargetList may hold, and how fast its consumers take from it.
 
-TargetArea sets the watermarks, the loader keeps what is direct between them,
-and once a second somebody measures what was taken. Which lane the messages
-are of, and who gets them, nothing here knows. Nothing here survives the
-process.
+TargetArea sets the watermarks, the loader keeps the direct messages between them, and once a second the rate of taking
+is measured. This class does not know the lane or the consumers.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from .list_contents import ListContents
 
 
 class ListSupply(ListContents):
-    """The contents of a list, their bounds, and how long they last. The state lock guards it."""
+    """The contents of a list, their bounds, and how long they will last. The state lock guards it."""
 
     __slots__ = (
         "high_watermark_bytes",
@@ -31,31 +29,31 @@ class ListSupply(ListContents):
     )
 
     def __init__(self, memory: Tab) -> None:
-        """memory: see ListContents."""
+        """Make an empty list. memory: see ListContents."""
         super().__init__(memory)
+        # Bound of the watermark; 0 until TargetArea.adopt grants the list a share of memory.
         self.high_watermark_bytes = 0
-        """Where the watermark should be: 0 until TargetArea.adopt grants it a share of memory."""
+        # The loader reads from disk up to this many bytes; from the caches it takes up to the high watermark.
         self.read_ahead_bytes = 0
-        """Below this the loader reads; what the caches have it takes below the high watermark."""
+        # Below this the loader is called.
         self.low_watermark_bytes = 0
-        """Below this the loader is called."""
+        # Charge of all messages that were handed out or assigned from the list.
         self.taken_bytes = 0
-        """Charge of all messages that were handed out, or assigned, from it."""
+        # The value of `taken_bytes` at the last measurement.
         self.measured_bytes = 0
-        """What that was at the last measurement."""
+        # The curve samples this list when `taken_bytes` reaches this value.
         self.sample_at_bytes = UNLIMITED
-        """When so many bytes were taken, the curve looks at this list."""
+        # Bytes loaded since the list was full or had all pending messages.
         self.loaded_bytes = 0
-        """What was loaded for it since it was full, or had all that there was."""
+        # Bytes that its last load would have needed, if it found too little memory.
         self.wanted_bytes = 0
-        """What its last load would have needed, which found too little."""
+        # Bytes per second that its consumers took recently. None: they have not taken any.
         self.measured_rate: float | None = None
-        """Bytes a second that its consumers took lately; None: they never took any."""
+        # The same rate as a divisor, never zero.
         self.bytes_per_second = UNMEASURED_BYTES_PER_SECOND
-        """The same as a number to divide by."""
 
     def measure(self, seconds: float) -> None:
-        """Measure how fast its consumers took in the last seconds. Nothing changes where they never took any."""
+        """Measure the rate of taking over the last seconds. Does nothing if the consumers have never taken any."""
         if self.taken_bytes:
             self.measured_rate = (self.taken_bytes - self.measured_bytes) / seconds
             self.bytes_per_second = max(self.measured_rate, BYTES_PER_SECOND_MIN)
@@ -63,17 +61,19 @@ class ListSupply(ListContents):
 
     @property
     def supply_seconds(self) -> float:
-        """How many seconds its direct messages last at that rate."""
+        """How many seconds the direct messages last at that rate."""
         return self.direct_bytes / self.bytes_per_second
 
     def pass_first(self) -> int:
-        """Take the first direct message out, to be handed out or assigned; return its charge, which goes with it."""
+        """Remove the first direct message, to be handed out or assigned; return its charge, which the caller takes
+        over.
+        """
         charge = self.drop_first()
         self.taken_bytes += charge
         return charge
 
     def move_high_watermark(self, high_watermark_bytes: int, read_ahead_share: float) -> None:
-        """Move the bound of the watermark, and those below it."""
+        """Move the bound of the watermark and the bounds below it."""
         self.high_watermark_bytes = self.read_ahead_bytes = high_watermark_bytes
         if read_ahead_share < 1.0:
             self.read_ahead_bytes = int(high_watermark_bytes * read_ahead_share)

@@ -1,8 +1,7 @@
 """Load: messages on their way from the caches and the disk into one list.
 
-A load is chosen under the state lock, read outside it, and put into its list
-under it again: loading/eager.py says how. It knows of its list no more than
-its type. Nothing here survives the process.
+A load is chosen under the state lock, read outside it, and put into its list under the lock again; loading/eager.py
+does that. The list is a type parameter here, because a load needs nothing of it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ L = TypeVar("L", bound=ListContents)
 
 
 class Load(Generic[L]):
-    """It begins and ends under the lock, and reads outside it. Meanwhile nobody else loads for the list."""
+    """One load. It begins and ends under the lock and reads outside it; meanwhile no other load of the list runs."""
 
     __slots__ = (
         "target",
@@ -52,52 +51,52 @@ class Load(Generic[L]):
         purges: int,
         began_at: float,
     ) -> None:
-        """Begin with what was chosen: nothing is reserved or read yet."""
-        # What is loaded.
+        """Begin with the chosen runs; nothing is reserved or read yet."""
+        # What to load.
+        # The list that the load is for.
         self.target = target
-        """The list that is loaded."""
+        # Runs of sequences to load, in order, all in one block.
         self.runs = runs
-        """Runs of sequences to load, in order, all in one block."""
+        # The last sequence to load. Parts of the runs behind it are left out.
         self.last = runs[-1][1]
-        """The last sequence to load: what of the runs lies behind it is left."""
+        # Whether the selector must still be evaluated: the runs come from behind the frontier, or have come back.
         self.is_scan = is_scan
-        """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
+        # Whether the runs are of messages that came back.
         self.is_return = is_return
-        """The runs are of messages that came back."""
+        # The value of the lane's `purges` when the load began.
         self.purges = purges
-        """What `purges` of the lane was when the load began."""
+        # When the load was chosen, in monotonic seconds.
         self.began_at = began_at
-        """When the load was chosen, on the monotonic clock."""
+        # Whether its list was shared when the load began.
         self.was_shared = was_shared
-        """Whether its list was shared when the load began."""
+        # Sequences in `held` that came from a cache.
         self.from_cache: set[int] = set()
-        """Sequences of those in `held` that a cache gave away."""
+        # Regions on disk with the messages that no cache had.
         self.regions: list[Region] = []
-        """Where on disk the messages lie that no cache had."""
+        # Bytes reserved in the lists' holder for the messages.
         self.reserved_bytes = 0
-        """What is charged to the lists for its messages."""
+        # Bytes charged for the read buffer.
         self.buffer_bytes = 0
-        """What is charged for the buffer of its reads."""
+        # The load brings all chosen messages, all from disk. This usual case saves a pass over the messages.
         self.is_plain = False
-        """It brings all that was chosen, all from disk: the usual case, which saves a pass over the messages."""
 
-        # What was found, in caches as it begins and on disk as it reads: this is put into the list.
+        # What was found, first in the caches and then on disk; it goes into the list.
+        # The messages of a plain load, in order.
         self.messages: list[StoredMessage] = []
-        """The messages of a plain load, in order."""
+        # The messages of any other load by sequence. A message that is too large to hold has no body here.
         self.held: dict[int, StoredMessage] = {}
-        """The messages of any other load, by sequence; those too large to hold have no body."""
+        # Sequences that the selector does not match or can't judge.
         self.unwanted: set[int] = set()
-        """Sequences that the selector does not match, or can't judge."""
+        # Sequences that can't be read, each with the problem.
         self.unreadable: list[tuple[int, str]] = []
-        """Sequences that can't be read, each with the problem."""
+        # Records the headers of the messages. None: they are known already, or of no use.
         self.survey: BlockSurvey | None = None
-        """Takes down what the headers of the messages are; None: that is known, or of no use."""
 
     @property
     def first(self) -> int:
         return self.runs[0][0]
 
     def hold(self, message: StoredMessage, charge: int) -> None:
-        """Take in a message that was found in a cache, and for which so much is reserved."""
+        """Add a message that was found in a cache. Requires: its charge is reserved."""
         self.reserved_bytes += charge
         self.held[message[0]] = message

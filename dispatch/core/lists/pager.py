@@ -1,8 +1,8 @@
-"""Pager: what becomes of messages that RAM has no place for. Nothing here is stored.
+"""Pager: handle messages that must leave RAM.
 
-Every lane has one. What is in the journal can be read again, so nothing is to
-be kept: that is the class here, one object for all such lanes. A lane of
-non-persistent messages has a TmpPager (non_persistent.py), which keeps them.
+Every lane has a pager. A message in the journal can be read again, so the class here keeps nothing; one object serves
+all such lanes. A lane of non-persistent messages has a TmpPager (lanes/non_persistent.py), which writes them to
+tmp-storage.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from .load import Load
 
 
 class Pager:
-    """Lets messages of a lane leave RAM that can be read again. The state lock guards it."""
+    """Lets messages leave RAM that can be read again. The state lock guards it."""
 
     __slots__ = ()
 
     def page_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM, for which no list and no cache has a place. Requires: their charge is released."""
+        """Let messages leave RAM for which no list and no cache has room. Requires: their charge is released."""
 
     def page_out_at_once(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM as page_out does, for memory that is wanted at once."""
+        """Let messages leave RAM as page_out does, for memory that is needed at once."""
 
     def write_out(self, messages: Sequence[StoredMessage]) -> None:
-        """Let messages leave RAM as page_out does, where others must find them on disk at once."""
+        """Let messages leave RAM as page_out does, if others must find them on disk at once."""
 
     def unload(self, message: StoredMessage) -> bool:
         """Return whether the body of a message in flight may leave RAM now, because it can be read again.
 
-        Its charge is not released yet.
+        The charge is not released yet.
         """
         return True
 
     def cut_load(self, load: Load[Any]) -> Sequence[int]:
-        """Return what a load has chosen and can't read, and end the load before what nobody can have now.
+        """Return the chosen messages that a load can't read, and end the load before messages that nobody can have now.
 
-        Requires: the load has taken what the caches have, and has reserved nothing for the rest. What is returned
-        becomes lazy.
+        Requires: the load has taken what the caches have, and has reserved nothing for the rest. Returned messages
+        become lazy.
         """
         return ()
 
 
 READ_AGAIN: Final = Pager()
-"""That of all lanes whose messages are in the journal."""
+"""The pager of all lanes whose messages are in the journal."""

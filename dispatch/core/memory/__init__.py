@@ -1,1 +1,1 @@
-"""Which memory holds the messages of a destination, and what consumers and held-back groups cost."""
+"""The memory that the messages of a destination are charged to, and the charges of consumers and held-back groups."""

@@ -1,10 +1,9 @@
-"""What it costs in RAM that consumers exist, whether they take or not.
+"""Memory charges of consumers, consumer groups and their lists.
 
-A consumer, its consumer group with the selector, and a list over each lane of
-its queue are charged as they were measured, from `subscribe` to `close`. What
-comes into being later, because a message of another priority arrives, can't
-always be refused: what finds no room then is owed, and charged first of all
-that comes free. Nothing here survives the process.
+A consumer, its consumer group with the selector, and a list over each lane of its queue are charged from `subscribe` to
+`close`, whether the consumer takes or not. The sizes were measured. A list that comes later, because a message of
+another priority arrives, can't always be refused. If the budget has no room for it, its charge is owed, and paid first
+when memory comes free.
 """
 
 from __future__ import annotations
@@ -18,23 +17,28 @@ from ...selectors.selector import Selector
 CONSUMER_BYTES: Final = 436
 """Charged for a consumer."""
 LOOP_BYTES: Final = 1920
-"""Charged besides for a consumer of forebay.aio."""
+"""Charged in addition for a consumer of forebay.aio."""
 CONSUMER_GROUP_BYTES: Final = 168
-"""Charged for a consumer group, beside its selector."""
+"""Charged for a consumer group, without its selector."""
 ASSIGNED_BYTES: Final = 320
-"""Charged besides for each consumer of a queue whose messages have groups: for what is assigned to it."""
+"""Charged in addition for each consumer of a queue whose messages have groups: it has a list of assigned messages."""
 LIST_BYTES: Final = 640
 """Charged for a list over one lane."""
 DIRECT_BYTES: Final = 768
-"""Charged besides for a list that has a place for direct messages. All were measured with tracemalloc over 3,000 of
-each, in use."""
+"""Charged in addition for a list that has room for direct messages.
+
+All sizes were measured with tracemalloc over 3,000 objects in use.
+"""
 STEP_RUNS: Final = 32
 STEP_BYTES: Final = 768
-"""Charged for so many runs of a list: 16 bytes each, the arrays that have them, and their spare room."""
+"""Charged for one step of a list's runs: 16 bytes for each run, the arrays that hold them, and their spare room."""
 
 
 class ListRuns(SequenceSet):
-    """Runs of a TargetList, charged so many at a time: what makes a run has just released a message, which is more."""
+    """The runs of a TargetList, charged in steps of a fixed number of runs.
+
+    The budget needs no room for a step: whatever makes a run has just released a message, which is larger.
+    """
 
     __slots__ = ("memory", "_paid_runs")
 
@@ -56,13 +60,13 @@ class ListRuns(SequenceSet):
             self._refund()
 
     def close(self) -> None:
-        """Forget all: the list has ended."""
+        """Forget all runs, because the list has ended."""
         if self:
             self.remove(self.first, self.last)
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it should be charged. AssertionError where there are more runs than are paid for."""
+        """Return what these runs should be charged. AssertionError if there are more runs than were paid for."""
         assert len(self) <= self._paid_runs
         return STEP_BYTES * (self._paid_runs // STEP_RUNS)
 
@@ -77,5 +81,5 @@ class ListRuns(SequenceSet):
 
 
 def consumer_group_charge(selector: Selector | None) -> int:
-    """Return what a consumer group is charged."""
+    """Return the charge of a consumer group."""
     return CONSUMER_GROUP_BYTES if selector is None else CONSUMER_GROUP_BYTES + selector.charge_bytes

@@ -1,7 +1,7 @@
-"""Memories: which memory the messages of a destination are charged to. Nothing here survives the process.
+"""Memories: find the memory to which the messages of a destination are charged.
 
-Most destinations have one in common. Each pattern of policies with a share or a
-reserve has its own, with caches of its own.
+Most destinations share the common memory. Each pattern of policies with a share or a reserve has a memory of its own,
+with its own caches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ....cache.pending_cache import PendingCache
 
 
 class Memories:
-    """One for each open store. The state lock guards it."""
+    """The memories of an open store. The state lock guards it."""
 
     def __init__(
         self,
@@ -25,25 +25,29 @@ class Memories:
         make_pending_cache: Callable[[Holder, HeadQueueCache], PendingCache],
         pattern_of: Callable[[str], str | None],
     ) -> None:
-        """patterns: those with a share or a reserve. pattern_of: returns whose policy a destination of a name has."""
+        """Make the common memory and one memory for each pattern.
+
+        patterns: those with a share or a reserve.
+        pattern_of: returns the pattern of the policy that a destination of a name has.
+        """
         lists_holder, dispatch_holder = budget.holder("target_lists"), budget.holder("dispatch_area")
         heads = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         overflowed = make_pending_cache(budget.holder("pending_cache"), heads)
+        # The memory of all destinations whose policy has neither a share nor a reserve.
         self.common = MessageMemory(lists_holder, dispatch_holder, heads, overflowed)
-        """The memory of all destinations whose policy has neither share nor reserve."""
+        # The memory of each pattern whose policy has a share or a reserve.
         self.of_patterns = {pattern: QuotaMemory(budget, pattern, make_pending_cache) for pattern in patterns}
-        """By pattern, the memory of destinations whose policy has either."""
+        # All memories. Each destination is charged to one of them.
         self.all: tuple[MessageMemory, ...] = (self.common, *self.of_patterns.values())
-        """Each destination has one of these."""
         self._pattern_of = pattern_of
 
     def of(self, name: str) -> MessageMemory:
-        """Return what the messages of a destination are charged to. O(patterns)."""
+        """Return the memory to which the messages of a destination are charged. O(patterns)."""
         pattern = self._pattern_of(name) if self.of_patterns else None
         return self.of_patterns.get(pattern, self.common) if pattern is not None else self.common
 
     def cache_statistics(self) -> dict[str, CacheStatistics]:
-        """Return the figures of both caches, over all destinations. O(lanes)."""
+        """Return the figures of both caches, summed over all destinations. O(lanes)."""
         return {
             "pending_cache": added([memory.pending_cache.statistics() for memory in self.all]),
             "head_queue_cache": added([memory.head_queue_cache.statistics() for memory in self.all]),

@@ -1,10 +1,9 @@
-"""AckDeadlines: what a consumer has not settled in time goes back to its place, as a failed attempt.
+"""AckDeadlines: give back deliveries that a consumer has not settled in time, each as a failed attempt.
 
-No delivery has a timer, and no hand-out reads a clock. An eighth of a deadline
-apart it is noted how many deliveries each consumer has had so far. When the
-deadline has passed since, those of them that are still in flight are late. So
-a delivery comes back never early, and at most an eighth late. Nothing here
-survives the process: what was in flight comes back with the next open.
+There is no timer for each delivery, and handing out reads no clock. Instead, eight times in the length of a deadline, a
+note records how many deliveries each consumer has had so far. When a note is as old as the deadline, the deliveries
+that it counts and that are still in flight are late. So a delivery never comes back early, and comes back at most an
+eighth of the deadline late.
 """
 
 from __future__ import annotations
@@ -27,17 +26,20 @@ from .redelivery import Redelivery
 logger = LateLogger("forebay.dispatch")
 
 LOOKS: Final = 8
-"""So many times in the length of a deadline it is noted who has had how many."""
+"""How many notes are taken in the length of a deadline."""
 WATCH_BYTES: Final = 1024
-"""Charged for a consumer: what is noted of it."""
+"""Charged for a consumer with a deadline: its notes."""
 EXTENSION_BYTES: Final = 256
-"""Charged for a delivery whose deadline was moved."""
+"""Charged for a delivery whose deadline was extended."""
 RETURNED_MAX: Final = 1_000
-"""Deliveries given back at one go, in a few milliseconds."""
+"""Most deliveries that one call gives back, which takes a few milliseconds."""
 TOLD_AGAIN_SECONDS: Final = 60.0
-"""The log tells of late deliveries no sooner, and then of all since."""
+"""Shortest time between two log messages about late deliveries.
+
+Each one counts all late deliveries since the last one.
+"""
 STALE_MIN: Final = 64
-"""Extended deliveries among which those that are settled may stay."""
+"""So many extended deliveries are kept before those that are settled are looked for and forgotten."""
 
 _Key = tuple[LaneState, int]
 
@@ -49,36 +51,38 @@ class _Watched:
 
     def __init__(self, wheel: _Wheel) -> None:
         self.wheel = wheel
+        # Number of deliveries of the consumer at the last note.
         self.noted = 0
-        """How many deliveries it had had at the last note."""
+        # (lane, sequence) -> number of the delivery, and when its extended deadline ends.
         self.extended: dict[_Key, tuple[int, float]] = {}
-        """By lane and sequence: the number of the delivery, and until when it has time."""
         self.prune_at = STALE_MIN
 
 
 class _Wheel:
-    """The consumers with one length of deadline."""
+    """All consumers whose deadline has the same length."""
 
     __slots__ = ("seconds", "consumers", "notes", "next_note")
 
     def __init__(self, seconds: float, now: float) -> None:
         self.seconds = seconds
         self.consumers: dict[Taker, _Watched] = {}
+        # Each note: its time, and how many deliveries each consumer had had by then. The oldest is first; LOOKS + 1 at
+        # most.
         self.notes: deque[tuple[float, dict[Taker, int]]] = deque()
-        """When, and how many deliveries each had had by then; the oldest first, LOOKS + 1 at most."""
         self.next_note = now + seconds / LOOKS
 
     @property
     def next_passed(self) -> float:
-        """When the next note is as old as the deadline."""
+        """Time at which the oldest note becomes as old as the deadline."""
         return self.notes[0][0] + self.seconds if self.notes else inf
 
     def unnoted(self) -> list[Taker]:
-        """Return the consumers that hold what no note knows of. O(consumers)."""
+        """Return the consumers that hold deliveries which no note counts yet. O(consumers)."""
         return [
             consumer
             for consumer, watched in self.consumers.items()
-            # What a transaction gave back, or was not given back for want of room, is noted once more.
+            # A transaction may have given deliveries back, or memory may have refused to take them back: note these
+            # again.
             if consumer.in_flight
             and (consumer.delivered != watched.noted or not any(consumer in noted for _, noted in self.notes))
         ]
@@ -100,7 +104,10 @@ class AckDeadlines:
         *,
         has_background: bool,
     ) -> None:
-        """has_background: a thread looks in time, so that nobody else has to."""
+        """Make the one AckDeadlines of a store.
+
+        has_background: a thread calls `release_due` in time, so that no caller has to.
+        """
         self._monitor = monitor
         self._target_area = target_area
         self._redelivery = redelivery
@@ -109,21 +116,21 @@ class AckDeadlines:
         self._has_background = has_background
         self._wheels: dict[float, _Wheel] = {}
         self._watched: dict[Taker, _Watched] = {}
+        # Lower bound of the time at which the first extended deadline passes.
         self._next_extended = inf
-        """When the first extended deadline passes, or sooner."""
         self._told_at = -inf
+        # Number of late deliveries since the last log message about them.
         self._untold = 0
-        """Deliveries that came back since the log told of some."""
+        # When the next note or return is due, in monotonic seconds. May be read without the lock.
         self.next_look = inf
-        """When something is to be noted or given back, in monotonic seconds. May be read without the lock."""
 
     # ------------------------------------------------------------------ who has deadlines
 
     @contextmanager
     def room(self, seconds: float) -> Iterator[None]:
-        """Charge for a consumer with a deadline while it is made; 0: it has none.
+        """Reserve memory for a consumer with a deadline while it is made; with 0 seconds it has no deadline.
 
-        StoreFull: memory has no room for what is noted of it.
+        Raise StoreFull if memory has no room for its notes.
         """
         if not seconds:
             yield
@@ -136,16 +143,16 @@ class AckDeadlines:
             raise
 
     def watch(self, consumer: Taker, seconds: float) -> None:
-        """Give a consumer's deliveries a deadline. Requires: `room` is made."""
+        """Give all deliveries of a consumer a deadline. Requires: the caller is inside `room`."""
         wheel = self._wheels.get(seconds)
         if wheel is None:
             wheel = self._wheels[seconds] = _Wheel(seconds, self._monitor.monotonic())
             self._plan()
-            self._wake_maintenance()  # it sleeps until something that comes later
+            self._wake_maintenance()  # maintenance may sleep until a later time
         self._watched[consumer] = wheel.consumers[consumer] = _Watched(wheel)
 
     def unwatch(self, consumer: Taker) -> None:
-        """Forget a consumer that is closed. Twice is once."""
+        """Forget a consumer that is closed. A second call does nothing."""
         watched = self._watched.pop(consumer, None)
         if watched is None:
             return
@@ -155,7 +162,7 @@ class AckDeadlines:
         self._holder.release(WATCH_BYTES + EXTENSION_BYTES * len(watched.extended))
 
     def extend(self, consumer: Taker, deliveries: Sequence[Delivery], seconds: float) -> None:
-        """Give deliveries that are in flight so long from now on. StoreFull: nothing was changed."""
+        """Move the deadline of deliveries in flight to so many seconds from now. StoreFull: nothing has changed."""
         watched = self._watched.get(consumer)
         if watched is None:
             return
@@ -181,22 +188,22 @@ class AckDeadlines:
 
     @property
     def next_due(self) -> float:
-        """When a take that waits should look, in monotonic seconds: something may come back to it then."""
+        """When a waiting take should look again, in monotonic seconds: a late delivery may come back to it then."""
         if self._has_background or self.next_look == inf:
             return inf
         passed = min((wheel.next_passed for wheel in self._wheels.values()), default=inf)
         return min(self._next_extended, passed, min(self.next_notes(), default=inf))
 
     def next_notes(self) -> list[float]:
-        """Return when deliveries that no note knows of yet are to be noted, the first first, in monotonic seconds.
+        """Return when deliveries that no note counts yet must be noted, earliest first, in monotonic seconds.
 
-        Whoever lets the time pass without a background looks then, or such deliveries come back later than they
-        should. O(consumers with a deadline).
+        A caller that lets time pass without a background thread must look at these times; otherwise such deliveries
+        come back later than they should. O(consumers with a deadline).
         """
         return sorted({wheel.next_note for wheel in self._wheels.values() if wheel.unnoted()})
 
     def release_due(self) -> int:
-        """Give back what is late, and note who has had how many; return how many deliveries came back."""
+        """Give back late deliveries and take the notes that are due; return how many deliveries came back."""
         if self.next_look == inf:
             return 0
         now = self._monitor.monotonic()
@@ -220,7 +227,7 @@ class AckDeadlines:
         self.next_look = min(self._next_extended, min(nexts, default=inf))
 
     def _note(self, wheel: _Wheel, now: float) -> None:
-        """Note how many deliveries each consumer of a wheel has had. O(consumers)."""
+        """Note how many deliveries each consumer of this wheel has had. O(consumers)."""
         if now < wheel.next_note:
             return
         wheel.next_note = now + wheel.seconds / LOOKS
@@ -231,7 +238,7 @@ class AckDeadlines:
             wheel.notes.append((now, noted))
 
     def _collect(self, wheel: _Wheel, now: float, late: list[Delivery]) -> None:
-        """Collect what was handed out before the notes that are as old as the deadline, and is in flight still."""
+        """Collect deliveries that a note as old as the deadline counts and that are still in flight."""
         if wheel.next_passed > now or len(late) >= RETURNED_MAX:
             return
         at = now
@@ -247,11 +254,13 @@ class AckDeadlines:
             for lane in queue.all_lanes():
                 self._collect_lane(lane, numbers, late)
         if len(late) > RETURNED_MAX:
-            wheel.notes.appendleft((at, limits))  # the rest at the next look, which is due at once
+            wheel.notes.appendleft((at, limits))  # the rest follows at the next call, which is due at once
             del late[RETURNED_MAX:]
 
     def _collect_lane(self, lane: LaneState, limits: dict[Taker, int], late: list[Delivery]) -> None:
-        """Collect from one lane. It holds what is in flight in the order of hand-outs, so the oldest come first."""
+        """Collect late deliveries of one lane. The lane keeps deliveries in the order of hand-outs, so the oldest come
+        first.
+        """
         waiting = set(limits)
         for delivery in lane.in_flight.values():
             consumer = consumer_of(delivery)
@@ -275,7 +284,7 @@ class AckDeadlines:
         return found is not None and found[0] == delivery.number
 
     def _collect_extended(self, now: float, late: list[Delivery]) -> None:
-        """Collect what was extended and is late now. O(extended deliveries)."""
+        """Collect deliveries whose extended deadline has passed. O(extended deliveries)."""
         self._next_extended = inf
         for consumer, watched in self._watched.items():
             self._prune(consumer, watched)
@@ -289,7 +298,7 @@ class AckDeadlines:
                 self._next_extended = min(self._next_extended, min(until for _, until in extended.values()))
 
     def _prune(self, consumer: Taker, watched: _Watched) -> None:
-        """Forget extended deliveries that are settled."""
+        """Forget extended deliveries of a consumer that are settled."""
         extended = watched.extended
         for key in [key for key, (number, _) in extended.items() if not _is_held(consumer, key, number)]:
             del extended[key]
@@ -313,11 +322,11 @@ class AckDeadlines:
 
     @property
     def charge_bytes(self) -> int:
-        """Return what the consumers and extended deliveries are charged, computed anew."""
+        """Return the charge of all consumers with a deadline and of extended deliveries, computed anew."""
         return sum(WATCH_BYTES + EXTENSION_BYTES * len(watched.extended) for watched in self._watched.values())
 
     def _check(self) -> None:
-        """Check it against its consumers; AssertionError where they disagree."""
+        """Compare all notes with their consumers; AssertionError if they disagree."""
         assert sum(len(wheel.consumers) for wheel in self._wheels.values()) == len(self._watched)
         for seconds, wheel in self._wheels.items():
             assert seconds == wheel.seconds and len(wheel.notes) <= LOOKS + 2

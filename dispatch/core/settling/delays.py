@@ -1,8 +1,7 @@
-"""Messages that are not due: put off by a nack or a redelivery policy, or sent with a delay.
+"""Messages that are not due: sent with a delay, or put off by a nack or a redelivery policy.
 
-A message that is put off keeps its place, and comes back into it. When that is
-stands in the index and in the journal, so that a delay survives a crash. A lane
-is *timed* from its first message with times on.
+A message that is put off keeps its place in its lane and comes back into it. The time of its return is in the index and
+in the journal, so a delay survives a crash. A lane is *timed* once it has had a message with a delay or an expiry.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from ..model import DestinationState, LaneState
 from ..monitor import Monitor
 
 RELEASE_BLOCKS: Final = 16
-"""Most blocks of a lane released at one go: up to 8,192 messages, in a few milliseconds."""
+"""Most blocks of a lane that one call releases: up to 8,192 messages, which takes a few milliseconds."""
 CROWDED_SECONDS: Final = 0.05
-"""How often a waiting take looks again while the index wants a checkpoint before more can be released."""
+"""How often a waiting take looks again while the index needs a checkpoint before it can release more messages."""
 
 
 class DelayedRedelivery:
     """Messages that came back and are offered again later. The state lock guards it.
 
-    The index has their timetable, bounded and charged like all of it; RAM has nothing of them besides. What the index
-    has no room for before a checkpoint waits here as runs.
+    The index keeps their timetable, which is bounded and charged like the rest of the index. RAM holds nothing else of
+    these messages. If the index has no room before a checkpoint, runs of such messages wait here.
     """
 
     def __init__(
@@ -44,7 +43,10 @@ class DelayedRedelivery:
         find: Callable[[int], LaneState | None],
         wake_maintenance: Callable[[], None],
     ) -> None:
-        """find: the lane of a number, if somebody has it open. Requires: the lock."""
+        """Make the one DelayedRedelivery of a store.
+
+        find: returns the lane of a number, or None if nobody has it open. Requires: the lock.
+        """
         self._monitor = monitor
         self._index = index
         self._timetable = timetable
@@ -53,13 +55,13 @@ class DelayedRedelivery:
         self._find = find
         self._wake_maintenance = wake_maintenance
         self._next_due_ms = NEVER
+        # (lane, first, last, when due) of runs for which the index has no room before a checkpoint.
         self._unplaced: list[tuple[LaneState, int, int, int]] = []
-        """(lane, first, last, when due) of what finds no room in the index before a checkpoint."""
 
     def restore(self) -> int:
-        """Take over what opening found. Return how many delays of messages with a group are over before their time.
+        """Take over the delays that opening the store found. Return how many messages with a group came back early.
 
-        RAM may have no room for all their groups, so those come back at once. Requires: the lock.
+        RAM may have no room for all their groups, so those messages come back at once. Requires: the lock.
         """
         forgotten = 0
         for number, waiting in list(self._index.put_off.items()):
@@ -75,11 +77,11 @@ class DelayedRedelivery:
         return forgotten
 
     def due_at(self, delay_seconds: float) -> int:
-        """Return when a delay that begins now is over, in the store's time; never early."""
+        """Return when a delay that begins now ends, in the store's time. It never ends early."""
         return self._steady.after_ms(delay_seconds)
 
     def schedule(self, lane: LaneState, first: int, last: int, due_at: int) -> None:
-        """Offer a run again from that time on. RAM has at most its block meanwhile. Requires: the lock."""
+        """Offer a run again at a later time. RAM holds at most the block of the run meanwhile. Requires: the lock."""
         if self._index.is_nearly_full:
             lane.parked.add(first, last)
             self._unplaced.append((lane, first, last, due_at))
@@ -88,7 +90,7 @@ class DelayedRedelivery:
             self._index.put_off_lane(lane.pending_lane).put(first, last, due_at)
         if due_at < self._next_due_ms:
             self._next_due_ms = due_at
-            self._wake_maintenance()  # it sleeps until something that is due later
+            self._wake_maintenance()  # maintenance may sleep until a later time
 
     def cancel(self, lane: LaneState, gone: SequenceSet) -> None:
         """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
@@ -110,7 +112,10 @@ class DelayedRedelivery:
         self._next_due_ms = self._earliest()
 
     def runs(self, lane: LaneState) -> Iterator[tuple[int, int]]:
-        """Yield runs of a lane that wait; what of them is pending does. O(blocks). Requires: the lock."""
+        """Yield the runs of a lane that wait for their time; parts of a run may be gone.
+
+        O(blocks). Requires: the lock.
+        """
         waiting = self._index.put_off.get(lane.pending_lane.number)
         at = 0
         while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
@@ -121,21 +126,21 @@ class DelayedRedelivery:
                 yield first, last
 
     def next_due_ms(self, lane: LaneState) -> int:
-        """Return when the first message of a lane is due, in the store's time. NEVER: nothing waits."""
+        """Return when the first waiting message of a lane is due, in the store's time. NEVER: no message waits."""
         waiting = self._index.put_off.get(lane.pending_lane.number)
         unplaced = min((entry[3] for entry in self._unplaced if entry[0] is lane), default=NEVER)
         return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
     @property
     def due_seconds(self) -> float | None:
-        """How long until the next message is due. None: nothing waits."""
+        """Seconds until the next message is due. None: no message waits."""
         if self._next_due_ms == NEVER:
             return None
         seconds = (self._next_due_ms - self._steady.now_ms()) / 1000
         return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
 
     def release_due(self) -> int:
-        """Offer the messages whose delay is over; return how many. Requires: the lock."""
+        """Offer the messages whose delay has ended and return how many there were. Requires: the lock."""
         self._place()
         now_ms = self._steady.now_ms()
         if now_ms < self._next_due_ms:
@@ -152,7 +157,7 @@ class DelayedRedelivery:
         return released
 
     def _place(self) -> None:
-        """Put into the index what it had no room for."""
+        """Put the runs for which there was no room into the index."""
         while self._unplaced and not self._index.is_crowded:
             lane, first, last, due_at = self._unplaced.pop()
             lane.parked.remove(first, last)
@@ -182,13 +187,13 @@ class TimedLanes:
         self._target_area = target_area
         self._sweep_seconds = sweep_seconds
         self._wake_maintenance = wake_maintenance
+        # Each timed lane of queues and topics, with the time of its next sweep.
         self._sweep_at: dict[LaneState, float] = {}
-        """The timed lanes of queues and topics, and when each is swept next."""
+        # Lanes in which a take met expired messages. They are swept as soon as possible.
         self._met: dict[LaneState, None] = {}
-        """Lanes in which a take met expired messages: they are swept as soon as may be."""
         self._next_due_ms = NEVER
+        # When the next sweep is due, in monotonic seconds. May be read without the lock.
         self.next_sweep = inf
-        """When the next sweep is due, on the monotonic clock. May be read without the lock."""
 
     def restore(self, lanes: Iterable[LaneState]) -> None:
         """Take over the lanes that opening found. Requires: the lock."""
@@ -197,9 +202,9 @@ class TimedLanes:
                 self.note(lane)
 
     def note(self, lane: LaneState) -> None:
-        """Register messages with times that were added to a lane of a queue or topic, and are not published yet.
+        """Register messages with a delay or an expiry that were added to a lane and are not published yet.
 
-        The lists of the lane give up the fast path, which looks at nothing twice. Requires: the lock.
+        The lists of the lane leave the fast path, which checks no times. Requires: the lock.
         """
         self._next_due_ms = min(self._next_due_ms, lane.pending_lane.earliest[DUE])
         if lane in self._sweep_at:
@@ -221,14 +226,14 @@ class TimedLanes:
 
     @property
     def due_seconds(self) -> float | None:
-        """How long until something is due. None: nothing waits."""
+        """Seconds until the next delayed message is due. None: no message waits."""
         if self._next_due_ms == NEVER:
             return None
         seconds = (self._next_due_ms - self._now_ms()) / 1000
         return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
 
     def release_due(self) -> int:
-        """Offer what has come due; return in how many runs. Requires: the lock."""
+        """Offer the messages that have come due and return in how many runs they were. Requires: the lock."""
         now_ms = self._now_ms()
         if now_ms < self._next_due_ms:
             return 0
@@ -245,15 +250,15 @@ class TimedLanes:
     # ------------------------------------------------------------------ expired
 
     def is_expired(self, properties: bytes) -> bool:
-        """Return whether a message that is in RAM has expired."""
+        """Return whether a message with these properties has expired."""
         return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
 
     def remove_expired(self, lane: LaneState, sequence: int) -> None:
-        """Have an expired message removed that a list has passed over. Requires: the lock."""
+        """Remove an expired message that a list has passed over. Requires: the lock."""
         if not lane.is_persistent:
             if not lane.is_free(sequence):
-                return  # another list's consumer has it, or put it off: a sweep removes it when it comes back
-            # RAM may have had the only copy.
+                return  # the consumer of another list has it, or put it off: a sweep removes it when it comes back
+            # The copy in RAM may have been the only one.
             lane.expired += lane.backing_store.acknowledge_one(lane.pending_lane, sequence)
             if lane.delivery_counts is not None:
                 lane.forget_attempts(sequence, sequence)
@@ -267,7 +272,7 @@ class TimedLanes:
             self._wake_maintenance()
 
     def due_for_sweep(self) -> list[LaneState]:
-        """Return the lanes whose sweep is due, and schedule the next sweep of each. Requires: no lock."""
+        """Return the lanes that are due for a sweep, and schedule the next sweep of each. Requires: no lock."""
         now = self._monitor.monotonic()
         if now < self.next_sweep:
             return []

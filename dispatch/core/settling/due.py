@@ -1,4 +1,4 @@
-"""DueMessages: everything that waits for its time, as takes and maintenance ask for it. Nothing here is stored."""
+"""DueMessages: when the next message becomes due, asked by takes and by maintenance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .delays import DelayedRedelivery, TimedLanes
 
 
 class DueMessages:
-    """The messages that come back, are due or are late, behind one question: when the next of them is."""
+    """All messages that come back, become due or are late, behind one question: when the next of them is due."""
 
     def __init__(
         self, monitor: Monitor, delayed: DelayedRedelivery, timed: TimedLanes, deadlines: AckDeadlines
@@ -22,7 +22,7 @@ class DueMessages:
 
     @property
     def next_due(self) -> float | None:
-        """When the next message is due, on the monotonic clock. None: nothing waits."""
+        """When the next message is due, in monotonic seconds. None: no message waits."""
         seconds = [found for found in (self._timed.due_seconds, self._delayed.due_seconds) if found is not None]
         late_at = self._deadlines.next_due
         if not seconds:
@@ -31,10 +31,10 @@ class DueMessages:
 
     @property
     def next_look(self) -> float:
-        """When the background has something to do here, on the monotonic clock. inf: nothing."""
+        """When the background has to act next, in monotonic seconds. inf: never."""
         due = self.next_due
         return self._deadlines.next_look if due is None else min(due, self._deadlines.next_look)
 
     def release(self) -> int:
-        """Offer the messages whose time has come; return how many runs and messages. Requires: the lock."""
+        """Offer the messages whose time has come; return how many runs and messages they were. Requires: the lock."""
         return self._deadlines.release_due() + self._timed.release_due() + self._delayed.release_due()

@@ -1,9 +1,8 @@
-"""Redelivery: what becomes of deliveries that did not end with an ack.
+"""Redelivery: handle deliveries that did not end with an ack.
 
-Each is counted, in the journal where the message itself is; then it waits as
-long as its policy says and is offered again in its place, or has had its last
-attempt and is a dead letter. First deliveries pass none of this: a lane of
-which nothing ever came back has no counts.
+The attempt is counted; for a persistent message, in the journal. Then the message waits as long as its policy says and
+is offered again in its place, or it becomes a dead letter after its last attempt. First deliveries cost nothing here: a
+lane to which no message came back has no counts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .delays import DelayedRedelivery
 
 
 class Redelivery:
-    """Deliveries that did not end with an ack go back, wait, or become dead letters.
+    """Returns deliveries that were not acknowledged, now or later, or makes them dead letters.
 
     The state lock guards it; every method requires it held.
     """
@@ -38,20 +37,20 @@ class Redelivery:
         self._delayed = delayed
         self._policies = policies
         self._wake_maintenance = wake_maintenance
+        # Lanes with dead letters that are about to leave; the lane that has waited longest is first.
         self.lanes_with_dead_letters: dict[LaneState, None] = {}
-        """Lanes with dead letters that are about to leave, whoever waits longest first."""
 
     def dead_letter(self, lane: LaneState, first: int, last: int) -> None:
-        """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
+        """Give a run to no consumer any more: it has had its last attempt and leaves soon."""
         lane.dead_letters.add(first, last)
         lane.destination.distribution.settled(lane, first, last - first + 1)
         self.lanes_with_dead_letters[lane] = None
         self._wake_maintenance()
 
     def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
-        """Return failed deliveries to their places, after delay seconds or what their policy says.
+        """Return failed deliveries to their places, after `delay` seconds or what their policy says.
 
-        What had its last attempt is a dead letter. Return whether something may have been put off.
+        A message that had its last attempt becomes a dead letter. Return whether messages may have been put off.
         """
         is_put_off = False
         for lane, held in _by_lane(deliveries).items():
@@ -66,7 +65,7 @@ class Redelivery:
         return is_put_off
 
     def _put_off(self, lane: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
-        """Let deliveries of one lane come back later, those aside that had their last attempt."""
+        """Let deliveries of one lane come back later, except those that had their last attempt."""
         due_at: dict[int, int] = {}
         for attempts in {delivery.attempts for delivery in deliveries}:
             wait = 0.0 if rule.is_last(attempts) else max(delay, rule.wait_seconds(attempts))
@@ -92,8 +91,9 @@ class Redelivery:
     def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
         """Return the deliveries of a closed consumer to their places, at once.
 
-        What it had looked at had an attempt, which may have been the last one, and the rest had none, if the policy
-        does not say otherwise. processed: what had one instead, whatever was looked at and the policy says.
+        By default a message that the consumer looked at has had an attempt, which may have been its last one, and the
+        others have not; the policy may say otherwise.
+        processed: the deliveries that had an attempt, whatever was looked at and whatever the policy says.
         """
         for lane, held in _by_lane(deliveries).items():
             rule = self._policies.redelivery(lane.destination.name)
@@ -108,7 +108,7 @@ class Redelivery:
             self._return_untried(lane, uncounted, rule)
 
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
-        """Return deliveries that were not tried to their places, at once; no attempt counts."""
+        """Return deliveries that were not tried to their places, at once. No attempt counts."""
         for lane, held in _by_lane(deliveries).items():
             self._return_untried(lane, held, self._policies.redelivery(lane.destination.name))
 
@@ -119,7 +119,7 @@ class Redelivery:
             self._put_back(lane, delivery, endless)
 
     def _put_back(self, lane: LaneState, delivery: Delivery, rule: RedeliveryRule) -> None:
-        """Give a delivery its place again, at once, or let it be a dead letter."""
+        """Return a delivery to its place at once, or make it a dead letter."""
         sequence = delivery.sequence
         message = message_of(delivery)
         self._dispatch_area.settle(delivery)
@@ -132,7 +132,7 @@ class Redelivery:
         self._target_area.offer_again(lane, message)
 
     def release(self, lane: LaneState, first: int, last: int) -> None:
-        """Give back what a prepared transaction wanted gone. At least one attempt was made at each."""
+        """Give back messages that a prepared transaction had acknowledged. Each had at least one attempt."""
         known = lane.delivery_counts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
         lane.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
@@ -146,7 +146,7 @@ class Redelivery:
         lane.destination.distribution.reassign()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
-        """Record the attempts, for a process that knows nothing of these objects."""
+        """Record the attempts for the next process that opens the store."""
         for lane, held in _by_lane(deliveries).items():
             self._count(lane, held)
 
@@ -157,9 +157,9 @@ class Redelivery:
             lane.record_attempts(counted_runs(fresh))
 
     def _uncount(self, lane: LaneState, deliveries: Sequence[Delivery]) -> None:
-        """Take back what was counted when they were handed out, because a killed process may have had them.
+        """Undo the counts that were made at the hand-out in case the process was killed.
 
-        Not below one: what says so much in the journal can't be unsaid, and does not grow.
+        Counts do not fall below one: a count of one in the journal can't be undone, and does not grow.
         """
         known = lane.delivery_counts
         if known is None or not lane.destination.is_open:
@@ -178,7 +178,7 @@ def _by_lane(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
 
 
 def _runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
-    """Divide ascending sequences into runs."""
+    """Split ascending sequences into runs."""
     runs: list[tuple[int, int]] = []
     for sequence in sequences:
         if runs and runs[-1][1] == sequence - 1:

@@ -1,7 +1,7 @@
-"""Removing messages from the middle of a lane: one place that says what forgets them.
+"""Removals: remove messages from the middle of a lane, and make everything that knows them forget them.
 
-An ack record says that they are gone; then lists, caches, timers and limits
-forget them, also where a record could not be written for all of them.
+An ack record says that the messages are gone. Then lists, caches, timers and limits forget them, even if not all
+records could be written.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..model import LaneState
 from .delays import DelayedRedelivery
 
 RUN_MESSAGES_MAX: Final = (1 << 32) - 1
-"""Most messages that the record of an ack can name in one run."""
+"""Most messages that one run of an ack record can name."""
 
 
 class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held.
 
-    What is put off, or a dead letter, can be removed, though nobody can be handed it: this asks something else than
-    LaneState.is_free.
+    A message that is put off, or a dead letter, can be removed although it can't be handed out. So this class does not
+    ask LaneState.is_free.
     """
 
     def __init__(self, branches: Branches, target_area: TargetArea, delayed: DelayedRedelivery) -> None:
@@ -34,14 +34,17 @@ class Removals:
         self._delayed = delayed
 
     def held(self, lane: LaneState) -> SequenceSet:
-        """Return the messages of a lane that are in flight, or that a transaction decides about. O(in flight)."""
+        """Return the messages of a lane that are in flight or in a transaction. O(in flight)."""
         held = self._branches.acknowledged_in(lane.pending_lane.number)
         for sequence in sorted(lane.in_flight):
             held.add(sequence, sequence)
         return held
 
     def free_runs(self, lane: LaneState, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield runs from begin to end that hold everything pending and nothing held. Each begins with one."""
+        """Yield runs from begin to end that contain every pending message that is not held, and no held one.
+
+        Each run begins with a pending message.
+        """
         held = self.held(lane)
         while begin < end:
             pending = lane.pending_lane.pending_run(begin, 1)
@@ -57,7 +60,7 @@ class Removals:
             begin = last + 1
 
     def free_sequences(self, lane: LaneState, first: int, last: int) -> list[int]:
-        """Return what of a run is pending and not held. O(run)."""
+        """Return the sequences of a run that are pending and not held. O(run)."""
         decided = self._branches.acknowledged_in(lane.pending_lane.number)
         return [
             sequence
@@ -66,9 +69,9 @@ class Removals:
         ]
 
     def remove(self, lane: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        """Acknowledge free runs; return how many runs and how many messages.
+        """Acknowledge free runs; return how many runs and how many messages they were.
 
-        Requires: the runs are free. Where one of them fails, those before it are gone and the error is raised.
+        Requires: the runs are free. If one of them fails, those before it are gone and the error is raised.
         """
         gone = SequenceSet()
         count = removed = 0
@@ -92,7 +95,9 @@ class Removals:
             lane.destination.admission.room_came()
 
     def drop_lane(self, lane: LaneState) -> None:
-        """Empty a lane that is about to go: senders, loads and deliveries that still know it find nothing in it."""
+        """Empty a lane that is about to go, so that senders, loads and deliveries that still know it find nothing in
+        it.
+        """
         target_area = self._target_area
         everything = SequenceSet()
         everything.add(0, max(lane.published, lane.pending_lane.next_sequence))

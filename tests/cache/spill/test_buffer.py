@@ -43,8 +43,8 @@ def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
     random = Random(seed)
     buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
     messages = numbered(0, 40)
+    # What each lane needs.
     model: dict[int, set[int]] = {LONE: set()}
-    """What each lane needs."""
     for _ in range(600):
         lane, n = random.choice((LONE, *range(6))), random.randrange(40)
         what = random.random()

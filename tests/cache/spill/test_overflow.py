@@ -26,8 +26,8 @@ class Writes:
 
     def __init__(self, bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[tuple[int, ...], list[int]]] = []
+        # Messages written by the send that brought them, while some had not got them yet.
         self.early = 0
-        """Messages written by the send that brought them, while some had not got them yet."""
         spill = TmpStorage.spill
 
         def watched(

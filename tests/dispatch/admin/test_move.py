@@ -313,8 +313,8 @@ def test_random_moves_between_all_else_leave_each_message_where_the_model_has_it
     consumers = [
         (name, simulated.queue(name).subscribe(selector=chosen)) for name in names for chosen in selectors[name]
     ]
+    # Priority by number, of those not in flight too, in the order in which they came.
     pending: dict[str, dict[int, int]] = {name: {} for name in names}
-    """Priority by number, of those not in flight too, in the order in which they came."""
     held: dict[str, list[Delivery]] = {name: [] for name in names}
     number = 0
     for _ in range(100):

@@ -390,8 +390,8 @@ class Watch:
         self.queue = queue
         self.rebalances = rebalances
         self.owners: dict[str | None, Consumer] = {}
+        # Of each group: number -> who holds it.
         self.pending: dict[str, dict[int, Consumer | None]] = {}
-        """Of each group: number -> who holds it."""
         self.halves: list[int] = []
         self.wanted: dict[Consumer, int | None] = {}
         self.numbers = 0

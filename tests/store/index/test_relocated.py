@@ -18,8 +18,8 @@ from forebay.store.numbering import BLOCK_MESSAGES
 def test_random_moves_agree_with_a_plain_dict(seed: int) -> None:
     random = Random(seed)
     block = Block(random.randrange(100))
+    # Index -> data log, offset, place in the record.
     places: dict[int, tuple[int, int, int]] = {}
-    """Index -> data log, offset, place in the record."""
     data_log = 1
     while len(block.lengths) < BLOCK_MESSAGES:
         count = min(random.choice((1, 1, 7, 60)), BLOCK_MESSAGES - len(block.lengths))

@@ -237,8 +237,8 @@ class Moved(CrashExplorer):
         self.metadata = SimulatedMetadataStore()
         self.bay = self.open(self.disk, self.metadata)
         self.expected: Found = {}
+        # Acknowledged by a call that has not returned.
         self.may_be_gone: Found = {}
-        """Acknowledged by a call that has not returned."""
         self.number = 0
 
     def body(self) -> bytes:

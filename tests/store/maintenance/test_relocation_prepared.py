@@ -222,12 +222,12 @@ class MovedPrepared(CrashExplorer):
         self.metadata = SimulatedMetadataStore()
         self.bay = self.open(self.disk, self.metadata)
         self.number = 0
+        # Pending, by no transaction that waits.
         self.plain: Outcome = {"held": Counter(), "other": Counter()}
-        """Pending, by no transaction that waits."""
+        # By xid: what its commit adds.
         self.waiting: dict[bytes, Outcome] = {}
-        """By xid: what its commit adds."""
+        # The one whose outcome is being written.
         self.ending: bytes | None = None
-        """The one whose outcome is being written."""
 
     def prepare(self) -> None:
         self.number += 1

@@ -27,8 +27,8 @@ class Model:
         limit_bytes = random.choice((20_000, 100_000))
         self.spilling = Spilling(limit_bytes=limit_bytes, max_file_bytes=random.choice((2_000, 1 << 20)))
         self.storage = self.spilling.storage
+        # By owner and sequence, the number of the spill and the message.
         self.held: dict[int, dict[int, tuple[int, SpilledMessage]]] = {owner: {} for owner in OWNERS}
-        """By owner and sequence, the number of the spill and the message."""
         self.spills = 0
         self.is_failing = False
         self.refused = self.spilled = self.rewritten = 0
